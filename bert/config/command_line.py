@@ -6,6 +6,7 @@ The flags are generated from the fields of the settings, so every field has its 
 import argparse
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -74,7 +75,9 @@ class SettingsParser(Parser):
 
     def read(self, words: Sequence[str] | None) -> dict[str, Any]:
         """Flat name -> string, for the flags that were given."""
-        flags, unknown = self.parse_known_args(words)
+        flags, unknown = self.parse_known_args(
+            [_with_dashes(word) for word in (sys.argv[1:] if words is None else words)]
+        )
         if unknown:
             flag = unknown[0].split("=")[0]
             raise ValueError(f"{flag} is not a flag; {self.hint(flag)}")
@@ -97,7 +100,9 @@ class SettingsParser(Parser):
             metavar="NAME_OR_FILE",
             help=f"a recipe ({next(iter(entry.recipes), 'none')}, ...), or a YAML file of flag names and values",
         )
-        start.add_argument("--show-config", action="store_true", help="print every resolved setting as YAML")
+        start.add_argument(
+            "--show-config", action=_ShowConfig, nargs="?", help="print every resolved setting as YAML, and stop"
+        )
         for inquiry in entry.inquiries:
             inquiry.add_flags(self.group(inquiry.title))
         groups = {section: self.add_argument_group(section) for section in entry.config_class.model_fields}
@@ -105,6 +110,24 @@ class SettingsParser(Parser):
         groups["model"].add_argument("--config-file", metavar="JSON", help="the model's bert_config.json")
         for name, (section, field) in flat_fields(entry.config_class).items():
             add_flag(start if value_flags(field) else groups[section], name, field, entry.aliases.get(name, ()))
+
+
+class _ShowConfig(argparse.Action):
+    """`--show-config True` or `False`, as NVIDIA's documents have it, goes on: a run writes config.yaml anyway."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if values is None:
+            setattr(namespace, self.dest, True)
+        elif values.lower() not in ("true", "false"):
+            raise ValueError(
+                f"show_config={values} must be true, false or nothing, which prints the settings and stops"
+            )
+
+
+def _with_dashes(word: str) -> str:
+    """`--max_steps=3` -> `--max-steps=3`: NVIDIA's documents have both."""
+    flag, equals, value = word.partition("=")
+    return f"{flag.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
 
 
 def parser_of(entry: EntryPoint) -> SettingsParser:

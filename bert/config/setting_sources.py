@@ -17,6 +17,7 @@ from bert.config.settings_base import Settings
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 _NOT_GIVEN = ("None", "none", "null", "", "-1")
+_WEIGHTS = ("from_pretrained_params", "from_checkpoint", "from_phase1_final_params")
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
 
 
@@ -27,8 +28,10 @@ def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
         layers.insert(0, _load_layer(str(layers[0].pop("config")), entry))
         if len(layers) > 8:
             raise ValueError(f"config={flags['config']} must not name itself as its own parent; remove the cycle")
+    default = {"bert_model": entry.default_model}
     values = merged(*({**_architecture(layer), **layer} for layer in layers), alternatives=entry.alternatives)
-    return read_settings(entry.config_class, {**entry.implied(values), **values})
+    values = _files_of_nvidias_image(values)
+    return read_settings(entry.config_class, {**_architecture(default), **default, **entry.implied(values), **values})
 
 
 def merged(*layers: Mapping[str, Any], alternatives: Sequence[str] = ()) -> dict[str, Any]:
@@ -97,10 +100,25 @@ def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
     return layer
 
 
+def _files_of_nvidias_image(values: dict[str, Any]) -> dict[str, Any]:
+    """The vocabularies of NVIDIA's image, vocab/NAME-vocab.txt, are those of its models: beside the weights, or where
+    data.download_vocabulary puts them."""
+    path = Path(str(values.get("vocab_file")))
+    if path.parent != Path("vocab") or not path.name.endswith("-vocab.txt") or path.exists():
+        return values
+    downloaded = Path(os.environ.get("BERT_PREP_WORKING_DIR", "."), path)
+    kept = {name: value for name, value in values.items() if name != "vocab_file"}
+    has_weights = any(str(values.get(name)) not in _NOT_GIVEN for name in _WEIGHTS)
+    return kept if has_weights and not downloaded.exists() else {**kept, "vocab_file": downloaded}
+
+
 def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
     """Sizes that a layer brings by its `config_file` (taken out of it) or by the name of a built-in model."""
     config_file, name = layer.pop("config_file", None), layer.get("bert_model")
     if config_file not in (None, "None", "none"):
+        path = Path(str(config_file))
+        if path.parent == Path("bert_configs") and path.stem in BUILT_IN_MODELS and not path.exists():
+            return BUILT_IN_MODELS[path.stem].model_dump()  # NVIDIA's image has these files
         return BertConfig.from_json_file(_expanded(config_file)).model_dump()
     if name in BUILT_IN_MODELS:
         return BUILT_IN_MODELS[name].model_dump()

@@ -57,4 +57,5 @@ ENTRY = EntryPoint(
     description="Pre-train BERT on PaddlePaddle.",
     inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(with_known_steps)),
     alternatives=LENGTHS,
+    default_model="bert-large-uncased",
 )

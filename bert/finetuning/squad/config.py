@@ -108,6 +108,7 @@ class SquadDataSettings(ReaderSettings, TaskDataSettings):
     train_file: Path | None = Field(None, description="SQuAD file to train on; --do-train needs it")
     predict_file: Path | None = Field(None, description="SQuAD file to answer; for --do-eval, with answers")
     eval_script: Path | None = Field(None, description="ignored: the official scores are computed by this program")
+    verbose_logging: bool = Field(False, description="ignored: NVIDIA's scripts pass it")
 
 
 class SquadRunSettings(FineTuningRunSettings):
@@ -178,5 +179,6 @@ ENTRY = EntryPoint(
     description="Fine-tune BERT to answer questions on SQuAD 1.1 or 2.0, score it, use it.",
     aliases={"batch_size": ["--train-batch-size"]},
     inquiries=inquiries(_TASK),
+    default_model="bert-large-uncased",
     implied=_implied,
 )

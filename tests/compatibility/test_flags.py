@@ -1,0 +1,73 @@
+"""Flags of NVIDIA's run_pretraining.py and run_squad.py, as its README and scripts type them."""
+
+import pytest
+
+from bert.config.architecture import BUILT_IN_MODELS
+from bert.config.command_line import parse_arguments
+from bert.finetuning.squad.config import ENTRY as SQUAD
+from bert.pretraining.entry import ENTRY as PRETRAINING
+
+PHASE_1 = ["--phase1", "--max-steps", "9", "--input-dir", "shards"]
+LARGE = BUILT_IN_MODELS["bert-large-uncased"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", str(tmp_path / "data"))
+    return tmp_path
+
+
+def pretraining(*words):
+    return parse_arguments(PRETRAINING, [*PHASE_1, *words])
+
+
+def test_without_a_model_it_is_large_as_there(folder):
+    config = pretraining("--vocab-file", "v.txt")
+    assert (config.run.bert_model, config.model) == ("bert-large-uncased", LARGE)
+    assert pretraining("--vocab-file", "v.txt", "--bert-model", "bert-base-cased").run.bert_model == "bert-base-cased"
+
+
+def test_the_files_of_their_image_are_known_by_name(folder):
+    config = pretraining(
+        "--config-file=bert_configs/bert-large-cased.json", "--vocab-file=vocab/bert-large-uncased-vocab.txt"
+    )
+    assert config.model == BUILT_IN_MODELS["bert-large-cased"]
+    assert config.data.vocab_file == folder / "data/vocab/bert-large-uncased-vocab.txt"
+
+
+def test_a_file_that_is_there_is_taken_as_it_is(folder):
+    (folder / "vocab").mkdir()
+    (folder / "vocab/bert-large-uncased-vocab.txt").write_text("[PAD]")
+    assert str(pretraining("--vocab-file", "vocab/bert-large-uncased-vocab.txt").data.vocab_file).startswith("vocab/")
+
+
+@pytest.mark.parametrize("word", ["True", "False", "true"])
+def test_show_config_with_a_value_goes_on(folder, word):
+    assert pretraining("--vocab-file", "v", "--show-config", word).run.max_steps == 9
+    assert pretraining("--vocab-file", "v", f"--show-config={word}").run.max_steps == 9
+
+
+def test_underscores_are_dashes_as_in_an_example_of_their_readme(folder):
+    assert pretraining("--vocab_file", "a_b", "--learning_rate=3e-4").optimizer.learning_rate == 3e-4
+    assert str(pretraining("--vocab_file", "a_b").data.vocab_file) == "a_b"
+
+
+def test_flags_of_their_squad_scripts_are_accepted(folder, capsys):
+    words = ["--do-train", "--train-file", "t.json", "--verbose-logging", "--eval-script", "evaluate-v1.1.py"]
+    config = parse_arguments(SQUAD, [*words, "--vocab-file", "v.txt", "--enable-cpu-affinity", "False"])
+    assert config.run.bert_model == "bert-large-uncased"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--optimizer", "DistributedFusedLamb"], "optimizer=DistributedFusedLamb must be"),
+        (["--phase2"], "phase1"),
+        (["--show-config", "maybe"], "show_config=maybe must be"),
+    ],
+)
+def test_what_is_refused_on_purpose_says_so_in_a_line(folder, capsys, words, message):
+    with pytest.raises(SystemExit) as stop:
+        pretraining("--vocab-file", "v", *words)
+    assert stop.value.code == 2 and message in capsys.readouterr().err
