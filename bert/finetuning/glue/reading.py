@@ -92,7 +92,7 @@ class Examples:
     labels: list[str] | None
     indices: list[str]
     counts: dict[str, int] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -146,7 +146,7 @@ class _Tally:
     problems: int = 0
     shown: list[str] = field(default_factory=list)
 
-    def warnings(self, path: Path, max_fraction: float) -> tuple[str, ...]:
+    def warnings(self, path: Path, max_fraction: float) -> list[str]:
         """Lines that count what was skipped."""
         warnings: list[str] = []
         if self.problems:
@@ -163,7 +163,7 @@ class _Tally:
             )
         if self.problems + self.unlabelled == self.lines:
             raise DataError(f"{path} has no examples: none of its {self.lines} data lines is usable; download it again")
-        return tuple(warnings)
+        return warnings
 
 
 def _usable_rows(path: Path, split: Split, task: GlueTask, tally: _Tally) -> Iterator[list[str]]:
@@ -189,7 +189,7 @@ def _usable_rows(path: Path, split: Split, task: GlueTask, tally: _Tally) -> Ite
 
 
 def _examples(
-    path: Path, split: Split, rows: list[list[str]], first: int, counts: dict[str, int], warnings: tuple[str, ...] = ()
+    path: Path, split: Split, rows: list[list[str]], first: int, counts: dict[str, int], warnings: Sequence[str] = ()
 ) -> Examples:
     """Rows as examples; `first` is the number of the first one in the file."""
     num_texts = len(split.texts)

@@ -1,7 +1,7 @@
 """GLUE and users' own sentence tasks as fine-tuning tasks: files -> features, outputs -> scores and predictions."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,24 +38,26 @@ class SentenceTask(FineTuningTask):
             self._task = task.with_labels(labels_of_the_weights(config.initialization, task.labels))
         self.labels = self._task.labels
         self.best_metric = "eval_score" if len(task.dev) == 1 else f"eval_{next(iter(task.dev))}_score"
+        self._with_probability = task.name == "custom" and not task.is_regression
         if run.do_eval:
-            columns: tuple[str, ...] = ("index", "prediction", "label")
-            self.evaluated = [self._part(name, data.eval_file, f"{name}_predictions.tsv", columns) for name in task.dev]
+            self.evaluated = [
+                self._part(name, data.eval_file, f"{name}_predictions.tsv", "index\tprediction\tlabel\n")
+                for name in task.dev
+            ]
         if run.do_predict:
-            self._with_probability = task.name == "custom" and not task.is_regression
-            columns = ("index", "prediction", "probability")[: 2 + self._with_probability]
-            self.predicted = [self._part(name, data.predict_file, f"{name}.tsv", columns) for name in task.test]
+            head = "index\tprediction\tprobability\n" if self._with_probability else "index\tprediction\n"
+            self.predicted = [self._part(name, data.predict_file, f"{name}.tsv", head) for name in task.test]
 
     def _split(self, name: str) -> Split:
         split = {"train": self._task.train, **self._task.dev, **self._task.test}[name]
         assert split is not None, "the settings have checked it"
         return split
 
-    def _part(self, name: str, own: Path | None, results: str = "", columns: Sequence[str] = ()) -> Part:
+    def _part(self, name: str, own: Path | None, results: str = "", head: str = "") -> Part:
         data = self._config.data
         path = own if data.data_dir is None else find_file(data.data_dir, self._split(name))
         assert path is not None, "the settings have checked it"
-        return Part(name, path, {results: ResultsFile(_lines([columns]))} if results else {})
+        return Part(name, path, {results: ResultsFile(head.encode())} if results else {})
 
     def objective(self) -> Objective:
         model, fuse_mha = self._config.model, self._config.hardware.fuse_mha
@@ -110,7 +112,7 @@ class SentenceTask(FineTuningTask):
         elif self._with_probability:
             odds = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
             columns.append([f"{value:.6f}" for value in odds.max(-1) / odds.sum(-1)])
-        return [_lines(zip(*columns, strict=True))]
+        return ["".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()]
 
     def _shown(self, values: np.ndarray) -> list[str]:
         """The label of each class, or each number clipped to the task's range."""
@@ -118,8 +120,3 @@ class SentenceTask(FineTuningTask):
             return [self.labels[value] for value in values]
         low, high = self._task.value_range or (-np.inf, np.inf)
         return [f"{value:.6g}" for value in np.clip(values.astype(np.float64), low, high)]
-
-
-def _lines(rows: Iterable[Sequence[str]]) -> bytes:
-    """Rows of fields, separated by tabs: the form of GLUE's leaderboard."""
-    return "".join("\t".join(row) + "\n" for row in rows).encode()

@@ -61,7 +61,7 @@ class Predictions:
 
     def n_best_as_json(self) -> dict[str, list[dict[str, Any]]]:
         """The content of nbest_predictions.json."""
-        return {identity: [one._asdict() for one in candidates] for identity, candidates in self.n_best.items()}
+        return {identity: [entry._asdict() for entry in entries] for identity, entries in self.n_best.items()}
 
 
 def predict(
