@@ -1,11 +1,9 @@
 """What is typed after `run_glue.sh` and the settings it stands for."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from bert import REPOSITORY
 from bert.config.command_line import dump_yaml
 from bert.launching.finetuning import main, plan_of
 from bert.launching.finetuning_tasks import TASKS, task_of
@@ -144,11 +142,3 @@ def test_the_quickstarts_make_nothing_for_settings_that_are_wrong(wrong, tmp_pat
         with pytest.raises(ValueError):
             plan([*wrong, "--device", "cpu"], name)
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("script", "usage"), [("run_glue.sh", "TASK DATA_DIR CHECKPOINT"), ("run_ner.sh", "entities")])
-def test_the_script_calls_the_launcher(script, usage):
-    done = subprocess.run(
-        ["bash", str(REPOSITORY / "scripts" / script), "--help"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0 and usage in done.stdout, done.stderr

@@ -24,13 +24,6 @@ def test_processes_and_nodes(monkeypatch):
         parse_launch_arguments(["--num-gpus", "two"])
 
 
-def test_a_gpu_that_is_not_there_is_refused_before_data_is_made(monkeypatch):
-    monkeypatch.setattr(settings, "num_gpus", lambda: 0)
-    assert Ranks(num_processes=1).devices("auto") is None
-    with pytest.raises(ValueError, match="num_gpus=1 must be at most the 0 GPUs"):
-        Ranks(num_processes=1).devices("gpu")
-
-
 @pytest.mark.parametrize(
     ("visible", "count", "devices"),
     [
@@ -76,13 +69,10 @@ def test_ranks_on_the_cpu_are_started_whatever_gpus_are_visible(monkeypatch, vis
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert visible == "4, 5" or len(Device.parse_device().get_selected_devices()) < 2
+    else:
+        assert Ranks(num_processes=2).environment("gpu") == Ranks().environment("auto") == {}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", Ranks(num_processes=2).environment("cpu")["CUDA_VISIBLE_DEVICES"])
     assert Device.parse_device().get_selected_devices() == ["0", "1"]
-
-
-def test_nothing_is_said_of_gpus_where_nothing_limits_them(monkeypatch):
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert Ranks(num_processes=2).environment("gpu") == Ranks(num_processes=1).environment("auto") == {}
 
 
 def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatch):
@@ -98,7 +88,9 @@ def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatc
     assert devices("--config", "large", "--num-gpus", "2") == "0,1"
     for module in (settings, pretraining_plan):
         monkeypatch.setattr(module, "num_gpus", lambda: 0)
-    assert devices() is None
+    assert devices() is None and Ranks().devices("auto") is None
+    with pytest.raises(ValueError, match="num_gpus=1 must be at most the 0 GPUs"):  # before data is made
+        Ranks().devices("gpu")
 
 
 def test_one_process_and_several_start_through_paddles_launcher():
