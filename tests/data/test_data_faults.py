@@ -21,7 +21,7 @@ from bert.files import only_writer
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.shards import ShardDirectory
 from data import balance_shards, download_wikipedia
-from tests.data.test_preprocess import hashes
+from tests.data.test_preprocess import arguments, hashes
 from tests.support.commands import refused
 from tests.support.corpora import random_table, vocabulary, write_shards, write_source, write_vocabulary
 
@@ -160,22 +160,8 @@ def test_a_directory_that_changed_is_refused_before_the_first_step(tmp_path, fau
 
 
 def command(corpus: Path, sink: Path, workers: int, *flags: str) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "data.preprocess_bert_pretrain",
-        "--text",
-        str(corpus / "text"),
-        "--sink",
-        str(sink),
-        "--vocab-file",
-        str(corpus / "vocab.txt"),
-        "--target-seq-length",
-        "64",
-        "--local-n-workers",
-        str(workers),
-        *flags,
-    ]
+    more = ("--block-size", str(4 << 20), "--local-n-workers", str(workers), *flags)
+    return [sys.executable, "-m", "data.preprocess_bert_pretrain", *arguments(corpus, sink, *more)]
 
 
 @pytest.mark.thorough

@@ -5,7 +5,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from unittest import mock
@@ -50,24 +49,13 @@ def corpus(tmp_path_factory):
     return root
 
 
+def arguments(corpus: Path, sink: Path, *flags: str) -> list[str]:
+    paths = ("--text", str(corpus / "text"), "--sink", str(sink), "--vocab-file", str(corpus / "vocab.txt"))
+    return [*paths, *"--target-seq-length 64 --block-size 3000 --local-n-workers 1".split(), *flags]
+
+
 def run(corpus: Path, sink: Path, *flags: str, workers: int = 1) -> None:
-    preprocess_bert_pretrain.main(
-        [
-            "--text",
-            str(corpus / "text"),
-            "--sink",
-            str(sink),
-            "--vocab-file",
-            str(corpus / "vocab.txt"),
-            "--target-seq-length",
-            "64",
-            "--block-size",
-            "3000",
-            "--local-n-workers",
-            str(workers),
-            *flags,
-        ]
-    )
+    preprocess_bert_pretrain.main(arguments(corpus, sink, "--local-n-workers", str(workers), *flags))
 
 
 def hashes(folder: Path) -> dict[str, str]:
@@ -90,9 +78,7 @@ def rows(folder: Path) -> list[dict]:
 def test_the_vocabulary_decides_the_case_unless_a_flag_does(corpus, tmp_path, capital, flags, lowercase):
     tokens = (corpus / "vocab.txt").read_text()
     (tmp_path / "vocab.txt").write_text(tokens + (f"{capital}\n" if capital else ""))
-    words = ["--text", str(corpus / "text"), "--sink", str(tmp_path / "sink"), "--target-seq-length", "64"]
-    words += ["--vocab-file", str(tmp_path / "vocab.txt"), *flags]
-    preprocess_bert_pretrain.main([*words, "--local-n-workers", "1"])
+    run(corpus, tmp_path / "sink", "--vocab-file", str(tmp_path / "vocab.txt"), *flags)
     assert read_manifest(tmp_path / "sink").settings["lowercase"] is lowercase
 
 
@@ -379,37 +365,6 @@ def test_any_lines_in_any_blocks_come_out_whole(tmp_path_factory, lines, block_b
     assert "".join("".join(texts).split()) == "".join(expected.split())
 
 
-def test_a_killed_run_is_simply_started_again(corpus, tmp_path):
-    flags = ("--num-shards", "3", "--masking", "static", "--duplicate-factor", "3")
-    run(corpus, tmp_path / "whole", *flags)
-    command = [
-        sys.executable,
-        "-m",
-        "data.preprocess_bert_pretrain",
-        "--text",
-        str(corpus / "text"),
-        "--sink",
-        str(tmp_path / "killed"),
-        "--vocab-file",
-        str(corpus / "vocab.txt"),
-        "--target-seq-length",
-        "64",
-        "--block-size",
-        "3000",
-        "--local-n-workers",
-        "1",
-        *flags,
-    ]
-    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and not list((tmp_path / "killed").glob(".unfinished/*/1.json")):
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
-    run(corpus, tmp_path / "killed", *flags)
-    assert hashes(tmp_path / "killed") == hashes(tmp_path / "whole")
-
-
 INTERRUPTED = """
 import sys
 from pathlib import Path
@@ -429,20 +384,7 @@ preprocess_bert_pretrain.main(sys.argv[1:])
 def test_a_run_that_was_interrupted_is_simply_started_again(corpus, tmp_path):
     flags = ("--num-shards", "3", "--masking", "static", "--local-n-workers", "2", "--block-size", "1000")
     run(corpus, tmp_path / "whole", *flags)
-    command = [
-        sys.executable,
-        "-c",
-        INTERRUPTED,
-        "--text",
-        str(corpus / "text"),
-        "--sink",
-        str(tmp_path / "out"),
-        "--vocab-file",
-        str(corpus / "vocab.txt"),
-        "--target-seq-length",
-        "64",
-        *flags,
-    ]
+    command = [sys.executable, "-c", INTERRUPTED, *arguments(corpus, tmp_path / "out", *flags)]
     process = subprocess.Popen(
         command, cwd=REPOSITORY, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
