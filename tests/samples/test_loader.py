@@ -278,21 +278,10 @@ def test_feed_has_the_promised_shapes_types_and_contents(folders):
     assert size % 8 == 0 and size - batch.num_masked < 8
     assert feed["masked_lm_weights"].tolist() == [1.0] * batch.num_masked + [0.0] * (size - batch.num_masked)
     assert not feed["masked_lm_positions"][batch.num_masked :].any()
-    assert {name: value.dtype for name, value in feed.items()} == {
-        **dict.fromkeys(
-            (
-                "input_ids",
-                "token_type_ids",
-                "attention_mask",
-                "masked_lm_positions",
-                "masked_lm_labels",
-                "next_sentence_labels",
-            ),
-            np.int64,
-        ),
-        "masked_lm_weights": np.float32,
-        "masked_lm_normalizer": np.float32,
-    }
+    integers = ("input_ids", "token_type_ids", "attention_mask", "masked_lm_positions", "masked_lm_labels")
+    types = dict.fromkeys((*integers, "next_sentence_labels"), np.int64)
+    types |= dict.fromkeys(("masked_lm_weights", "masked_lm_normalizer"), np.float32)
+    assert {name: value.dtype for name, value in feed.items()} == types
     tables = [data.load_shard(index) for index in range(5)]
     lengths = np.concatenate([table.lengths() for table in tables])
     ids = loader.sample_ids(0)
@@ -381,24 +370,20 @@ def test_closing_ends_the_threads():
 
 @pytest.mark.parametrize(("world_size", "max_samples"), [(1, None), (3, None), (2, 50)])
 def test_evaluation_covers_every_sample_once_the_same_each_time(folders, world_size, max_samples):
-    data = dataset(folders / "binned")
-    runs = [
+    sizes = {"micro_batch_size": 8, "world_size": world_size, "max_samples": max_samples}
+    batches = [
         [
-            [
-                batch.feed
-                for rank in range(world_size)
-                for batch in evaluation_batches(
-                    data, micro_batch_size=8, rank=rank, world_size=world_size, max_samples=max_samples
-                )
-            ]
+            batch.feed
+            for rank in range(world_size)
+            for batch in evaluation_batches(dataset(folders / "binned"), rank=rank, **sizes)
         ]
         for _ in range(2)
     ]
-    assert equal(*runs)
-    rows = [row for feed in runs[0][0] for row in rows_of(feed)]
+    assert equal(batches[:1], batches[1:])
+    rows = [row for feed in batches[0] for row in rows_of(feed)]
     assert len(rows) == (max_samples or 119)
     assert len(set(rows)) > 0.9 * len(rows)
-    for feed in runs[0][0]:
+    for feed in batches[0]:
         assert feed["masked_lm_normalizer"][0] == feed["masked_lm_weights"].sum()
 
 
@@ -424,11 +409,6 @@ def test_fingerprint_follows_the_content_and_nothing_else(folders, tmp_path):
         dataset(write_shards(tmp_path, [random_table(count, 9 + seed) for seed, count in enumerate(COUNTS)])),
     ]
     assert len({base, *(data.fingerprint for data in others)}) == 6
-
-
-def test_description_is_plain(folders):
-    facts = dataset(folders / "binned").describe()
-    assert (facts["num_samples"], facts["num_shards"], facts["bins"]) == (119, 5, [0, 1, 2])
 
 
 @pytest.mark.parametrize("changes", [{"masking": "none"}, {"num_workers": -1}, {"sequence_length_multiple": 0}])

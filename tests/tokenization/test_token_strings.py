@@ -11,24 +11,8 @@ from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
 _NAMES = [
-    "a",
-    "b",
-    "a\x00",
-    "ab",
-    "abcdefg",
-    "abcdefgh",
-    "abcdefghi",
-    "abcdefghijklmnop",
-    "##a",
-    "##abcdefgh",
-    ",",
-    "\u6d77",
-    "\u6d77\u6d77",
-    "\u6d77\u6d77\u6d77",
-    "caf\u00e9",
-    "\U0001f41f\U0001f41f",
-    "\x00",
-    "12345678",
+    *"a b a\x00 ab abcdefg abcdefgh abcdefghi abcdefghijklmnop ##a ##abcdefgh , \x00 12345678".split(" "),
+    *"\u6d77 \u6d77\u6d77 \u6d77\u6d77\u6d77 caf\u00e9 \U0001f41f\U0001f41f".split(" "),
 ]
 STRINGS = TokenStrings(Vocabulary(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_NAMES)))
 _ROWS = st.lists(st.lists(st.sampled_from(_NAMES), max_size=12), max_size=6)
