@@ -252,9 +252,9 @@ def test_what_the_system_refuses_is_a_sentence(tmp_path, monkeypatch, line, rule
     write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
     write_vocabulary(tmp_path / "vocab.txt")
     monkeypatch.chdir(tmp_path)
-    module, *arguments = line.split()
+    module, *words = line.split()
     with refused(rule):
-        importlib.import_module(module).main(arguments)
+        importlib.import_module(module).main(words)
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["full disk", "reader that leaves"])
