@@ -289,13 +289,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES, help="what to read (default: all)")
     parser.add_argument("--max-megabytes", type=float, help="stop at this many megabytes of text (default: all text)")
     parser.add_argument("--held-out-fraction", type=float, help="share of documents held out")
-    parser.add_argument(
-        "--local-n-workers", type=int, default=os.cpu_count() or 1, dest="num_workers", help="processes"
-    )
+    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
     options = vars(parser.parse_args(argv))
-    output = options.pop("output_dir")
+    output, num_workers = options.pop("output_dir"), options.pop("local_n_workers")
     with command(output):
-        report = build(output, default_roots(options["sources"]), **options)
+        report = build(output, default_roots(options["sources"]), num_workers=num_workers, **options)
         print(summary(report))
         print(", ".join(f"{name}: {count:,}" for name, count in report["counts"].items()))
 
