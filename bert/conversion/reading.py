@@ -77,7 +77,7 @@ def read_pretrained(
         rows, padded = config.vocab_size, config.padded_vocab_size()
     else:
         notes.append(f"no model description ({', '.join(CONFIG_FILES)}) is beside {weights}")
-        tensor_names.check_parameters(parameters, f"{weights} does not hold a BERT")
+        tensor_names.check_parameters(parameters, f"{weights} does not hold one whole BERT; save or fetch it again")
         rows = len(parameters[tensor_names.WORD_EMBEDDINGS])
         padded = -(-rows // 8) * 8
     parameters = tensor_layout.pad_vocabulary(parameters, rows, padded, notes)

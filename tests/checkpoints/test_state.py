@@ -349,7 +349,7 @@ def test_heads_that_differ_are_called_by_their_names_and_only_where_allowed(trai
         (lambda weights: weights.update({"extra": np.zeros(3, "float32")}), "unknown: extra [3]"),
         (
             lambda weights: weights.update({"bert.pooler.dense.bias": np.zeros(99, "float32")}),
-            "differs: bert.pooler.dense",
+            "bert.pooler.dense.bias is [99], must be [32]",
         ),
     ],
     ids=["missing", "unknown", "shape"],
