@@ -26,7 +26,7 @@ from bert.launching.preparation import prepare_data
 from bert.launching.pretraining_plan import LAUNCHER, plan_of
 from bert.launching.previous_run import is_done, kept_start, refuse_other_run
 from bert.launching.process_runner import Runner
-from bert.launching.settings import LaunchPlan
+from bert.launching.settings import LaunchPlan, num_gpus
 from bert.launching.start_training import explain_exit, launch
 from bert.own_text.flags import is_about_own_text
 from bert.pretraining.config import PretrainingConfig
@@ -73,6 +73,9 @@ def main(argv: Sequence[str]) -> int:
         for config in plan.phases:
             require_writable(config.run.output_dir)
             refuse_other_run(config)
+    if plan.name == "quickstart" and (cards := num_gpus()) > 1:  # where NVIDIA's script of this name trains on all
+        large = shell_command("scripts/run_pretraining.sh", "--config", "large")
+        print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
     return _run(plan, Runner())
 
 

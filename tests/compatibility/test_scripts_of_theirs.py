@@ -1,0 +1,32 @@
+"""NVIDIA's scripts as typed: the two of single phases, and run_pretraining.sh without arguments on several GPUs."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bert import REPOSITORY
+from bert.launching import pretraining
+
+
+@pytest.mark.parametrize(("phase", "steps"), [(1, "7,038"), (2, "1,563")])
+def test_scripts_of_one_phase_are_the_published_recipe(phase, steps):
+    done = subprocess.run(
+        ["bash", f"scripts/run_pretraining_p{phase}.sh", "--dry-run"],
+        cwd=REPOSITORY,
+        env={"PATH": "/usr/bin:/bin", "BERT_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"phase      {phase}," in done.stdout and "bert-large-uncased" in done.stdout and steps in done.stdout
+
+
+@pytest.mark.parametrize(("gpus", "is_said"), [(0, False), (1, False), (8, True)])
+def test_without_arguments_several_gpus_are_told_of_the_published_recipe(monkeypatch, capsys, tmp_path, gpus, is_said):
+    for module in ("bert.launching.pretraining", "bert.launching.pretraining_plan"):
+        monkeypatch.setattr(f"{module}.num_gpus", lambda: gpus)
+    monkeypatch.setattr(pretraining, "_run", lambda *_: 0)
+    assert pretraining.main(["--output-dir", str(tmp_path), "--device", "cpu"]) == 0
+    assert ("run_pretraining.sh --config large" in capsys.readouterr().out) == is_said
