@@ -20,6 +20,7 @@ PRECISIONS = {  # the names that NVIDIA's scripts have for them
     "amp": {"amp": True, "tf32": False},
     "fp32": {"amp": False, "tf32": False},
     "tf32": {"amp": False, "tf32": True},
+    "fp16": {"amp": True, "tf32": False},
 }
 _ALIASES = {"num_processes": ["--num-gpus"]}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from bert.config.flags import Parser, is_on
 from bert.config.setting_sources import read_settings
@@ -55,6 +55,11 @@ class SquadFiles(Settings):
     mode: Literal["train", "eval", "prediction", "train_eval"] | None = Field(
         None, description="what to do; none: train_eval, or what --do-train, --do-eval and --do-predict say"
     )
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _as_documented(cls, mode: Any) -> Any:
+        return mode.replace(" ", "_") if isinstance(mode, str) else mode  # NVIDIA's documents also say "train eval"
 
     def settings(self) -> dict[str, Any]:
         """The settings that follow from the folder and the mode."""

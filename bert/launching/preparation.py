@@ -61,7 +61,7 @@ def prepare_data(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_thi
             local_n_workers=preparation.num_dask_workers,
             sample_ratio=preparation.sample_ratio,
             seed=config.run.seed,
-            duplicate_factor=1,
+            duplicate_factor=5,  # LDDL's default, with which the published losses were reached
             bin_size=preparation.phase2_bin_size if phase == 2 else preparation.phase1_bin_size,
         )
     )

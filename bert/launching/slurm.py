@@ -74,6 +74,8 @@ SPECIAL = {
 def launch_arguments(environment: Mapping[str, str]) -> list[str]:
     """The flags of scripts/run_pretraining.sh that correspond to the variables."""
     variables = {name: value for name, value in environment.items() if value != ""}
+    if variables.get("NUM_SHARDS_PER_WORKER") in _NOT_GIVEN:
+        del variables["NUM_SHARDS_PER_WORKER"]
     if variables.get("RERUN_DASK", "false") != "false":
         raise ValueError(
             f"RERUN_DASK={variables['RERUN_DASK']} would make the shards anew at each requeue; delete "
@@ -89,8 +91,7 @@ def launch_arguments(environment: Mapping[str, str]) -> list[str]:
     if gpus == "0":
         settings |= {"device": "cpu", "num_processes": variables.get("CPU_RANKS", "1")}
     if "PRECISION" in variables:
-        name = one_of("PRECISION", variables["PRECISION"], (*PRECISIONS, "fp16"))
-        settings |= PRECISIONS["amp" if name == "fp16" else name]
+        settings |= PRECISIONS[one_of("PRECISION", variables["PRECISION"], PRECISIONS)]
     return flags_of(settings | _start(variables, phase))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.launching import pretraining
+from bert.launching.slurm import launch_arguments
 
 
 @pytest.mark.parametrize(("phase", "steps"), [(1, "7,038"), (2, "1,563")])
@@ -30,3 +31,20 @@ def test_without_arguments_several_gpus_are_told_of_the_published_recipe(monkeyp
     monkeypatch.setattr(pretraining, "_run", lambda *_: 0)
     assert pretraining.main(["--output-dir", str(tmp_path), "--device", "cpu"]) == 0
     assert ("run_pretraining.sh --config large" in capsys.readouterr().out) == is_said
+
+
+def test_run_sub_takes_the_defaults_of_theirs_typed_out():
+    theirs = {
+        "NUM_SHARDS_PER_WORKER": "none",
+        "BIN_SIZE": "none",
+        "INIT_CHECKPOINT": "none",
+        "RERUN_DASK": "false",
+        "PRECISION": "fp16",
+        "PHASE": "1",
+        "TRAIN_BATCH_SIZE": "256",
+        "GRADIENT_ACCUMULATION_STEPS": "8",
+        "IMAGE_VERSION": "22.12-py3",
+        "USE_JEMALLOC": "true",
+    }
+    flags = " ".join(launch_arguments(theirs))
+    assert "--amp" in flags and "--phase1" in flags and "num-shards-per-worker" not in flags
