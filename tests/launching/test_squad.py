@@ -56,7 +56,7 @@ def test_the_published_recipe_is_what_the_defaults_say():
     assert (data.n_best_size, data.max_answer_length) == (20, 30)
     assert config.precision.amp and config.precision.scale_loss == 128 and ranks.num_processes == 8
     assert data.train_file == Path("/prep/download/squad/v1.1/train-v1.1.json")
-    assert config.run.bert_model == ("model" if model == "None" else "bert-large-uncased")
+    assert config.run.bert_model == "bert-large-uncased"
     assert config.run.do_train and config.run.do_eval and config.run.do_predict
 
 
