@@ -96,7 +96,11 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
         if not (config.run.benchmark or _is_done_here(plan, config)):
             print(f"phase {config.run.phase} has steps left; the same command continues")
             return OK
-    if plan.ranks.node_rank in (None, 0) and not plan.phases[0].run.benchmark:
+    is_first_node = plan.ranks.node_rank in (None, 0)
+    for config in plan.phases if is_first_node and plan.phases[0].run.benchmark else ():
+        rate = read_json(config.log_dir() / "summary.json").get("training_sequences_per_second") or 0.0
+        print(f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})")
+    if is_first_node and not plan.phases[0].run.benchmark:
         try:
             show_figures(plan, time.monotonic() - started if unfinished else None)
             show_commands(_next_commands(output_dir))

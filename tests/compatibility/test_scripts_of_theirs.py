@@ -48,3 +48,17 @@ def test_run_sub_takes_the_defaults_of_theirs_typed_out():
     }
     flags = " ".join(launch_arguments(theirs))
     assert "--amp" in flags and "--phase1" in flags and "num-shards-per-worker" not in flags
+
+
+def test_a_benchmark_ends_with_its_throughput_by_their_name(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(pretraining, "is_done", lambda config: True)
+    for phase, rate in ((1, 5541.25), (2, 2109.0)):
+        folder = tmp_path / f"phase{phase}/benchmark"
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(f'{{"training_sequences_per_second": {rate}}}')
+    assert pretraining.main(["--benchmark", "--output-dir", str(tmp_path), "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "phase 1: training_sequences_per_second 5,541.2" in shown
+        and "phase 2: training_sequences_per_second 2,109" in shown
+    )
