@@ -196,7 +196,7 @@ def _parser() -> HelpParser:
         "--word-segmenter",
         choices=SEGMENTERS,
         help="finds the words of Chinese text for "
-        "--whole-word-masking; needs requirements-chinese.txt (default: each character is a word)",
+        "--whole-word-masking; needs the extra chinese (default: each character is a word)",
     )
     parser.add_argument("--masked-lm-ratio", type=float, default=0.15)
     parser.add_argument("--max-predictions-per-seq", type=int, help="limit of static masks per sample (default: none)")

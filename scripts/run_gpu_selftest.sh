@@ -5,6 +5,7 @@ set -euo pipefail
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-find_python "$(runtime_extras)"
+needed="$(runtime_extras)" # a failure in an argument would not end the script
+find_python "${needed}"
 cd "${REPOSITORY}"
 exec "${PYTHON}" -m tests.gpu.selftest "$@"

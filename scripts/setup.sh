@@ -120,14 +120,14 @@ install_packages() (
   list="$(mktemp)"
   trap 'rm -f "${list}"' EXIT
   requirements "${python}" --print "$@" >"${list}" || return
-  pip="${python} -m pip install --disable-pip-version-check --progress-bar off"
-  ${pip} --require-hashes --requirement "${list}" \
+  pip=("${python}" -m pip install --disable-pip-version-check --progress-bar off)
+  "${pip[@]}" --require-hashes --requirement "${list}" \
     | sed -un -e '/\.metadata/d' -e 's/^ *\(Downloading\|Using cached\) \([^ ]*\/\)\?/  \1 /p' \
       -e 's/^Installing collected.*/  Installing the packages (about a minute)/p' >&2 || return
   if [[ " $* " == *" paddle3-gpu "* ]]; then # in no lock: Paddle's own index has it, a wheel for each version of CUDA
     cuda="${BERT_CUDA:-cu126}"
     if [[ -z "${BERT_CUDA:-}" ]] && (($(newest_card) >= 10)); then cuda=cu129; fi
-    ${pip} --extra-index-url "https://www.paddlepaddle.org.cn/packages/stable/${cuda}/" paddlepaddle-gpu==3.1.1 >&2
+    "${pip[@]}" --extra-index-url "https://www.paddlepaddle.org.cn/packages/stable/${cuda}/" paddlepaddle-gpu==3.1.1 >&2
   fi
 )
 

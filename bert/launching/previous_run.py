@@ -57,15 +57,14 @@ def refuse_other_run(config: TrainingConfig) -> None:
     values = config.model_dump(mode="json")
     for name, (section, field) in flat_fields(type(config)).items():
         value = values[section][name]
-        if section in MAY_DIFFER_SECTIONS or before.get(name) == value:
+        old = before.get(name, field.get_default())  # a setting that its version did not have had the default
+        if section in MAY_DIFFER_SECTIONS or old == value:
             continue
         if name in MAY_DIFFER and not (name == "predict_file" and _is_scored(config)):
             continue
-        if name not in before and value == field.get_default():  # of a version that did not have it
-            continue
-        if not _may_extend(config, name, value, before.get(name)):
+        if not _may_extend(config, name, value, old):
             raise ValueError(
-                f"{name}={value} differs from {before.get(name)} of the run in {config.run.output_dir}; "
+                f"{name}={value} differs from {old} of the run in {config.run.output_dir}; "
                 "pass another --output-dir, delete that one, or repeat its settings"
             )
 

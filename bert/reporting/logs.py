@@ -109,9 +109,8 @@ class Log:
         self._lines = [_JsonLines(path, "DLLL ", is_on) for path in {directory / "log.jsonl", report_file} if path]
         self._rows = _JsonLines(directory / "metrics.jsonl", is_on=is_on)
         self._events = _JsonLines(directory / "events.jsonl", is_on=is_on)
-        self._console, self._progress, self._summary = (
-            Sink(name, is_on) for name in ("console output", "progress.json", "summary.json")
-        )
+        self._console, self._progress = (Sink(name, is_on) for name in ("console output", "progress.json"))
+        self._is_on = is_on
         self._visualdl = Sink("VisualDL", visualdl and is_on)
         self._curves = Curves(directory)
         self._last_step, self._figures = 0, dict[str, Any]()
@@ -170,7 +169,8 @@ class Log:
 
     def write_summary(self, values: dict[str, Any]) -> None:
         """Figures of the run so far: summary.json alone."""
-        self._summary(lambda: replace_file(self._directory / "summary.json", to_json(values, indent=1)))
+        summary = Sink("summary.json", self._is_on)  # of its own: the last summary is written even if an earlier failed
+        summary(lambda: replace_file(self._directory / "summary.json", to_json(values, indent=1)))
 
     def close(self) -> None:
         """End the log; nothing may be logged after it."""

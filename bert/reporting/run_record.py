@@ -153,7 +153,8 @@ def read_log(log_file: Path) -> tuple[list[Leg], Row]:
             legs.append(Leg(now, now))
         elif legs and isinstance(step, list) and len(step) == 2 and isinstance(step[1], int):
             leg = legs[-1]
-            leg.first_step, leg.last_step = min(leg.first_step or step[1], step[1]), max(leg.last_step or 0, step[1])
+            leg.first_step = step[1] if leg.first_step is None else min(leg.first_step, step[1])
+            leg.last_step = max(leg.last_step or 0, step[1])
         if legs:
             legs[-1].end = now
     return legs, facts

@@ -8,7 +8,7 @@ from bert.config.command_line import usage_errors
 from bert.interpreter import install_command
 from bert.serving.settings import parse_settings
 
-PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client")  # modules of requirements-serve.txt
+PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client")  # modules of the extra serve
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.state import CheckpointError
+from bert.config.flags import flat_fields
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import read_pretrained
 from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
@@ -45,7 +46,7 @@ def initialize_weights(
             parameters, optimizer, resumed = checkpoint.load(source)
             checkpoint.check_continues(resumed, progress)
             checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
-            for line in _changed_settings(resumed.settings, progress.settings):
+            for line in _changed_settings(resumed.settings, progress.settings, type(config)):
                 logger.info(f"changed since the checkpoint: {line}")
             logger.info(f"continuing {source} at step {resumed.step}")
             return resumed
@@ -58,17 +59,19 @@ def initialize_weights(
     if (start := settings.initial_weights()) is None:
         return progress
     is_strict = getattr(settings, "from_phase1_final_params", None) is not None
-    path: Path | VerifiedCheckpoint = checkpoint_files.weights_folder(start)
+    path: Path | VerifiedCheckpoint
     weights: Mapping[str, np.ndarray]
     if not is_strict:
+        path = checkpoint_files.weights_folder(start)
         weights = pretrained_parameters(path, config.model)
+    elif (theirs := _weights_of_nvidia(start)) is not None:
+        path, weights = theirs, pretrained_parameters(theirs, config.model)
     elif (parent := _folder_of_steps(start, config, "phase1")) and (
         final := checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
     ):
         path, weights = final, checkpoint.load_exact_parameters(final)
-    elif any(start.glob("*.pdparams")):  # NVIDIA's phase 1
-        weights = pretrained_parameters(path, config.model)
     else:
+        path = checkpoint_files.weights_folder(start)
         weights = checkpoint.load_parameters(path)
     checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
     logger.info(f"starting from the weights of {path}")
@@ -140,12 +143,27 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
             f"pass --from-checkpoint {config.run.output_dir} --last-step-of-checkpoint auto, which starts afresh when "
             "the run has none yet"
         )
+    others = {path.parent.name for path in config.run.output_dir.glob(f"*/{config.stage()}") if any(path.iterdir())}
+    if newest is None and (others := others - {config.run.bert_model}):
+        raise CheckpointError(
+            f"from_checkpoint={source} holds no checkpoint of bert_model={config.run.bert_model}, but of "
+            f"{', '.join(sorted(others))}; pass --bert-model with that name, or another --output-dir"
+        )
     if newest is None and parent is not None:
         raise CheckpointError(
             f"from_checkpoint={source} holds checkpoints of {config.stage()}, none of them valid; nothing was "
             "overwritten: move the folder away to start afresh"
         )
     return newest
+
+
+def _weights_of_nvidia(start: Path) -> Path | None:
+    """The *.pdparams of NVIDIA's phase 1: named itself, by its prefix, or by a folder (of STEPs)."""
+    steps = [checkpoint_files.step_directory(start, step) for step in reversed(checkpoint_files.list_steps(start))]
+    for place in (start, *steps):
+        if any(place.glob("*.pdparams")) or place.with_name(f"{place.stem}.pdparams").is_file():
+            return place
+    return None
 
 
 def _refuse_weights_alone(folder: Path) -> None:
@@ -184,12 +202,15 @@ def _existing_step(source: Path, config: TrainingConfig, step: int) -> Path:
     )
 
 
-def _changed_settings(before: dict, now: dict) -> list[str]:
-    lines = []
+def _changed_settings(before: dict, now: dict, config_class: type[TrainingConfig]) -> list[str]:
+    """A line for each; a setting that the version of the checkpoint did not have had its default."""
+    lines, fields = [], flat_fields(config_class)
     for section in (name for name in now if name not in ("initialization", "hardware")):
         old, new = before.get(section, {}), now[section]
-        names = sorted(name for name in new.keys() & old.keys() if old[name] != new[name])  # of both versions
-        lines += [f"{name} {old[name]} -> {new[name]}" for name in names]
+        values = {
+            name: (old[name] if name in old else fields[name][1].get_default(), new[name]) for name in sorted(new)
+        }
+        lines += [f"{name} {then} -> {is_now}" for name, (then, is_now) in values.items() if str(then) != str(is_now)]
     return lines
 
 

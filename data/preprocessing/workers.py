@@ -1,7 +1,7 @@
 """Runs tasks in several processes and yields their results in order: on this machine, or on the workers of Dask.
 
 The scheduler does not change the bytes: tasks are pure functions, each writes its own file, and results are in order.
-Dask is imported only when it is used (requirements-dask.txt).
+Dask is imported only when it is used (the extra dask).
 
     --scheduler dask                          a local cluster of --local-n-workers processes
     --scheduler dask --scheduler-address tcp://host:8786   a cluster that runs already

@@ -17,8 +17,8 @@ for argument in "$@"; do
     --dry-run) dry_run=true ;;
     push) push=true ;;
     none) ;;
-    bert | *[:/]*) image="${argument}" ;;
     -*) options+=("${argument}") ;;
+    bert | *[:/]*) image="${argument}" ;;
     *)
       echo "error: ${argument} must be ngc, cuda, hopper, blackwell, cpu, serve or" \
         "the name of an image (NAME:TAG); options of docker build start with -" >&2
@@ -42,7 +42,7 @@ command=("${docker}" build "${arguments[@]}" "--tag=${image}" "${options[@]}" .)
 
 if "${dry_run}"; then
   printf '%q ' "${command[@]}"
-  if "${push}"; then printf '&& %q ' "${docker}" push "${image}"; fi
+  if "${push}"; then printf '&& ' && printf '%q ' "${docker}" push "${image}"; fi
   echo
   exit
 fi

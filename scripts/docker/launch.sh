@@ -4,7 +4,7 @@
 # COMMAND may be one quoted word, and after that or `bash`, as in NVIDIA's script, GPUs (all or 0,1) and a network (host).
 # Without a command it starts a shell on a terminal, otherwise the doctor. It runs as the caller's user, who owns the results.
 #   BERT_DATA         data, seen as /data and BERT_PREP_WORKING_DIR (default: $BERT_PREP_WORKING_DIR, else ./data if it has
-#                     wikipedia/, pretrain/ or download/, else ./results/data)
+#                     wikipedia/source/, pretrain/ or download/, else ./results/data)
 #   BERT_RESULTS      results and checkpoints (default: ./results)
 #   BERT_CHECKPOINTS  checkpoints to start from, read-only, seen as /checkpoints and /workspace/bert/checkpoints
 #                     (default: ./checkpoints if it exists)
@@ -31,7 +31,7 @@ if [[ -z "${gpus}" ]]; then
   if command -v nvidia-smi >/dev/null && nvidia-smi --list-gpus >/dev/null 2>&1; then gpus=all; fi
 fi
 data=results/data
-if [[ -d data/wikipedia || -d data/pretrain || -d data/download ]]; then data=data; fi
+if [[ -d data/wikipedia/source || -d data/pretrain || -d data/download ]]; then data=data; fi # data/wikipedia is code
 data="$(realpath --canonicalize-missing "${BERT_DATA:-${BERT_PREP_WORKING_DIR:-${data}}}")"
 results="$(realpath --canonicalize-missing "${BERT_RESULTS:-results}")"
 checkpoints="${BERT_CHECKPOINTS:-}"

@@ -28,9 +28,20 @@ def theirs(tmp_path):
     return folder, fused, ours
 
 
-@pytest.mark.parametrize("flag", ["from_pretrained_params", "from_phase1_final_params"])
-def test_their_weights_start_a_run(tmp_path, theirs, flag):
-    folder, _, ours = theirs
+@pytest.mark.parametrize(
+    ("flag", "named"),
+    [
+        ("from_pretrained_params", "theirs"),
+        ("from_phase1_final_params", "theirs"),
+        ("from_phase1_final_params", "theirs/bert_paddle"),
+        ("from_phase1_final_params", "theirs/bert_paddle.pdparams"),
+        ("from_phase1_final_params", "phase1"),
+    ],
+)
+def test_their_weights_start_a_run(tmp_path, theirs, flag, named):
+    (tmp_path / "phase1").mkdir()
+    (tmp_path / "phase1/600").symlink_to(theirs[0])
+    folder, ours = tmp_path / named, theirs[2]
     config = tiny.pretraining_config(tmp_path, output_dir=tmp_path / "new", phase=2, seed=9, **{flag: folder})
     started = runs.run(config, 1, train=False)
     padded = {name for name, value in ours.items() if started.parameters[name].shape != value.shape}
@@ -73,3 +84,14 @@ def test_another_number_than_the_folders_is_refused(tmp_path):
     wrong = derive(config, from_checkpoint=config.checkpoint_dir() / "4", last_step_of_checkpoint=2)
     with pytest.raises(CheckpointError, match="last_step_of_checkpoint=2 is not in"):
         runs.run(wrong, 5)
+
+
+def test_a_run_of_another_model_in_the_output_folder_is_not_overlooked(tmp_path):
+    """As of a run that was begun when the model's default was another."""
+    config = tiny.pretraining_config(tmp_path, max_steps=8, num_steps_per_checkpoint=2)
+    runs.run(config, 4)
+    changes = dict(
+        bert_model="bert-large-uncased", from_checkpoint=config.run.output_dir, last_step_of_checkpoint="auto"
+    )
+    with pytest.raises(CheckpointError, match="no checkpoint of bert_model=bert-large-uncased, but of bert-test; pass"):
+        runs.run(derive(config, **changes), 5)

@@ -4,10 +4,12 @@ import shlex
 
 import pytest
 
+from bert import REPOSITORY
 from tests.test_docker import bash
 
 
 def echoed(script, *arguments, cwd, **environment):
+    """The words of each line; launch.sh makes the folders that it mounts, so only in a folder of the test."""
     done = bash(script, *arguments, cwd=cwd, BERT_DOCKER="echo", BERT_GPUS="", **environment)
     assert done.returncode == 0, done.stderr
     return [shlex.split(line) for line in done.stdout.splitlines()]
@@ -20,6 +22,7 @@ def echoed(script, *arguments, cwd, **environment):
         (["bert"], "bert", False),
         (["bert:22.12-py3", "none"], "bert:22.12-py3", False),
         (["registry.local/bert:22.12-py3", "push"], "registry.local/bert:22.12-py3", True),
+        (["--build-arg=HTTP_PROXY=http://p:1"], "bert-on-paddle:ngc", False),
     ],
 )
 def test_build_takes_the_name_of_the_image_and_push(tmp_path, words, image, is_pushed):
@@ -55,3 +58,8 @@ def test_launch_finds_the_data_and_the_checkpoints_of_a_checkout_of_theirs(tmp_p
     (line,) = echoed("launch.sh", "true", cwd=tmp_path, BERT_PREP_WORKING_DIR="")
     assert f"--volume={tmp_path}/data:/data" in line
     assert f"--volume={tmp_path}/checkpoints:/workspace/bert/checkpoints:ro" in line
+
+
+def test_the_code_of_wikipedia_is_not_the_data(tmp_path):
+    done = bash("launch.sh", "--dry-run", "true", cwd=REPOSITORY, BERT_PREP_WORKING_DIR="", BERT_DATA="")
+    assert f"--volume={REPOSITORY}/results/data:/data" in shlex.split(done.stdout)

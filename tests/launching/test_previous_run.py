@@ -118,7 +118,7 @@ def test_settings_that_an_older_version_did_not_have_are_no_difference(trained):
     old = [line for line in dump_yaml(trained).splitlines() if not line.startswith("whole_word_masking")]
     settings_asked_for(trained).write_text("\n".join(old))
     refuse_other_run(trained)
-    with pytest.raises(ValueError, match="whole_word_masking=True differs from None"):
+    with pytest.raises(ValueError, match="whole_word_masking=True differs from False"):
         refuse_other_run(derive(trained, whole_word_masking=True))
 
 
