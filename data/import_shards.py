@@ -41,6 +41,10 @@ def import_shards(
         raise ValueError(f"num_shards={len(plans)} exceeds the {sum(counts)} samples; use at most {sum(counts)} shards")
     if output_format == "hdf5" and not source.masked:
         raise ValueError(f"{source.directory}: has no static masks, which HDF5 shards hold; use --output-format arrow")
+    if source.shards[0].bin_id is not None and output_format != "hdf5":
+        raise ValueError(
+            f"{source.directory}: has bins, which would be lost; use data.balance_shards, which keeps them"
+        )
     begin(outdir)
     strings, shards = TokenStrings(source.vocabulary), {}
     for number, table in enumerate(progress("shards", len(plans), "files", _tables(source, plans))):

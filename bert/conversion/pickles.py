@@ -66,7 +66,8 @@ _Base: Any = pickle._Unpickler  # typeshed knows it as that in C
 class _Unpickler(_Base):
     def __init__(self, file: Any, num_bytes: int, builders: Builders, persistent: Callable[[Any], Any] | None) -> None:
         super().__init__(file, encoding="latin-1")  # of strings that Python 2 has written
-        self._items_left, self._builders, self._persistent = num_bytes, builders, persistent
+        # Protocol 2 of Python 3 encodes bytes as text: each counts twice, as an argument and as a state.
+        self._items_left, self._builders, self._persistent = 3 * num_bytes, builders, persistent
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._builders:

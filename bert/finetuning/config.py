@@ -163,12 +163,10 @@ class FineTuningConfig(TrainingConfig):
                 )
 
 
-def implied_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+def implied_settings(values: Mapping[str, Any], default_model: str = "bert-base-uncased") -> dict[str, Any]:
     """Settings that follow from others: sizes, vocabulary and case from the weights or the name of a built-in model."""
     implied = implied_by_weights(values)
-    name = str(
-        values.get("bert_model") or ("" if named_weights(values) else RunSettings.model_fields["bert_model"].default)
-    )
+    name = str(values.get("bert_model") or ("" if named_weights(values) else default_model))
     if name in BUILT_IN_MODELS:
         implied.setdefault("vocab_file", Path(f"$BERT_PREP_WORKING_DIR/vocab/{name}-vocab.txt"))
     if name.endswith("-cased"):

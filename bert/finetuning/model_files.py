@@ -41,7 +41,7 @@ def named_weights(values: Mapping[str, Any]) -> Path | None:
     pretrained = str(values.get("from_pretrained_params") or "")
     if pretrained.lower() in ("", "none"):
         checkpoint = str(values.get("from_checkpoint") or "")
-        return weights_folder(Path(checkpoint).expanduser()) if checkpoint else None
+        return weights_folder(Path(checkpoint).expanduser()) if checkpoint.lower() not in ("", "none") else None
     if "vocab_file" in values and published_model(pretrained) is None:
         return weights_folder(Path(pretrained).expanduser())
     return weights_folder(resolve(pretrained, weights=False))

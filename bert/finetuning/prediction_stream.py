@@ -163,9 +163,10 @@ class ResumableFiles:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         with self._opened:
             if kind is None:
-                for file, partial, target in zip(self.files, self.partials, self._targets, strict=True):
+                for file, partial in zip(self.files, self.partials, strict=True):
                     file.flush()
                     sync(partial)
+                for partial, target in zip(self.partials, self._targets, strict=True):  # nothing can fail for space
                     os.replace(partial, target)
                 self._state_file.unlink(missing_ok=True)
             elif self._key is None or issubclass(kind, ValueError):

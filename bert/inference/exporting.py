@@ -196,11 +196,10 @@ def _same_decision(model: Model, batches: Sequence[tuple[Arrays, Arrays, np.ndar
     if model.task == "encoder" or model.num_outputs() == 1:
         return None
     same: list[np.ndarray] = []
+    chooses_places = model.task == "question-answering"  # start and end of a span
     for ours, theirs, mask in batches:
         decisions, others = (
-            np.array(
-                [(np.where(mask, v, -np.inf) if v.shape == mask.shape else v).argmax(-1) for v in outputs.values()]
-            )
+            np.array([(np.where(mask, v, -np.inf) if chooses_places else v).argmax(-1) for v in outputs.values()])
             for outputs in (ours, theirs)
         )
         agree = np.all(decisions == others, axis=0)  # of [b], or [b, s] of a tagger

@@ -116,8 +116,12 @@ def _squad_form(line: CommandLine) -> Form:
         recipe = quickstart = name or quickstart
     elif name in SQUAD_PRESETS:
         recipe, launch = SQUAD_PRESETS[name], {"num_processes": "8"}
+    if line.launch.get("mode") == "":
+        raise ValueError(f"mode= must be one of {', '.join(_MODES)}, not empty; pass one, or drop --mode")
     files = read_settings(SquadLaunch, {**launch, **line.launch}).start
-    says_what_to_do = Path(recipe).is_file() or any(line.training.get(mode, "false") != "false" for mode in _ALL_MODES)
+    says_what_to_do = (bool(name) and Path(name).is_file()) or any(
+        line.training.get(mode, "false") != "false" for mode in _ALL_MODES
+    )
     if files.mode is None and not says_what_to_do:
         files = files.model_copy(update={"mode": "train_eval"})
     settings |= files.settings()

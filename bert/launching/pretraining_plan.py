@@ -13,6 +13,7 @@ from bert import REPOSITORY
 from bert.config.command_line import resolve_config, suggest, take_questions
 from bert.config.flags import flag_name
 from bert.config.setting_sources import merged, read_settings
+from bert.config.training_settings import derive
 from bert.interpreter import is_installed
 from bert.launching.arguments import (
     CommandLine,
@@ -104,6 +105,10 @@ def plan_of(line: CommandLine) -> LaunchPlan:
     configs = [_phase(line, phase, form.phases[phase]) for phase in phases]
     if form.name == "quickstart":
         _refuse_own_data(configs, flags)
+        if num_gpus() == 0:  # `--device auto` typed too: its ranks are for processors
+            configs = [
+                derive(config, device="cpu") if config.hardware.device == "auto" else config for config in configs
+            ]
     launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
     for config in configs:
         config.batch.gradient_accumulation_steps(launch.nodes.world_size())

@@ -205,7 +205,8 @@ def _help() -> str:
     rows = dict(SPECIAL)
     for suffix, variables in (("", OF_ALL_PHASES), (", {}_PHASE2", OF_A_PHASE)):
         for name, setting in variables.items():
-            rows[name + suffix.format(name)] = f"{fields[setting].description}{NOTES.get(name, '')}"
+            text = str(fields[setting].description).replace("phase 1's bins", "bins")
+            rows[name + suffix.format(name)] = f"{text}{NOTES.get(name, '')}"
     title = "Variables (NAME is for the phase that PHASE names, and for phase 1 of both; NAME_PHASE2 for phase 2):"
     return "\n".join([str(__doc__), title, *(f"  {name}\n      {text}" for name, text in rows.items())])
 

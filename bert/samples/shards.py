@@ -100,7 +100,7 @@ def check_names(directory: Path, shards: list[Shard], recorded: dict[str, dict[s
                 f"{directory}: {len(extra)} shards are not in {source}, the first being {extra[0]}; a "
                 "directory holds the shards of one run: remove what does not belong"
             )
-    styles = {shard.name[:5]: shard.name for shard in shards if shard.kind != "hdf5"}
+    styles = {shard.name[:5]: shard.name for shard in shards if shard.kind in ("parquet", "arrow")}
     if len(styles) > 1:
         raise ValueError(
             f"{directory}: holds {styles['part.']} and {styles['shard']}, parts of a run beside balanced "

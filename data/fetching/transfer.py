@@ -199,9 +199,8 @@ def _download(session: requests.Session, remote: Remote, part: BinaryIO, target:
             _record(target, url)
         return verified_by
     lines = [f"{target.name}: could not be downloaded:", *problems]
-    raise DownloadError(
-        "\n".join([*lines, "Check the network and the addresses; the same command resumes the download"])
-    )
+    how = "resumes the download" if remote.checksum else "starts it again (no checksum is published to resume it by)"
+    raise DownloadError("\n".join([*lines, f"Check the network and the addresses; the same command {how}"]))
 
 
 def _fetch_from(session: requests.Session, url: str, remote: Remote, part: BinaryIO, target: Path) -> str:

@@ -94,7 +94,7 @@ def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
 def make_block(job: Job, block: Block) -> dict:
     """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}."""
     record = job.folder / f"{block.index}.json"
-    if record.exists():
+    if record.exists() and _block_path(job, block.index).exists():  # earlier versions wrote another kind of file
         return json.loads(record.read_bytes())
     settings, counts = job.settings, Counter[str]()
     tokenizer = _tools(job.vocab_file, settings).tokenizer

@@ -22,6 +22,7 @@ from safetensors.numpy import save_file
 
 import run_convert
 from bert import REPOSITORY
+from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from tests.support import foreign
@@ -332,3 +333,11 @@ def test_random_damage_never_ends_in_anything_but_an_error_or_the_model(tmp_path
 def test_a_conversion_imports_neither_paddle_nor_torch():
     code = "import sys, run_convert; assert not {'paddle', 'torch', 'tensorflow', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+
+
+def test_random_weights_of_the_old_protocol_are_read(tmp_path):
+    """Protocol 2 of Python 3 holds bytes as text, so each is built twice from one and a half bytes of the file."""
+    weights = {"w": np.random.RandomState(0).standard_normal((64, 128)).astype("float32")}
+    path = tmp_path / "model_state.pdparams"
+    path.write_bytes(pickle.dumps(weights, protocol=2))
+    np.testing.assert_array_equal(read_pdparams(path).tensors["w"], weights["w"])

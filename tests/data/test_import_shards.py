@@ -130,11 +130,43 @@ def test_damaged_tfrecords_are_refused(folder, damage, rule):
 
 
 @pytest.mark.parametrize(
+    ("name", "width"), [("masked_lm_ids", 1), ("input_mask", 1), ("input_mask", 31), ("next_sentence_labels", 2)]
+)
+def test_records_whose_fields_do_not_fit_are_refused(folder, name, width):
+    with h5py.File(folder / "in/train_0.hdf5", "a") as file:
+        values = file[name][:].reshape(13, -1)
+        del file[name]
+        file[name] = np.resize(values, (13, width))
+    (folder / "records").mkdir()
+    write_tfrecord(folder / "records/a.tfrecord", folder / "in/train_0.hdf5")
+    with pytest.raises(ValueError, match=rf"{name} has {width} values, it must have|masked_lm_ids has 1 values"):
+        ShardDirectory(folder / "records", WORDS, 32).verify()
+
+
+def test_two_kinds_of_names_of_records_are_no_missing_number(folder):
+    (folder / "records").mkdir()
+    for number, name in enumerate(("books_0", "wiki_0")):
+        write_tfrecord(folder / f"records/{name}.tfrecord", folder / f"in/train_{number}.hdf5")
+    assert same(loaded(ShardDirectory(folder / "records", WORDS, 32)), concatenate(TABLES))
+
+
+def test_a_small_hdf5_file_that_asks_for_all_of_the_memory_is_refused(folder):
+    with h5py.File(folder / "in/train_0.hdf5", "a") as file:
+        for name in list(file):
+            width = file[name].shape[1:]
+            kind = file[name].dtype
+            del file[name]
+            file.create_dataset(name, shape=(1 << 33, *width), dtype=kind, chunks=(1024, *width))
+    with pytest.raises(ValueError, match="would take .* bytes and stores far fewer"):
+        ShardDirectory(folder / "in", WORDS, 32)
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--num-shards", "21"], "num_shards=21 exceeds the 20 samples"),
         (["--num-shards", "0"], "num_shards=0 must be at least 1"),
-        (["--output-format", "hdf5", "--max-predictions-per-seq", "1"], "max_predictions_per_seq=1"),
+        (["--output-format", "hdf5", "--max-predictions-per-seq", "1"], "max_predictions_per_seq=1 must be at least"),
         (["--max-seq-length", "8"], "max_seq_length is 8|longer than max_seq_length=8|has a sample of"),
     ],
 )

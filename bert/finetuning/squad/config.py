@@ -151,9 +151,12 @@ class SquadConfig(FineTuningConfig):
         super().check_files()
 
 
+DEFAULT_MODEL = "bert-large-uncased"  # as of NVIDIA's run_squad.py
+
+
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights, the built-in models' vocabularies and the interactive mode."""
-    implied = implied_settings(values)
+    implied = implied_settings(values, DEFAULT_MODEL)
     folder = named_weights(values)
     if folder is not None and (folder / READER_FILE).is_file():
         implied |= read_reader_settings(folder / READER_FILE).model_dump()
@@ -179,6 +182,6 @@ ENTRY = EntryPoint(
     description="Fine-tune BERT to answer questions on SQuAD 1.1 or 2.0, score it, use it.",
     aliases={"batch_size": ["--train-batch-size"]},
     inquiries=inquiries(_TASK),
-    default_model="bert-large-uncased",
+    default_model=DEFAULT_MODEL,
     implied=_implied,
 )

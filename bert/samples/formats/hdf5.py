@@ -20,6 +20,7 @@ _ROW_DATASETS = ("input_ids", "input_mask", "segment_ids")  # [n, s]
 _MASK_DATASETS = ("masked_lm_positions", "masked_lm_ids")  # [n, p]
 _LABELS = "next_sentence_labels"  # [n] or [n, 1]
 DATASETS = (*_ROW_DATASETS, *_MASK_DATASETS, _LABELS)
+WIDTHS = {_ROW_DATASETS: 0, _MASK_DATASETS: 0, (_LABELS,): 1}  # values of a sample; 0: as many as the first has
 
 
 def describe(path: Path) -> Description:
@@ -44,10 +45,13 @@ def write(path: Path, table: SampleTable, max_seq_length: int, max_predictions: 
 
     assert table.masks is not None
     counts = table.masks.counts()
-    refuse(
-        counts > max_predictions,
-        lambda row: f"sample {row}: has {counts[row]} masks, max_predictions_per_seq={max_predictions}",
-    )
+    if len(table) and counts.max() > max_predictions:
+        raise ValueError(
+            f"max_predictions_per_seq={max_predictions} must be at least {counts.max()}, the masks of a sample; raise "
+            "--max-predictions-per-seq"
+        )
+    if table.is_single().any():
+        raise ValueError("HDF5 shards hold pairs of sentences, not single sequences; use --output-format arrow")
     real = np.arange(max_seq_length) < table.lengths()[:, None]
     masked = np.arange(max_predictions) < counts[:, None]
     values = {name: np.zeros(real.shape, np.int32) for name in _ROW_DATASETS}
@@ -68,6 +72,7 @@ def table_of(values: dict[str, np.ndarray], strings: TokenStrings) -> SampleTabl
 
     Positions of masked_lm_positions after a row's last mask are 0, which is [CLS] and never masked.
     """
+    values = {name: matrix.astype(np.int64, copy=False) for name, matrix in values.items()}  # whatever byte order
     ids, mask, segments = (values[name] for name in _ROW_DATASETS)
     positions, labels = (values[name] for name in _MASK_DATASETS)
     random_next = values[_LABELS].reshape(-1)
@@ -90,6 +95,11 @@ def table_of(values: dict[str, np.ndarray], strings: TokenStrings) -> SampleTabl
     return replace(table, token_ids=table.token_ids.astype(dtype), masks=masks)
 
 
+def _too_large(data: Any) -> bool:
+    """Chunks that are not stored read as zeros: a small file could ask for all of the memory."""
+    return data.nbytes > (1 << 20) + 2000 * max(1, data.id.get_storage_size())
+
+
 def _datasets(file: Any) -> dict[str, Any]:
     import h5py
 
@@ -103,6 +113,8 @@ def _datasets(file: Any) -> dict[str, Any]:
     rows, masks = datasets["input_ids"].shape, datasets["masked_lm_positions"].shape
     of_labels = [rows[:1], (*rows[:1], 1)]
     for name, data in datasets.items():
+        if _too_large(data):
+            raise ValueError(f"{name} would take {data.nbytes} bytes and stores far fewer; {REMEDY}")
         if data.dtype.kind not in "iub":
             raise ValueError(f"{name} are of type {data.dtype}, they must be integers; {REMEDY}")
         shapes = [rows] if name in _ROW_DATASETS else [(*rows[:1], *masks[1:])] if name in _MASK_DATASETS else of_labels

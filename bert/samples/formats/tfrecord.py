@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from crc32c import crc32c
 
-from bert.samples.formats.hdf5 import DATASETS, table_of
+from bert.samples.formats.hdf5 import DATASETS, WIDTHS, table_of
 from bert.samples.formats.shard_writer import REMEDY, Description
 from bert.samples.sample_table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
@@ -71,7 +71,14 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
                 raise ValueError(
                     f"record {number}: {name} has {len(values[-1])} values, those before {len(values[0])}; {REMEDY}"
                 )
-    return table_of({name: np.stack(values) for name, values in rows.items()}, strings)
+    matrices = {name: np.stack(values) for name, values in rows.items()}
+    widths = {name: matrix.shape[1] for name, matrix in matrices.items()}
+    for names, width in WIDTHS.items():
+        wanted = width or widths[names[0]]
+        for name in names:
+            if widths[name] != wanted:
+                raise ValueError(f"record 0: {name} has {widths[name]} values, it must have {wanted}; {REMEDY}")
+    return table_of(matrices, strings)
 
 
 def _records(data: bytes) -> Iterator[bytes]:
