@@ -130,7 +130,7 @@ def test_a_wrong_answer_is_refused_and_nothing_gets_the_final_name(tmp_path, ser
 def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path, waits):
     with serving({}) as url:
         pass
-    with pytest.raises(DownloadError, match="the same command resumes the download"):
+    with pytest.raises(DownloadError, match="the same command starts it again"):
         fetch(Remote((f"{url}/file.bin",)), tmp_path / "file.bin")
     assert waits == [1.0, 2.0, 4.0] and names(tmp_path) == set()
 
