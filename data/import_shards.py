@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.command_errors import command
-from bert.files import atomic_path, checksum_of, only_writer
+from bert.files import atomic_path, checksum_of_file, only_writer
 from bert.help_parser import HelpParser
 from bert.reporting.progress import progress
 from bert.samples.formats import hdf5
@@ -56,7 +56,7 @@ def import_shards(
                 with ShardWriter(temporary, output_format, None, "snappy", _ROW_GROUP_BYTES) as writer:
                     is_arrow = output_format == "arrow"
                     writer.write(arrow_columns(table) if is_arrow else parquet_columns(table, strings))
-        shards[path.name] = ShardRecord(len(table), path.stat().st_size, checksum_of(path.read_bytes()))
+        shards[path.name] = ShardRecord(len(table), path.stat().st_size, checksum_of_file(path))
     settings = {"imported_from": str(source.directory), "output_format": output_format}
     counted = {"samples": sum(counts), **shard_totals(shards)}
     manifest = Manifest(shards, source.vocabulary.sha256, settings, counted)

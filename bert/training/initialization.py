@@ -143,8 +143,9 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
             f"pass --from-checkpoint {config.run.output_dir} --last-step-of-checkpoint auto, which starts afresh when "
             "the run has none yet"
         )
-    others = {path.parent.name for path in config.run.output_dir.glob(f"*/{config.stage()}") if any(path.iterdir())}
-    if newest is None and (others := others - {config.run.bert_model}):
+    stages = config.run.output_dir.glob(f"*/{config.stage()}") if newest is None else ()
+    others = {path.parent.name for path in stages if checkpoint_files.list_steps(path)} - {config.run.bert_model}
+    if others:
         raise CheckpointError(
             f"from_checkpoint={source} holds no checkpoint of bert_model={config.run.bert_model}, but of "
             f"{', '.join(sorted(others))}; pass --bert-model with that name, or another --output-dir"

@@ -95,3 +95,11 @@ def test_a_run_of_another_model_in_the_output_folder_is_not_overlooked(tmp_path)
     )
     with pytest.raises(CheckpointError, match="no checkpoint of bert_model=bert-large-uncased, but of bert-test; pass"):
         runs.run(derive(config, **changes), 5)
+
+
+def test_data_of_the_phase_in_the_output_folder_is_no_other_model(tmp_path):
+    """As the quickstart has it: OUTPUT_DIR/data/phase1 holds shards."""
+    config = tiny.pretraining_config(tmp_path, max_steps=8)
+    (config.run.output_dir / "data/phase1/train").mkdir(parents=True)
+    fresh = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint="auto")
+    assert runs.run(fresh, 1).outcome.step == 1
