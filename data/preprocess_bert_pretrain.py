@@ -30,7 +30,6 @@ from bert.samples.manifest import (
     write_manifest,
 )
 from bert.tokenization.vocabulary import Vocabulary, is_cased
-from data.preprocessing.borrowed_documents import write_sources
 from data.preprocessing.pipeline import (
     FORMATS,
     Job,
@@ -76,7 +75,6 @@ def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int
         return finished
     _check_sink(job)
     job.folder.mkdir(parents=True, exist_ok=True)
-    write_sources(job.folder, source.files)
     tasks = [(job, block) for block in source.blocks]
     make_block(*tasks[0])  # in this process, so that forked processes share the compiled loops and the cached words
     blocks = list(progress("samples", len(tasks), "blocks", run(make_block, tasks)))
@@ -154,9 +152,8 @@ def _check_sink(job: Job) -> None:
     others = [name for name in names if name == MANIFEST_NAME or ".parquet" in name or ".arrow" in name]
     if others:
         raise ValueError(
-            f"{job.sink}: holds {len(others)} files of other shards, e.g. {others[0]}, made of other "
-            "text, with other settings or by another version; a sink holds the shards of one run: give an "
-            "empty --sink, or remove them"
+            f"{job.sink}: holds {len(others)} files of other shards, e.g. {others[0]}, made of other text, with other "
+            "settings or by another version; a sink holds the shards of one run: give an empty --sink, or remove them"
         )
 
 

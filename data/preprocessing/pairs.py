@@ -94,6 +94,8 @@ def _cut(num_tokens: int, settings: PairSettings, block: int, number: int) -> np
 
 _RANDOM_NEXT_SHARE = 0.5
 _BALANCING_WALKS = 4
+_LARGEST_SHARE = 0.9  # of a block's sentences; with more in one document the others are too little to draw from
+_MOST_PARTS, _LEAST_SENTENCES = 64, 8  # parts of such a document, and sentences of one
 _ONE, _TWO, _THREE = np.uint64(1), np.uint64(2), np.uint64(3)
 
 
@@ -119,19 +121,12 @@ class _Chunks(NamedTuple):
         return self.stop - self.start == 1
 
 
-def draw_pairs(
-    documents: TokenizedDocuments, settings: PairSettings, block: int, counts: Counter, num_own: int | None = None
-) -> Spans:
-    """The pairs of a block, in random order.
-
-    Args:
-        num_own: pairs are made of the first so many documents; the others only give random next sentences. Default:
-            all documents.
-    """
-    own = documents.document_offsets[: None if num_own is None else num_own + 1]
+def draw_pairs(documents: TokenizedDocuments, settings: PairSettings, block: int, counts: Counter) -> Spans:
+    """The pairs of a block, in random order."""
+    documents = _with_parts(documents, counts)
     keys = [stream_key(settings.seed, "pairs", block, number) for number in range(settings.duplicate_factor)]
-    share = _share_of_random_next(documents, own, settings, keys[0], counts)
-    rounds = [_round(documents, own, settings, key, share, counts) for key in keys]
+    share = _share_of_random_next(documents, settings, keys[0], counts)
+    rounds = [_round(documents, settings, key, share, counts) for key in keys]
     spans = Spans(*(np.concatenate([getattr(part, field.name) for part in rounds]) for field in fields(Spans)))
     order = permutation(stream_key(settings.seed, "pair order", block), len(spans.is_random_next))
     counts["samples"] += len(order)
@@ -140,8 +135,22 @@ def draw_pairs(
     return spans.take(order)
 
 
+def _with_parts(documents: TokenizedDocuments, counts: Counter) -> TokenizedDocuments:
+    """The documents; one that nearly fills the block is cut in parts, which give each other random next sentences."""
+    bounds = documents.document_offsets
+    sizes = np.diff(bounds)
+    longest = int(sizes.max(initial=0))
+    num_parts = min(_MOST_PARTS, longest // _LEAST_SENTENCES)
+    if num_parts < 2 or longest <= _LARGEST_SHARE * sizes.sum():
+        return documents
+    place = int(sizes.argmax())
+    edges = np.linspace(bounds[place], bounds[place + 1], num_parts + 1).astype(np.int64)
+    counts["blocks of one long document, whose random next sentences are of its other parts"] += 1
+    return replace(documents, document_offsets=np.union1d(bounds, edges))
+
+
 def _share_of_random_next(
-    documents: TokenizedDocuments, own: np.ndarray, settings: PairSettings, key: np.uint64, counts: Counter
+    documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, counts: Counter
 ) -> float:
     """The share of the chunks of several sentences that get a random next sentence, so that half of all samples do.
 
@@ -153,21 +162,20 @@ def _share_of_random_next(
         return 0.0
     share = _RANDOM_NEXT_SHARE
     for _ in range(_BALANCING_WALKS):
-        singles = _chunks(documents, own, settings, key, share).is_single().mean()
+        singles = _chunks(documents, settings, key, share).is_single().mean()
         share = max(0.0, (_RANDOM_NEXT_SHARE - singles) / (1 - singles)) if singles < 1 else 0.0
     if share == 0.0:
         counts["blocks where over half of the chunks are one sentence, thus over half have a random next"] += 1
     return share
 
 
-def _chunks(
-    documents: TokenizedDocuments, own: np.ndarray, settings: PairSettings, key: np.uint64, share: float
-) -> _Chunks:
-    """The chunks of one walk through the documents with the offsets `own`; as of `_walk`."""
-    room = len(documents.sentence_offsets) - 1
+def _chunks(documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float) -> _Chunks:
+    """The chunks of one walk through the documents; arguments as of `_walk`."""
+    tokens = documents.sentence_offsets
+    room = len(tokens) - 1
     chunks = _Chunks(*(np.empty(room, np.bool_ if name == "is_random_next" else np.int64) for name in _Chunks._fields))
     max_tokens = settings.target_seq_length - 3
-    number = _walk(documents.sentence_offsets, own, key, share, max_tokens, settings.short_seq_prob, chunks)
+    number = _walk(tokens, documents.document_offsets, key, share, max_tokens, settings.short_seq_prob, chunks)
     return _Chunks(*(column[:number] for column in chunks))
 
 
@@ -207,17 +215,12 @@ def _walk(
 
 
 def _round(
-    documents: TokenizedDocuments,
-    own: np.ndarray,
-    settings: PairSettings,
-    key: np.uint64,
-    share: float,
-    counts: Counter,
+    documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float, counts: Counter
 ) -> Spans:
-    """The pairs of one walk through the documents with the offsets `own`."""
+    """The pairs of one walk through the documents."""
     tokens, bounds = documents.sentence_offsets, documents.document_offsets
     num_others = len(bounds) - 2
-    chunks = _chunks(documents, own, settings, key, share)
+    chunks = _chunks(documents, settings, key, share)
     usable = np.flatnonzero((num_others > 0) | ~chunks.is_single())
     counts["lone sentences dropped for want of a second document"] += len(chunks.start) - len(usable)
     start, split, stop, owner, target, is_random = (column[usable] for column in chunks)

@@ -33,7 +33,6 @@ from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
-from data.preprocessing.borrowed_documents import borrowed_texts, joined, needs_others
 from data.preprocessing.pairs import Spans, draw_pairs, pack_documents, spans_to_table
 from data.preprocessing.settings import SampleSettings
 from data.text.lddl_reader import Block, SourceFile, numbered_documents
@@ -107,12 +106,7 @@ def make_block(job: Job, block: Block) -> dict:
         sep_id = tokenizer.vocabulary.id_of("[SEP]")
         documents, spans = pack_documents(documents, settings.pairs, block.index, sep_id, counts)
     else:
-        num_own = len(documents.document_offsets) - 1
-        if needs_others(documents) and (borrowed := borrowed_texts(job.folder, block, settings.pairs.seed)):
-            others = tokenize_documents(enumerate(borrowed), tokenizer, settings.language, Counter(), *how)
-            documents = joined(documents, others)
-            counts["blocks of one long document, whose random next sentences are of other blocks"] += 1
-        spans = draw_pairs(documents, settings.pairs, block.index, counts, num_own)
+        spans = draw_pairs(documents, settings.pairs, block.index, counts)
     bins = _bins_of(spans.lengths(), settings.bin_size)
     _write_block(_block_path(job, block.index), documents, spans, np.concatenate([np.zeros(0, np.int64), *bins]))
     result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
