@@ -8,7 +8,7 @@ is never changed or deleted.
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.command_errors import command
-from bert.files import checksum_of, only_writer, write_atomically
+from bert.files import atomic_path, checksum_of, checksum_of_file, only_writer
 from bert.help_parser import HelpParser
 from bert.reporting.progress import progress
 from bert.samples.formats.parquet import describe
@@ -45,29 +45,22 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     """
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards} must be at least 1")
-    check_outdir(indir, outdir)
     source = read_manifest(indir)
     bins = _list_parts(indir, source)
     bins = {bin_id: parts for bin_id, parts in bins.items() if any(part.num_samples for part in parts)}
     numbers = {bin_id: None if bin_id is None else number for number, bin_id in enumerate(bins)}  # without empty ones
     plans = [plan for bin_id, parts in bins.items() for plan in _plan(numbers[bin_id], parts, num_shards)]
-    begin(outdir)
-    shards: dict[str, ShardRecord] = {}
     read = lru_cache(maxsize=1)(partial(_read, source))  # two shards often share a file
-    for name, bin_id, paths, pieces in progress("shards", len(plans), "files", plans):
-        sink = pa.BufferOutputStream()
-        with ShardWriter(sink, "parquet", None, compression, row_group_bytes=sys.maxsize) as writer:
+
+    def write(bin_id: int | None, paths: list[Path], pieces: tuple[Piece, ...], path: Path) -> int:
+        with ShardWriter(path, "parquet", None, compression, row_group_bytes=sys.maxsize) as writer:
             for piece in pieces:
                 writer.write(_in_bin(read(paths[piece.block]).slice(piece.start, piece.stop - piece.start), bin_id))
-        data = sink.getvalue()
-        write_atomically(outdir / name, data)
-        num_samples = sum(piece.stop - piece.start for piece in pieces)
-        shards[name] = ShardRecord(num_samples, data.size, checksum_of(data), bin_id)
+        return sum(piece.stop - piece.start for piece in pieces)
+
+    shards = write_shards(outdir, len(plans), ((plan[0], plan[1], partial(write, *plan[1:])) for plan in plans))
     settings = {"num_shards": num_shards, "output_format": "parquet", "compression": compression}
-    manifest = _manifest(source, shards, settings)
-    write_manifest(outdir, manifest)
-    (outdir / UNFINISHED_NAME).unlink()
-    return manifest
+    return finish(outdir, _manifest(source, shards, settings))
 
 
 def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
@@ -77,7 +70,37 @@ def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
     return table.set_column(place, table.schema.field(place), [pa.array(np.full(len(table), bin_id, np.int64))])
 
 
-def check_outdir(indir: Path, outdir: Path) -> None:
+def rewrite(indir: Path, outdir: Path, make: Callable[[], Manifest]) -> None:
+    """A command that makes shards in `outdir` of those in `indir`, from its locks to what it prints."""
+    with command(outdir):
+        _check_outdir(indir, outdir)  # before the lock, which makes it
+        with only_writer(outdir):
+            manifest = make()
+    with command():
+        print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {outdir}")
+
+
+def write_shards(
+    outdir: Path, number: int, shards: Iterable[tuple[str, int | None, Callable[[Path], int]]]
+) -> dict[str, ShardRecord]:
+    """Write shards: name, bin, and a function that writes a file and returns the number of its samples."""
+    _begin(outdir)
+    records = {}
+    for name, bin_id, write in progress("shards", number, "files", shards):
+        path = outdir / name
+        with atomic_path(path) as temporary:
+            num_samples = write(temporary)
+        records[name] = ShardRecord(num_samples, path.stat().st_size, checksum_of_file(path), bin_id)
+    return records
+
+
+def finish(outdir: Path, manifest: Manifest) -> Manifest:
+    write_manifest(outdir, manifest)
+    (outdir / UNFINISHED_NAME).unlink()
+    return manifest
+
+
+def _check_outdir(indir: Path, outdir: Path) -> None:
     """Raise ValueError unless the folder is missing, empty or left by a stopped run of this command."""
     if outdir.exists() and not outdir.is_dir():
         raise ValueError(f"{outdir}: is a file; balanced shards go to a separate, empty directory: name another")
@@ -86,7 +109,7 @@ def check_outdir(indir: Path, outdir: Path) -> None:
         raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to a separate, empty directory")
 
 
-def begin(outdir: Path) -> None:
+def _begin(outdir: Path) -> None:
     """Make the folder, and remove the files of a stopped run."""
     outdir.mkdir(parents=True, exist_ok=True)
     if (outdir / UNFINISHED_NAME).exists():
@@ -114,9 +137,8 @@ def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[S
     other = next((shard for shard in shards if shard.kind != "parquet"), None)
     if other is not None:
         raise ValueError(
-            f"{other.path}: is not a parquet file; only part.N.parquet and shard-N.parquet can be balanced: "
-            "remove it, or make as many shards as you want with data.preprocess_bert_pretrain "
-            "--num-shards"
+            f"{other.path}: is not a parquet file; only part.N.parquet and shard-N.parquet can be balanced: remove it, "
+            "or make as many shards as you want with data.preprocess_bert_pretrain --num-shards"
         )
     check_names(indir, shards, recorded_counts(indir, source))
     described = tuple(map(_described, shards))
@@ -171,12 +193,8 @@ def main(argv: list[str] | None = None) -> None:
         help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)",
     )
     arguments = parser.parse_args(argv)
-    with command(arguments.outdir):
-        check_outdir(arguments.indir, arguments.outdir)  # before the lock, which makes it
-        with only_writer(arguments.outdir):
-            manifest = balance(arguments.indir, arguments.outdir, arguments.num_shards, arguments.compression)
-    with command():
-        print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.outdir}")
+    folders = arguments.indir, arguments.outdir
+    rewrite(*folders, lambda: balance(*folders, arguments.num_shards, arguments.compression))
 
 
 if __name__ == "__main__":

@@ -192,9 +192,8 @@ def main(argv: list[str] | None = None) -> None:
     with command(arguments.outdir, "interrupted; the same command resumes, and keeps what was downloaded"):
         if not arguments.url_list and not arguments.local_books:
             raise ValueError(
-                "BookCorpus, which BERT was trained on, is gone: there is no official copy of it any "
-                "more. Give a list of books with --url-list, your own with --local-books, or train on "
-                "Wikipedia alone (see --help)"
+                "BookCorpus, which BERT was trained on, is gone: there is no official copy of it any more. Give a list "
+                "of books with --url-list, your own with --local-books, or train on Wikipedia alone (see --help)"
             )
         failures: list[str] = []
         counts: Counter = Counter()

@@ -59,9 +59,8 @@ def published_checksum(name: str, folders: list[str]) -> str:
             fetch(Remote(tuple(base + sums for base in folders), max_bytes=1 << 20), Path(folder, sums))
         except DownloadError as error:
             raise DownloadError(
-                f"{error}\nWithout its list of checksums the dump cannot be verified. Wikimedia keeps "
-                "dumps for some months: choose a --dump-date that it lists, or give the --checksum "
-                "yourself"
+                f"{error}\nWithout its list of checksums the dump cannot be verified. Wikimedia keeps dumps for some "
+                "months: choose a --dump-date that it lists, or give the --checksum yourself"
             ) from error
         for line in Path(folder, sums).read_text("utf-8", errors="replace").splitlines():
             digest, _, file = line.partition(" ")

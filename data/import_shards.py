@@ -8,24 +8,22 @@ manifest with checksums and are read faster. `--output-format hdf5` writes files
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from bert.command_errors import command
-from bert.files import atomic_path, checksum_of_file, only_writer
 from bert.help_parser import HelpParser
-from bert.reporting.progress import progress
 from bert.samples.formats import hdf5
 from bert.samples.formats.arrow import arrow_columns
 from bert.samples.formats.parquet import parquet_columns
 from bert.samples.formats.shard_writer import ShardWriter
-from bert.samples.manifest import UNFINISHED_NAME, Manifest, ShardRecord, shard_totals, write_manifest
+from bert.samples.manifest import Manifest, shard_totals
 from bert.samples.sample_table import SampleTable, concatenate
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
-from data.balance_shards import begin, check_outdir
+from data.balance_shards import finish, rewrite, write_shards
 from data.preprocessing.pipeline import Piece, cut
 
 _ROW_GROUP_BYTES = 256 << 20
@@ -45,24 +43,22 @@ def import_shards(
         raise ValueError(
             f"{source.directory}: has bins, which would be lost; use data.balance_shards, which keeps them"
         )
-    begin(outdir)
-    strings, shards = TokenStrings(source.vocabulary), {}
-    for number, table in enumerate(progress("shards", len(plans), "files", _tables(source, plans))):
-        path = outdir / f"shard-{number}.{output_format}"
-        with atomic_path(path) as temporary:
-            if output_format == "hdf5":
-                hdf5.write(temporary, table, source.max_seq_length, max_predictions)
-            else:
-                with ShardWriter(temporary, output_format, None, "snappy", _ROW_GROUP_BYTES) as writer:
-                    is_arrow = output_format == "arrow"
-                    writer.write(arrow_columns(table) if is_arrow else parquet_columns(table, strings))
-        shards[path.name] = ShardRecord(len(table), path.stat().st_size, checksum_of_file(path))
+    strings = TokenStrings(source.vocabulary)
+
+    def write(table: SampleTable, path: Path) -> int:
+        if output_format == "hdf5":
+            hdf5.write(path, table, source.max_seq_length, max_predictions)
+        else:
+            with ShardWriter(path, output_format, None, "snappy", _ROW_GROUP_BYTES) as writer:
+                writer.write(arrow_columns(table) if output_format == "arrow" else parquet_columns(table, strings))
+        return len(table)
+
+    tables = enumerate(_tables(source, plans))
+    named = ((f"shard-{number}.{output_format}", None, partial(write, table)) for number, table in tables)
+    shards = write_shards(outdir, len(plans), named)
     settings = {"imported_from": str(source.directory), "output_format": output_format}
     counted = {"samples": sum(counts), **shard_totals(shards)}
-    manifest = Manifest(shards, source.vocabulary.sha256, settings, counted)
-    write_manifest(outdir, manifest)
-    (outdir / UNFINISHED_NAME).unlink()
-    return manifest
+    return finish(outdir, Manifest(shards, source.vocabulary.sha256, settings, counted))
 
 
 def _tables(source: ShardDirectory, plans: list[tuple[Piece, ...]]) -> Iterator[SampleTable]:
@@ -90,23 +86,16 @@ def main(argv: list[str] | None = None) -> None:
         "--max-seq-length", type=int, default=512, help="no sample may be longer; the width of HDF5 rows"
     )
     parser.add_argument("--max-predictions-per-seq", type=int, default=80, help="masks in a row of HDF5 (default: 80)")
-    arguments = parser.parse_args(argv)
-    with command(arguments.outdir):
-        if arguments.num_shards is not None and arguments.num_shards < 1:
-            raise ValueError(f"num_shards={arguments.num_shards} must be at least 1")
-        check_outdir(arguments.indir, arguments.outdir)  # before the lock, which makes it
-        vocabulary = Vocabulary.from_file(arguments.vocab_file)
-        source = ShardDirectory(arguments.indir, vocabulary, arguments.max_seq_length)
-        with only_writer(arguments.outdir):
-            manifest = import_shards(
-                source,
-                arguments.outdir,
-                arguments.output_format,
-                arguments.num_shards,
-                arguments.max_predictions_per_seq,
-            )
-    with command():
-        print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {arguments.outdir}")
+    options = parser.parse_args(argv)
+
+    def make() -> Manifest:
+        if options.num_shards is not None and options.num_shards < 1:
+            raise ValueError(f"num_shards={options.num_shards} must be at least 1")
+        source = ShardDirectory(options.indir, Vocabulary.from_file(options.vocab_file), options.max_seq_length)
+        limits = options.num_shards, options.max_predictions_per_seq
+        return import_shards(source, options.outdir, options.output_format, *limits)
+
+    rewrite(options.indir, options.outdir, make)
 
 
 if __name__ == "__main__":

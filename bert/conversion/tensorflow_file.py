@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from crc32c import crc32c
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
 from bert.conversion import raw_tensors
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, count_elements
+from bert.samples.formats.tfrecord import masked_crc32c, message_classes
 
 _DTYPES = {number: np.dtype(name) for number, name in ((1, "<f4"), (2, "<f8"), (3, "<i4"), (9, "<i8"), (19, "<f2"))}
 _DTYPES[14] = BFLOAT16
@@ -53,11 +52,7 @@ message_type {
 }
 message_type { name: "Dimension" field { name: "size" number: 1 type: TYPE_INT64 } }
 """
-_POOL = descriptor_pool.DescriptorPool()  # of our own, so that it does not conflict with an imported TensorFlow
-_POOL.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
-BundleHeader, BundleEntry = (
-    message_factory.GetMessageClass(_POOL.FindMessageTypeByName(name)) for name in ("BundleHeader", "BundleEntry")
-)
+BundleHeader, BundleEntry = message_classes(_SCHEMA, "BundleHeader", "BundleEntry")
 
 
 def read_tensorflow(index: Path) -> RawTensors:
@@ -122,12 +117,6 @@ _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _LARGEST_BLOCK = 64 << 20
 _LONGEST_NAME = 2000  # names share their beginnings, so a small file could hold long ones without number
-
-
-def masked_crc32c(data: bytes | memoryview) -> int:
-    """The checksum of `data` as TensorFlow stores it: rotated by 15 bits, plus a constant."""
-    checksum = crc32c(data)
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -134,8 +134,7 @@ class TokenStrings:
             word = data[start:stop].tobytes().decode("utf-8", "replace")
             raise ValueError(
                 f"column {column!r}, sample {row}: token {word!r} is not in {self.vocabulary.source} "
-                f"({len(self.vocabulary)} tokens); read the shards with the vocabulary they were made "
-                "with"
+                f"({len(self.vocabulary)} tokens); read the shards with the vocabulary they were made with"
             )
         return ids[: offsets[-1]], offsets
 

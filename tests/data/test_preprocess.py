@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import data.train_vocabulary
 from bert import REPOSITORY
-from bert.files import write_atomically
+from bert.files import checksum_of_file
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
@@ -544,13 +544,13 @@ def test_a_balancing_that_was_stopped_is_simply_started_again(corpus, tmp_path, 
     balance(tmp_path / "parts", tmp_path / "whole", 3)
     written = []
 
-    def stop_at_the_third(path, data):
+    def stop_at_the_third(path):
         written.append(path)
         if len(written) == 3:
             raise KeyboardInterrupt
-        write_atomically(path, data)
+        return checksum_of_file(path)
 
-    monkeypatch.setattr(balance_shards, "write_atomically", stop_at_the_third)
+    monkeypatch.setattr(balance_shards, "checksum_of_file", stop_at_the_third)
     with pytest.raises(KeyboardInterrupt):
         balance(tmp_path / "parts", tmp_path / "out", 5)
     with pytest.raises(ValueError, match="out: some of its shards are missing: .* start its command again"):
@@ -570,8 +570,9 @@ def test_balancing_refuses_what_it_cannot_do(corpus, tmp_path):
         ("new", 0, "num_shards=0"),
         ("new", 10_000, "use at most"),
     ):
-        with pytest.raises(ValueError, match=rule):
-            balance(tmp_path / "parts", tmp_path / outdir, num_shards)
+        words = ("--indir", tmp_path / "parts", "--outdir", tmp_path / outdir, "--num-shards", num_shards)
+        with refused(rule):
+            balance_shards.main(list(map(str, words)))
     with pytest.raises(FileNotFoundError, match="no such directory"):
         balance(tmp_path / "absent", tmp_path / "new2", 2)
     (tmp_path / "parts" / "part.0.parquet").write_bytes(b"PAR1")

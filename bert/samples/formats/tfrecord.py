@@ -6,6 +6,7 @@ record: length (uint64) | its masked CRC-32C (uint32) | protocol buffer | its ma
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from crc32c import crc32c
@@ -56,7 +57,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
     from google.protobuf.message import DecodeError
 
     rows: dict[str, list[np.ndarray]] = {name: [] for name in DATASETS}
-    example = _message_class()
+    (example,) = message_classes(_SCHEMA, "Example")
     for number, record in enumerate(_records(data)):
         try:
             entries = example.FromString(record).features.feature
@@ -87,7 +88,7 @@ def _records(data: bytes) -> Iterator[bytes]:
         length = _length(data[start : start + _HEADER.size], number)
         start += _HEADER.size
         record, footer = data[start : start + length], data[start + length : start + length + _FOOTER_BYTES]
-        if len(footer) < _FOOTER_BYTES or _masked_checksum(record) != int.from_bytes(footer, "little"):
+        if len(footer) < _FOOTER_BYTES or masked_crc32c(record) != int.from_bytes(footer, "little"):
             raise ValueError(f"record {number}: its checksum is wrong; the file is damaged: copy it again")
         yield record
         start, number = start + length + _FOOTER_BYTES, number + 1
@@ -97,20 +98,21 @@ def _length(header: bytes, number: int) -> int:
     if header[:2] == b"\x1f\x8b":
         raise ValueError("is compressed with gzip; decompress it (gunzip)")
     length, checksum = _HEADER.unpack(header) if len(header) == _HEADER.size else (0, 0)
-    if len(header) < _HEADER.size or _masked_checksum(header[:8]) != checksum:
+    if len(header) < _HEADER.size or masked_crc32c(header[:8]) != checksum:
         raise ValueError(f"record {number}: the checksum of its length is wrong; it is no TFRecord file or damaged")
     return length
 
 
-def _masked_checksum(data: bytes) -> int:
+def masked_crc32c(data: bytes | memoryview) -> int:
     """CRC-32C as TensorFlow stores it, so that the checksum of data with checksums inside is not degenerate."""
     checksum = crc32c(data)
-    return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _message_class():
+def message_classes(schema: str, *names: str) -> list[Any]:
+    """Classes of protocol buffers by the text of their schema."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format  # slow to import
 
     pool = descriptor_pool.DescriptorPool()  # of our own, so that it does not conflict with an imported TensorFlow
-    pool.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Example"))
+    pool.Add(text_format.Parse(schema, descriptor_pb2.FileDescriptorProto()))
+    return [message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in names]
