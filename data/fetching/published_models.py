@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -122,12 +122,11 @@ def _pins() -> dict[str, Pin]:
 
 
 _ENDPOINT = "https://bj.bcebos.com/paddlenlp"
-_MODELS = "paddlenlp/models/transformers"
-_GOOGLE_VOCABULARIES = "paddle-hapi/models/bert"
 
 
-class PaddleNlpModel(NamedTuple):
-    """A model: paths of its files on the server, and its sizes."""
+@dataclass(frozen=True)
+class PaddleNlpModel:
+    """A model in paddlenlp_models.json: paths of its files on the server, and its sizes."""
 
     weights: str
     vocabulary: str
@@ -151,47 +150,6 @@ class PaddleNlpModel(NamedTuple):
         }
 
 
-def _base(vocab_size: int) -> tuple[int, int, int, int, int]:
-    return vocab_size, 768, 12, 12, 3072
-
-
-def _large(vocab_size: int) -> tuple[int, int, int, int, int]:
-    return vocab_size, 1024, 24, 16, 4096
-
-
-def _model(path: str, vocabulary: str, sizes: tuple[int, int, int, int, int], do_lower_case: bool) -> PaddleNlpModel:
-    return PaddleNlpModel(f"{_MODELS}/{path}.pdparams", f"{vocabulary}vocab.txt", sizes, do_lower_case)
-
-
-def _google(folder: str, name: str, sizes: tuple[int, int, int, int, int]) -> PaddleNlpModel:
-    return _model(f"{folder}{name}", f"{_GOOGLE_VOCABULARIES}/{name}-", sizes, name.endswith("-uncased"))
-
-
-def _roberta(kind: str, hidden: int, layers: int) -> PaddleNlpModel:
-    sizes = (21128, hidden, layers, hidden // 64, 4 * hidden)
-    return _model(f"uer/chinese_roberta_{kind}", f"{_MODELS}/uer/chinese_roberta_", sizes, True)
-
-
-_CHINESE = f"{_GOOGLE_VOCABULARIES}/bert-base-chinese-"
-PADDLENLP: dict[str, PaddleNlpModel] = {
-    "bert-base-uncased": _google("", "bert-base-uncased", _base(30522)),
-    "bert-large-uncased": _google("", "bert-large-uncased", _large(30522)),
-    "bert-base-multilingual-uncased": _google("", "bert-base-multilingual-uncased", _base(105879)),
-    "bert-base-cased": _google("bert/", "bert-base-cased", _base(28996)),
-    "bert-large-cased": _google("bert/", "bert-large-cased", _large(28996)),
-    "bert-base-multilingual-cased": _google("bert/", "bert-base-multilingual-cased", _base(119547)),
-    "bert-base-chinese": _google("bert/", "bert-base-chinese", _base(21128)),
-    "bert-wwm-chinese": _model("bert/bert-wwm-chinese", f"{_MODELS}/bert/bert-wwm-chinese-", _base(21128), False),
-    "bert-wwm-ext-chinese": _model(
-        "bert/bert-wwm-ext-chinese", f"{_MODELS}/bert/bert-wwm-ext-chinese-", _base(21128), False
-    ),
-    "macbert-base-chinese": _model("macbert/macbert-base-chinese", _CHINESE, _base(21128), False),
-    "macbert-large-chinese": _model("macbert/macbert-large-chinese", _CHINESE, _large(21128), False),
-    "simbert-base-chinese": _model("simbert/simbert-base-chinese-v1", f"{_MODELS}/simbert/", _base(13685), True),
-    "uer/chinese-roberta-base": _roberta("base", 768, 12),
-    "uer/chinese-roberta-medium": _roberta("medium", 512, 8),
-    "uer/chinese-roberta-6l-768h": _roberta("6l_768h", 768, 6),
-    "uer/chinese-roberta-small": _roberta("small", 512, 4),
-    "uer/chinese-roberta-mini": _roberta("mini", 256, 4),
-    "uer/chinese-roberta-tiny": _roberta("tiny", 128, 2),
-}
+PADDLENLP = TypeAdapter(dict[str, PaddleNlpModel]).validate_json(
+    Path(__file__).with_name("paddlenlp_models.json").read_bytes()
+)
