@@ -107,7 +107,9 @@ class PrecisionSettings(Settings):
     loss_scale_growth_interval: int = Field(2000, ge=1, description="updates without overflow before it grows")
     loss_scale_growth_factor: float = Field(2.0, gt=1, description="growth of the loss scale")
     loss_scale_backoff_factor: float = Field(0.5, gt=0, lt=1, description="shrinkage of the loss scale on overflow")
-    tf32: bool = Field(False, description="allow TF32 in float32 matrix products (Ampere and later)")
+    tf32: Switch = Field(
+        "auto", description="TF32 in float32 matrix products; auto: on Ampere and newer GPUs; --no-tf32: exact float32"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "PrecisionSettings":

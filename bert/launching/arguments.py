@@ -17,10 +17,10 @@ from bert.interpreter import shell_command
 from bert.launching.settings import LaunchSettings
 
 PRECISIONS = {  # the names that NVIDIA's scripts have for them
-    "amp": {"amp": True, "tf32": False},
-    "fp32": {"amp": False, "tf32": False},
-    "tf32": {"amp": False, "tf32": True},
-    "fp16": {"amp": True, "tf32": False},
+    "amp": {"amp": True, "tf32": "auto"},
+    "fp32": {"amp": False, "tf32": "off"},  # who writes it wants float32
+    "tf32": {"amp": False, "tf32": "on"},
+    "fp16": {"amp": True, "tf32": "auto"},
 }
 _ALIASES = {"num_processes": ["--num-gpus"]}
 

@@ -59,7 +59,8 @@ def report_text(rows: Mapping[str, str]) -> str:
 
 def _precision(precision: PrecisionSettings) -> str:
     if not precision.amp:
-        return "float32 with TF32 matrix products" if precision.tf32 else "float32"
+        products = {"on": " with TF32 matrix products", "auto": " (TF32 matrix products on Ampere and newer GPUs)"}
+        return f"float32{products.get(precision.tf32, '')}"
     level = "O2" if precision.use_pure_fp16 else "O1"
     if precision.amp_dtype == "bfloat16":
         return f"mixed bfloat16 ({level})"

@@ -63,7 +63,7 @@ class Part(Settings):
                     "--amp-dtype float16, or choose other --hardware"
                 )
             return self.tflops.short, 2
-        return (self.tflops.tf32 if precision.tf32 and self.tflops.tf32 else self.tflops.float32), 4
+        return (self.tflops.tf32 if precision.tf32 != "off" and self.tflops.tf32 else self.tflops.float32), 4
 
     def flops_rates(self, precision: PrecisionSettings) -> dict[Unit, float]:
         """FLOP/s that operators reach under these settings; those bound by memory have none."""

@@ -13,6 +13,9 @@ from bert.runtime.paddle_api import default_device, paddle, place_of, static
 
 logger = logging.getLogger(__name__)
 
+TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"  # cuBLAS and cuDNN read it when CUDA starts
+TF32_CAPABILITY = (8, 0)  # Ampere
+
 
 @dataclass(frozen=True)
 class Device:
@@ -51,24 +54,44 @@ def open_device(config: TrainingConfig, group: Group) -> Device:
     """An executor on this rank's device, and the scope that its programs share."""
     place = place_of(group.device)
     executor = static.Executor(place)
-    arithmetic = "short" if config.precision.amp else "tf32" if config.precision.tf32 else "float32"
+    arithmetic = "short" if config.precision.amp else "float32" if config.precision.tf32 == "off" else "tf32"
     peak = config.hardware.peak_tflops or peak_tflops(executor, group.device, arithmetic)[0]
     return Device(executor, static.global_scope(), place, group, Collective(group, executor), peak)
 
 
 def join_ranks(config: TrainingConfig, group: Group) -> int:
     """Bind this process to its cores and meet the other ranks; returns the threads of a rank."""
-    # float32 means float32 unless TF32 is asked for: cuBLAS would otherwise use it on Ampere. Before CUDA starts.
-    os.environ["NVIDIA_TF32_OVERRIDE"] = "1" if config.precision.tf32 else "0"
-    hardware = config.hardware
+    precision, hardware = config.precision, config.hardware
+    if precision.tf32 == "auto":  # a user's own variable stays
+        os.environ.setdefault(TF32_VARIABLE, "1")
+    else:
+        os.environ[TF32_VARIABLE] = "1" if precision.tf32 == "on" else "0"
     threads = use_cores(hardware.cpu_threads, hardware.enable_cpu_affinity, group.local_rank, group.local_world_size)
     initialize(group)
-    precision = config.precision
+    capability = tuple(paddle.device.cuda.get_device_capability()) if group.device == "gpu" else None
+    if notice := tf32_notice(precision.tf32, os.environ[TF32_VARIABLE] != "0", capability):
+        logger.info(notice)
     if precision.amp and group.device == "cpu":
         logger.info(mixed_precision_notice(precision.amp_dtype, computes_bfloat16()))
     if precision.amp_dtype == "bfloat16" and not precision.amp:
         logger.warning("amp_dtype=bfloat16 has no effect without mixed precision: arithmetic is float32; pass --amp")
     return threads
+
+
+def tf32_notice(setting: str, is_allowed: bool, capability: tuple[int, int] | None) -> str:
+    """How float32 matrix products are computed, where that is not float32 or not what was set; otherwise empty.
+
+    Args:
+        setting: auto | on | off.
+        is_allowed: whether the variable of NVIDIA's libraries lets them use TF32.
+        capability: compute capability of the card; None: a CPU.
+    """
+    if not is_allowed or (capability is None and setting == "auto"):
+        return ""
+    device = "a CPU" if capability is None else f"this card of compute capability {capability[0]}.{capability[1]}"
+    if capability is not None and capability >= TF32_CAPABILITY:
+        return f"float32 matrix products are computed in TF32 on {device}; --no-tf32 computes them in float32"
+    return f"tf32=on has no effect on {device}: Ampere (8.0) and newer have TF32" if setting == "on" else ""
 
 
 def mixed_precision_notice(amp_dtype: str, has_bfloat16: bool) -> str:

@@ -136,7 +136,7 @@ def test_pure_fp16_casts_little(name):
     assert sum(moved) < 10_000
 
 
-@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].precision.tf32])
+@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].precision.tf32 == "on"])
 def test_tf32_recipes_cast_nothing(name):
     assert list(facts(name)["casts"]) == ["forward: float32 to float64, activations"]
 

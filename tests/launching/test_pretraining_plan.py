@@ -31,7 +31,7 @@ REPORTS = {f"{phase}.report_file": Path(f"c/results/dllogger_p{phase}.json") for
 LANDINGS = {  # name -> (a value unlike the default, the settings that it changes), in NVIDIA's order
     "batch_size": ("13", {"1.batch_size": 13}),
     "learning_rate": ("5e-3", {"1.learning_rate": 5e-3}),
-    "precision": ("tf32", both(amp=False, tf32=True)),
+    "precision": ("tf32", both(amp=False, tf32="on")),
     "num_gpus": ("3", {"num_processes": 3}),
     "warmup_proportion": ("0.5", {"1.warmup_proportion": 0.5}),
     "max_steps": ("11", {"1.max_steps": 11}),

@@ -38,7 +38,7 @@ def test_the_variables_users_know_reach_the_settings():
     found = plan(**dict(word.split("=") for word in words.split()))
     (config,) = found.phases
     assert (config.run.phase, config.run.seed, config.data.num_workers) == (1, 31, 3)
-    assert (config.data.masking, config.precision.tf32, config.precision.amp) == ("dynamic", True, False)
+    assert (config.data.masking, config.precision.tf32, config.precision.amp) == ("dynamic", "on", False)
     assert config.data.input_dir == Path("/data/pretrain/phase1/bin_size_32/parquet")
     assert config.batch.resolved_global_batch_size(16) == 64 * 16 * 16
     start = config.initialization
@@ -72,7 +72,8 @@ def test_one_environment_serves_both_phases_or_one_at_a_time():
 
 
 @pytest.mark.parametrize(
-    "name,amp,tf32", [("amp", True, False), ("fp16", True, False), ("fp32", False, False), ("tf32", False, True)]
+    ("name", "amp", "tf32"),
+    [("amp", True, "auto"), ("fp16", True, "auto"), ("fp32", False, "off"), ("tf32", False, "on")],
 )
 def test_fp32_is_not_tf32(name, amp, tf32):
     for config in plan(PRECISION=name).phases:

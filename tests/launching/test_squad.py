@@ -38,7 +38,7 @@ def test_positional_arguments_in_the_known_order(weights):
     run, optimizer = config.run, config.optimizer
     assert (run.epochs, config.batch.batch_size) == (3, 16)
     assert (optimizer.learning_rate, optimizer.warmup_proportion) == (5e-5, 0.1)
-    assert (config.precision.amp, config.precision.tf32, ranks.num_processes, run.seed) == (False, True, 2, 7)
+    assert (config.precision.amp, config.precision.tf32, ranks.num_processes, run.seed) == (False, "on", 2, 7)
     assert config.data.predict_file == Path("/data/v1.1/dev-v1.1.json") and run.output_dir == Path("/out")
     assert (run.do_train, run.do_eval, run.do_predict) == (False, True, True)
     assert (run.max_steps, run.benchmark, run.benchmark_steps, run.benchmark_warmup_steps) == (50, True, 11, 12)

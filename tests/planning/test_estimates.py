@@ -109,8 +109,9 @@ def test_the_plan_tells_the_arithmetic():
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (dict(amp=False), "precision  float32\n"),
-        (dict(amp=False, tf32=True), "TF32"),
+        (dict(amp=False), "precision  float32 (TF32 matrix products on Ampere and newer GPUs)\n"),
+        (dict(amp=False, tf32="off"), "precision  float32\n"),
+        (dict(amp=False, tf32=True), "precision  float32 with TF32 matrix products\n"),
         (dict(amp_dtype="bfloat16"), "mixed bfloat16 (O1)\n"),
         (dict(use_pure_fp16=True), "(O2)"),
         (dict(use_dynamic_loss_scaling=False, scale_loss=128), "constant loss scale from 128"),

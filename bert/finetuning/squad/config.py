@@ -45,7 +45,7 @@ def squad_large() -> Recipe:
 
 def squad_large_tf32() -> Recipe:
     """BERT-large in float32 with TF32 matrix products."""
-    return {**squad_large(), "amp": False, "tf32": True}
+    return {**squad_large(), "amp": False, "tf32": "on"}
 
 
 def squad2_large() -> Recipe:

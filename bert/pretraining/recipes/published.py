@@ -63,12 +63,12 @@ def phase2_large() -> PretrainingConfig:
 
 def phase1_large_tf32() -> PretrainingConfig:
     """Float32 with TF32 matrix products: half as many sequences fit in a micro-batch."""
-    return derive(phase1_large(), amp=False, tf32=True, batch_size=128)
+    return derive(phase1_large(), amp=False, tf32="on", batch_size=128)
 
 
 def phase2_large_tf32() -> PretrainingConfig:
     """Float32 with TF32 matrix products: half as many sequences fit in a micro-batch."""
-    return derive(phase2_large(), amp=False, tf32=True, batch_size=32)
+    return derive(phase2_large(), amp=False, tf32="on", batch_size=32)
 
 
 def phase1_large_pytorch() -> PretrainingConfig:
