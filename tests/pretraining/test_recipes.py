@@ -59,7 +59,11 @@ def test_the_published_table(name, expected):
     assert (precision.scale_loss, precision.use_dynamic_loss_scaling) == (2**20, True)
     growth = (precision.loss_scale_growth_interval, precision.loss_scale_growth_factor)
     assert (*growth, precision.loss_scale_backoff_factor) == (2000, 2.0, 0.5)
-    assert (run.num_steps_per_checkpoint, run.keep_checkpoints, precision.tf32) == (200, 3, "auto" if precision.amp else "on")
+    assert (run.num_steps_per_checkpoint, run.keep_checkpoints, precision.tf32) == (
+        200,
+        3,
+        "auto" if precision.amp else "on",
+    )
 
 
 def test_the_other_frameworks_decay_by_the_square_root():
