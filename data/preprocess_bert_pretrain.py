@@ -29,6 +29,7 @@ from bert.samples.manifest import (
     shard_totals,
     write_manifest,
 )
+from bert.samples.masking import MASKED_SHARE
 from bert.tokenization.vocabulary import Vocabulary, is_cased
 from data.preprocessing.pipeline import (
     FORMATS,
@@ -195,7 +196,7 @@ def _parser() -> HelpParser:
         help="finds the words of Chinese text for "
         "--whole-word-masking; needs the extra chinese (default: each character is a word)",
     )
-    parser.add_argument("--masked-lm-ratio", type=float, default=0.15)
+    parser.add_argument("--masked-lm-ratio", type=float, default=MASKED_SHARE)
     parser.add_argument("--max-predictions-per-seq", type=int, help="limit of static masks per sample (default: none)")
     parser.add_argument("--duplicate-factor", type=int, default=1, help="times each document is used")
     parser.add_argument("--sample-ratio", type=float, default=1.0, help="share of the documents to use")

@@ -34,6 +34,7 @@ class EntryPoint:
     inquiries: Sequence[Inquiry] = ()
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name of a field -> its further flags
     alternatives: Sequence[str] = ()  # one of these settings in a layer replaces those of the layers below
+    followers: Mapping[str, str] = field(default_factory=dict)  # setting -> one of the layers below that it replaces
     default_model: str = "bert-base-uncased"  # a built-in model, where settings and weights name none
     # Settings that follow from others where no layer says otherwise (the sizes in a checkpoint's folder).
     implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
@@ -29,17 +30,28 @@ def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
         if len(layers) > 8:
             raise ValueError(f"config={flags['config']} must not name itself as its own parent; remove the cycle")
     default = {"bert_model": entry.default_model}
-    values = merged(*({**_architecture(layer), **layer} for layer in layers), alternatives=entry.alternatives)
+    layers = [{**_architecture(layer), **layer} for layer in layers]
+    values = merged(*layers, alternatives=entry.alternatives, followers=entry.followers)
     values = _files_of_nvidias_image(values)
     return read_settings(entry.config_class, {**_architecture(default), **default, **entry.implied(values), **values})
 
 
-def merged(*layers: Mapping[str, Any], alternatives: Sequence[str] = ()) -> dict[str, Any]:
-    """Later layers over earlier ones; a layer that gives one of `alternatives` replaces all of them."""
+def merged(
+    *layers: Mapping[str, Any], alternatives: Sequence[str] = (), followers: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Later layers over earlier ones.
+
+    Args:
+        alternatives: a layer that gives one of them replaces all of them.
+        followers: a layer that changes a setting removes the one that follows it.
+    """
     values: dict[str, Any] = {}
     for layer in layers:
         if any(str(layer.get(name)) not in _NOT_GIVEN for name in alternatives):
             values = {name: value for name, value in values.items() if name not in alternatives}
+        for name, follower in followers.items():
+            if name in layer and str(layer[name]) != str(values.get(name)):
+                values.pop(follower, None)
         values.update(layer)
     return values
 

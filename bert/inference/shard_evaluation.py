@@ -11,6 +11,7 @@ from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.task import evaluate_pretraining
 from bert.runtime.distributed import Collective, Group
 from bert.samples.loader import PretrainingDataset, evaluation_batches, evaluation_unigram_entropy
+from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.vocabulary import Vocabulary
@@ -62,9 +63,10 @@ def _dataset(shards: Path, vocabulary: Vocabulary, most_tokens: int, seed: int) 
     directory = ShardDirectory(shards, vocabulary, most_tokens)
     made_with = directory.manifest.settings if directory.manifest else {}
     length = int(made_with.get("pairs", {}).get("target_seq_length") or most_tokens)
+    share = made_with.get("masked_lm_ratio", MASKED_SHARE)
     settings = LoaderSettings(
         max_seq_length=length,
-        max_predictions_per_seq=int(made_with.get("max_predictions_per_seq") or max(1, round(length * 0.16))),
+        max_predictions_per_seq=int(made_with.get("max_predictions_per_seq") or predictions_of(length, share)),
         masking="static" if directory.masked else "dynamic",
     )
     return PretrainingDataset(shards, vocabulary, settings, seed=seed)

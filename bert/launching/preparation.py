@@ -17,6 +17,7 @@ from bert.launching.process_runner import module_command
 from bert.launching.settings import LaunchPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
+from bert.samples.masking import MASKED_SHARE
 
 REPORT_NAME = "report.json"  # ends a folder of imported text
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
@@ -77,6 +78,7 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
         objective="mlm" if config.run.objective == "mlm" else None,
         masking=True if static else None,
         max_predictions_per_seq=config.data.max_predictions_per_seq if static else None,
+        masked_lm_ratio=config.data.masked_lm_ratio if static and config.data.masked_lm_ratio != MASKED_SHARE else None,
         **options,
     )
 

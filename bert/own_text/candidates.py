@@ -8,6 +8,7 @@ from bert.config.training_settings import PrecisionSettings
 from bert.own_text import rules
 from bert.own_text.facts import MachineFacts, TextFacts, Wishes
 from bert.planning.estimates import activation_bytes_per_sequence
+from bert.samples.masking import MASKED_SHARE, predictions_of
 
 _FLOAT32 = 4  # bytes
 _STATES = 5  # weights, gradients, the buffer they are accumulated in, two moments
@@ -22,6 +23,7 @@ class Candidate:
         rule: None for pre-trained weights, which bring their sizes.
         lengths: of each phase, in tokens.
         most_sequences: largest micro-batch of each phase that fits on a rank.
+        masked_shares: of the tokens, in each phase.
     """
 
     name: str
@@ -33,6 +35,11 @@ class Candidate:
     ranks: int
     threads: int
     most_sequences: dict[int, int]
+    masked_shares: dict[int, float]
+
+    def predictions(self, phase: int) -> int:
+        """Most masked positions of a sequence."""
+        return predictions_of(self.lengths[phase], self.masked_shares[phase])
 
 
 def candidates(text: TextFacts, machine: MachineFacts, wishes: Wishes) -> tuple[Candidate, ...]:
@@ -103,7 +110,8 @@ def _candidate(
                 f"positions of the model; pass --phase{phase}-max-seq-length {model.max_position_embeddings}"
             )
     precision = PrecisionSettings(amp=wishes.setting(1, "amp", device == "gpu"))
-    draft = Candidate(name, rule, model, lengths, precision, device, 1, 1, {})
+    shares = {phase: wishes.setting(phase, "masked_lm_ratio", MASKED_SHARE) for phase in lengths}
+    draft = Candidate(name, rule, model, lengths, precision, device, 1, 1, {}, shares)
     ranks = _ranks(draft, machine, wishes)
     threads = wishes.setting(1, "cpu_threads") or max(1, machine.cores // ranks)
     for phase in lengths:
@@ -167,7 +175,7 @@ def rank_bytes(candidate: Candidate, phase: int, sequences: int) -> float:
     """Memory of one rank with a micro-batch of `sequences`."""
     length, device = candidate.lengths[phase], candidate.device
     activations = activation_bytes_per_sequence(
-        candidate.model, length, predictions_of(length), candidate.precision, fuse_attention=False
+        candidate.model, length, candidate.predictions(phase), candidate.precision, fuse_attention=False
     )
     states = _STATES * _FLOAT32 * candidate.model.num_parameters()
     return rules.FRAMEWORK_BYTES[device] + states + sequences * activations * rules.ACTIVATION_COPIES[device]
@@ -177,11 +185,6 @@ def usable_bytes(candidate: Candidate, machine: MachineFacts) -> float:
     """Memory that a rank may take."""
     free = machine.gpu_bytes if candidate.device == "gpu" else machine.memory_bytes / candidate.ranks
     return free * rules.USABLE_MEMORY
-
-
-def predictions_of(length: int) -> int:
-    """Most masked positions of a sequence: 20 of 128, as in the published recipes."""
-    return max(1, round(length * 20 / 128))
 
 
 def _most_sequences(candidate: Candidate, machine: MachineFacts, phase: int) -> int:

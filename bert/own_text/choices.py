@@ -58,7 +58,7 @@ def _text_choices(plan: TextPlan) -> list[Choice]:
 
 def _masks(plan: TextPlan) -> tuple[str, str]:
     wishes, segmenter = plan.wishes, plan.segmenter()
-    share = f"{wishes.setting(1, 'masked_lm_ratio', rules.MASKED_SHARE):.0%} of the tokens"
+    share = f"{plan.candidate.masked_shares[min(plan.phases)]:.0%} of the tokens"
     phases = [phase for phase in plan.phases if plan.wants_whole_words(phase)] if segmenter else []
     if not phases:
         why = "no words are known" if segmenter is None and wishes.segmenter is None else _GIVEN

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert.own_text import rules
-from bert.own_text.candidates import Candidate, layer_parameters, predictions_of, text_tokens
+from bert.own_text.candidates import Candidate, layer_parameters, text_tokens
 from bert.own_text.facts import MachineFacts, TextFacts, Wishes
 from bert.planning.estimates import training_flops_per_sequence
 from bert.reporting.progress import duration
@@ -91,7 +91,7 @@ class TextPlan:
     def held_out_masked_tokens(self) -> float:
         """Predictions that the held-out loss is a mean of, in the first phase."""
         first = next(iter(self.phases.values()))
-        return first.evaluated * predictions_of(self.candidate.lengths[first.phase])
+        return first.evaluated * self.candidate.predictions(first.phase)
 
     def samples(self, phase: int) -> float:
         """Estimated samples of one pass over the training text."""
@@ -305,7 +305,8 @@ def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishe
         **_device_settings(candidate, phase, batch, wishes),
         "bert_model": rule.built_in if rule is not None else "bert-continued",
         "max_seq_length": length,
-        "max_predictions_per_seq": predictions_of(length),
+        "max_predictions_per_seq": candidate.predictions(phase),
+        "masked_lm_ratio": candidate.masked_shares[phase],
         "masking": "dynamic",
         "global_batch_size": batch,
         "optimizer": optimizer,
@@ -340,7 +341,7 @@ def _whole_words(plan: TextPlan, phase: int) -> dict[str, bool]:
 def probe_settings(candidate: Candidate, phase: int) -> dict[str, Any]:
     """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second."""
     length = candidate.lengths[phase]
-    flops = training_flops_per_sequence(candidate.model, length, predictions_of(length))
+    flops = training_flops_per_sequence(candidate.model, length, candidate.predictions(phase))
     usual = 64 if candidate.device == "gpu" else 32 if 32 * flops < rules.FLOPS_OF_A_SECOND else 16
     most = min(candidate.most_sequences[phase], usual)
     settings = _settings(candidate, phase, most * candidate.ranks, 0.0, Wishes())

@@ -101,7 +101,6 @@ CONTINUED_RATE, CONTINUED_BATCH = 1e-4, 256
 NEW_HEAD_RATE = 5e-4  # whatever the batch
 CONTINUED_LENGTHS = {"cpu": (128, 256), "gpu": (128, 512)}
 
-MASKED_SHARE = 0.15  # Devlin et al., 2019
 DUPLICATE_FACTOR = 5  # sentence pairs made of each document; anchor: the quickstart, which memorises them with fewer
 LARGEST_DUPLICATED_TEXT = 200e6  # bytes; more text than this is used once
 

@@ -18,7 +18,7 @@ from bert.interpreter import repository_environment, shell_command
 from bert.launching.process_runner import ranks_of
 from bert.launching.settings import Ranks
 from bert.own_text import rules
-from bert.own_text.candidates import Candidate, predictions_of
+from bert.own_text.candidates import Candidate
 from bert.own_text.facts import MachineFacts
 from bert.own_text.plan import Speeds, probe_settings
 from bert.planning.estimates import training_flops_per_sequence
@@ -118,7 +118,7 @@ def _completed(found: Sequence[Candidate], measured: Mapping[str, float]) -> Spe
     last = 0.0  # FLOP/s
     for candidate in found:
         for phase, length in candidate.lengths.items():
-            flops = training_flops_per_sequence(candidate.model, length, predictions_of(length))
+            flops = training_flops_per_sequence(candidate.model, length, candidate.predictions(phase))
             speed = measured.get(f"{candidate.name}.phase{phase}")
             if speed is None:
                 speed = last / flops

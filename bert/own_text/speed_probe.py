@@ -33,7 +33,6 @@ from program import TrainingProgram
 START_SECONDS = "start_seconds"
 SECONDS = 1.5  # of each program
 FILLED = 0.77  # of the length of sentence pairs, which a CPU computes alone; measured with 64 and 128 tokens
-MASKED = 0.15  # of the tokens
 SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measured
 
 
@@ -83,7 +82,7 @@ def made_up_batch(config: PretrainingConfig, program: TrainingProgram) -> dict[s
     rng = np.random.default_rng(0)
     rows, length = config.batch.batch_size, config.data.max_seq_length
     real = length if config.run.objective == "mlm" else round(FILLED * length)
-    masked = -(-rows * min(config.data.max_predictions_per_seq, round(MASKED * real)) // 8) * 8
+    masked = -(-rows * min(config.data.max_predictions_per_seq, round(config.data.masked_lm_ratio * real)) // 8) * 8
     vocab = config.model.vocab_size
     feed: dict[str, Any] = {
         "input_ids": rng.integers(0, vocab, (rows, length)),

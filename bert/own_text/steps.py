@@ -3,7 +3,6 @@
 import math
 
 from bert.own_text import rules
-from bert.own_text.candidates import predictions_of
 from bert.own_text.facts import Wishes
 from bert.own_text.plan import TextPlan, phase_shares
 from bert.own_text.record import TextRecord
@@ -82,9 +81,9 @@ def speed_after(plan: TextPlan, phase: int, seen: float) -> float:
 
     The ratio is that of the measured speeds, kept near that of the arithmetic: each was measured for two seconds.
     """
-    model, lengths = plan.candidate.model, plan.candidate.lengths
+    candidate = plan.candidate
     work = {
-        number: training_flops_per_sequence(model, lengths[number], predictions_of(lengths[number]))
+        number: training_flops_per_sequence(candidate.model, candidate.lengths[number], candidate.predictions(number))
         for number in (phase - 1, phase)
     }
     by_work = work[phase - 1] / work[phase]

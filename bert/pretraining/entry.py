@@ -1,12 +1,16 @@
 """The entry point of run_pretraining.py: its settings, recipes and inquiries, such as `--dry-run`."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from bert.config.entry_point import EntryPoint
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.planner import plan_inquiry
-from bert.pretraining.config import LENGTHS, PretrainingConfig
+from bert.pretraining.config import LENGTHS, DataSettings, PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_known_steps
 from bert.pretraining.recipes import RECIPES
+from bert.samples.masking import predictions_of
 
 
 def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
@@ -48,6 +52,15 @@ def _length(config: PretrainingConfig, global_batch: int, flops: int, world_size
     }
 
 
+def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The limit of predictions follows the share of them that is given."""
+    try:
+        length = int(values.get("max_seq_length", DataSettings.model_fields["max_seq_length"].default))
+        return {"max_predictions_per_seq": predictions_of(length, float(values["masked_lm_ratio"]))}
+    except (KeyError, ValueError, TypeError):  # not given, or refused later
+        return {}
+
+
 ENTRY = EntryPoint(
     script="run_pretraining.py",
     config_class=PretrainingConfig,
@@ -57,5 +70,7 @@ ENTRY = EntryPoint(
     description="Pre-train BERT on PaddlePaddle.",
     inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(with_known_steps)),
     alternatives=LENGTHS,
+    followers={"masked_lm_ratio": "max_predictions_per_seq"},
+    implied=_implied,
     default_model="bert-large-uncased",
 )

@@ -18,7 +18,7 @@ from bert.arrays.ragged import offsets_of
 from bert.randomness import permutation, stream_key
 from bert.samples.collation import CollationRule, MicroBatch
 from bert.samples.global_batches import GlobalBatchLoader, prefetched
-from bert.samples.masking import MaskingRule
+from bert.samples.masking import MASKED_SHARE, MaskingRule, check_predictions
 from bert.samples.order import SampleOrder, TableCache, Window
 from bert.samples.packing import Packing
 from bert.samples.sample_table import LocatedSamples, SampleTable
@@ -58,12 +58,15 @@ class PretrainingDataset:
         self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
         self.vocabulary = vocabulary
         self.directory = ShardDirectory(directory, vocabulary, settings.max_seq_length)
+        made_with = self.directory.manifest.settings if self.directory.manifest else {}
         if settings.masking == "static" and not self.directory.masked:
             raise ValueError(
                 f"{directory}: masking='static' needs shards with masks, these have none; set "
                 "masking='dynamic' or make the shards with --masking static"
             )
-        segmenter = self.directory.manifest and self.directory.manifest.settings.get("word_segmenter")
+        if settings.masking == "static":
+            _check_static_masks(self.directory, settings.max_predictions_per_seq)
+        segmenter = made_with.get("word_segmenter")
         dynamic_words = settings.masking == "dynamic" and settings.whole_word_masking
         if segmenter and dynamic_words and not self.directory.shards[0].has_words:
             raise ValueError(
@@ -71,7 +74,7 @@ class PretrainingDataset:
                 "their static masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "
                 "characters: make the shards again, or set masking='static' and whole_word_masking=false"
             )
-        self._objective = (self.directory.manifest.settings if self.directory.manifest else {}).get("objective")
+        self._objective = made_with.get("objective")
         if next_sentence and self._objective == "mlm":
             raise ValueError(f"{directory}: {_NO_PAIRS}")
         rule = MaskingRule.of(
@@ -131,6 +134,17 @@ class PretrainingDataset:
         if self.collation.next_sentence and table.is_single().any():
             raise ValueError(f"{self.directory.shards[index].path}: {_NO_PAIRS}")
         return table.unmasked() if self.collation.dynamic else table
+
+
+def _check_static_masks(directory: ShardDirectory, limit: int) -> None:
+    """Refuse a limit that would cut the masks of shards that were made with another share than the usual one."""
+    made_with = directory.manifest.settings if directory.manifest else {}
+    length = made_with.get("pairs", {}).get("target_seq_length", 0)
+    if (made_with.get("max_predictions_per_seq") or length) > limit:
+        try:
+            check_predictions(length, made_with.get("masked_lm_ratio", MASKED_SHARE), limit)
+        except ValueError as error:
+            raise ValueError(f"{directory.directory}: static masks, {error}") from None
 
 
 class PretrainingLoader(GlobalBatchLoader):

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from bert.config.settings_base import Settings
+from bert.samples.masking import MASKED_SHARE, check_predictions
 
 
 class LoaderSettings(Settings):
@@ -14,7 +15,13 @@ class LoaderSettings(Settings):
         "static", description="static: masked when the shards were made; dynamic: new masks at each reading"
     )
     whole_word_masking: bool = Field(False, description="dynamic masking hides whole words, not word pieces")
-    masked_lm_ratio: float = Field(0.15, gt=0, lt=1, description="share of tokens that dynamic masking predicts")
+    masked_lm_ratio: float = Field(
+        MASKED_SHARE,
+        gt=0,
+        lt=1,
+        description="share of tokens to predict: of dynamic masking, and of the static masks that a run makes shards "
+        "with; --max-predictions-per-seq follows it",
+    )
     num_workers: int = Field(4, ge=0, description="background threads that read shards on each rank; 0: none")
     sequence_length_multiple: int = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
@@ -32,6 +39,7 @@ class LoaderSettings(Settings):
                 f"max_predictions_per_seq={self.max_predictions_per_seq} must be at most max_seq_length="
                 f"{self.max_seq_length}; the usual pairs are 20 of 128 and 80 of 512"
             )
+        check_predictions(self.max_seq_length, self.masked_lm_ratio, self.max_predictions_per_seq)
         if self.whole_word_masking and self.masking != "dynamic":
             raise ValueError(
                 "whole_word_masking=true needs masking=dynamic: static shards are already masked; pass "

@@ -3,6 +3,7 @@
 import re
 from dataclasses import asdict, dataclass
 
+from bert.samples.masking import MASKED_SHARE, check_predictions
 from data.text.word_boundaries import version_of
 
 OBJECTIVES = ("mlm_nsp", "mlm")
@@ -60,7 +61,7 @@ class SampleSettings:
     bin_size: int | None = None
     masking: str = "dynamic"
     whole_word_masking: bool = False
-    masked_lm_ratio: float = 0.15
+    masked_lm_ratio: float = MASKED_SHARE
     max_predictions_per_seq: int | None = None
     sample_ratio: float = 1.0
     lowercase: bool = True
@@ -82,6 +83,8 @@ class SampleSettings:
                 raise ValueError(f"{name}={value!r} must be one of {', '.join(choices)}")
         if not 0.0 < self.sample_ratio <= 1.0:
             raise ValueError(f"sample_ratio={self.sample_ratio} must be above 0 and at most 1")
+        if self.max_predictions_per_seq is not None:
+            check_predictions(self.pairs.target_seq_length, self.masked_lm_ratio, self.max_predictions_per_seq)
         if self.whole_word_masking and self.masking == "dynamic":
             raise ValueError(
                 "whole_word_masking=True shapes the masks in the shards, but masking='dynamic' puts none "

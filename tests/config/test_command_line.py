@@ -84,7 +84,8 @@ def test_every_flag_lands_in_its_field(name):
     assert getattr(getattr(before, section), name) != value, "the sample must differ from the recipe"
     assert getattr(getattr(after, section), name) == value
     companions = set(COMPANIONS.get(name, {}))
-    companions |= {"max_steps"} if name == "epochs" else set()  # the one replaces the other
+    # The one replaces the other.
+    companions |= {"epochs": {"max_steps"}, "masked_lm_ratio": {"max_predictions_per_seq"}}.get(name, set())
     changed = {
         key
         for part in PretrainingConfig.model_fields
@@ -217,6 +218,29 @@ def test_the_defaults_that_users_know():
         optimizer.weight_decay,
     ) == ("Lamb", 1e-4, 0.0, 0.01, 1e-6, 0.01)
     assert (config.data.max_seq_length, config.data.max_predictions_per_seq, config.batch.batch_size) == (512, 80, 32)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--config phase1_large --masked-lm-ratio 0.3", (0.3, 40)),
+        ("--config phase2_large --masked-lm-ratio 0.3", (0.3, 160)),
+        ("--config phase1_large --masked-lm-ratio 0.15", (0.15, 20)),
+        ("--config phase1_large --masked-lm-ratio 0.99", (0.99, 128)),
+        ("--config phase1_large --masked-lm-ratio 0.3 --max-predictions-per-seq 38", (0.3, 38)),
+        ("--config phase1_large --max-predictions-per-seq 25", (0.15, 25)),
+        ("--phase1 --max-seq-length 256 --masked-lm-ratio 0.4 --input-dir a --vocab-file b --max-steps 1", (0.4, 107)),
+    ],
+)
+def test_predictions_follow_the_share_of_masked_tokens_unless_they_are_given(words, expected):
+    data = parse(words.split()).data
+    assert (data.masked_lm_ratio, data.max_predictions_per_seq) == expected
+
+
+def test_predictions_that_cut_the_share_of_masked_tokens_are_refused(capsys):
+    error = error_of(capsys, "--config phase1_large --masked-lm-ratio 0.3 --max-predictions-per-seq 20".split())
+    assert "max_predictions_per_seq=20 must be at least 38 for masked_lm_ratio=0.3 of 128 tokens" in error
+    assert "pass --max-predictions-per-seq 40, or leave it out" in error
 
 
 def test_a_model_file_wins_over_the_name_and_a_flag_over_the_file(tmp_path):

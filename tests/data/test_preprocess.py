@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 import data.train_vocabulary
 from bert import REPOSITORY
 from bert.files import checksum_of_file
+from bert.samples.loader import PretrainingDataset
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.sample_table import SampleTable
+from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
@@ -179,6 +181,25 @@ def test_static_masks_restore_to_the_text(corpus, tmp_path):
         for position, label in zip(positions, masked["masked_lm_labels"].split(), strict=True):
             tokens[position] = label
         assert tokens == ["[CLS]", *plain["A"].split(), "[SEP]", *plain["B"].split(), "[SEP]"]
+
+
+def test_training_does_not_cut_static_masks_of_another_share(corpus, tmp_path):
+    """30% of the text are masked in the shards and predicted; a limit for 15% is refused at both places."""
+    flags = ["--masking", "static", "--masked-lm-ratio", "0.3"]
+    with refused("max_predictions_per_seq=10 must be at least 19 for masked_lm_ratio=0.3 of 64 tokens; pass"):
+        run(corpus, tmp_path, *flags, "--max-predictions-per-seq", "10")
+    run(corpus, tmp_path, *flags)
+    usual = LoaderSettings(max_seq_length=64, max_predictions_per_seq=10)
+    with pytest.raises(ValueError, match="static masks, max_predictions_per_seq=10 must be at least 19"):
+        PretrainingDataset(tmp_path, WORDS, usual, seed=1)
+    wide = LoaderSettings(max_seq_length=64, max_predictions_per_seq=20, masked_lm_ratio=0.3)
+    table = PretrainingDataset(tmp_path, WORDS, wide, seed=1)
+    shares = [
+        table.collation.mask_counts(shard, np.arange(len(shard)), np.uint64(0), np.arange(len(shard))) / shard.lengths()
+        for shard in map(table.load_shard, range(len(table.shard_counts)))
+    ]
+    assert np.concatenate(shares).mean() == pytest.approx(0.3, abs=0.02)
+    PretrainingDataset(tmp_path, WORDS, usual.model_copy(update={"masking": "dynamic"}), seed=1)
 
 
 def tokenized(num_documents: int, seed: int = 0) -> TokenizedDocuments:

@@ -80,6 +80,18 @@ def test_missing_shards_are_made_from_wikipedia(tmp_path, capsys):
         assert text in commands[0]
     assert "--bin-size" not in commands[0] and "--bin-size 64" in commands[1]
     assert "--target-seq-length 512" in commands[1] and "--max-predictions-per-seq 80" in commands[1]
+    assert "--masked-lm-ratio" not in commands[0]
+
+
+@pytest.mark.parametrize(("masking", "flags"), [("static", "40 --masked-lm-ratio 0.3"), ("dynamic", None)])
+def test_shards_have_the_share_of_masked_tokens_that_the_training_predicts(tmp_path, masking, flags):
+    words = ["--config", "large", "--masked-lm-ratio", "0.3", "--masking", masking, "--phase1-input-dir", "none"]
+    plan = parse_launch_arguments([*words, "--wikipedia-source", str(tmp_path)])
+    (tmp_path / "0.txt").write_text("wiki-1 text")
+    commands = []
+    prepare_data(plan, plan.phases[0], lambda words: commands.append(" ".join(words)) or 0)
+    assert plan.phases[0].data.max_predictions_per_seq == 40
+    assert f"--max-predictions-per-seq {flags}" in commands[0] if flags else "--masked-lm-ratio" not in commands[0]
 
 
 def test_missing_held_out_shards_are_an_error_before_the_training_shards_are_made(tmp_path):

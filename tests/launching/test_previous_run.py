@@ -81,12 +81,21 @@ def test_every_name_in_the_list_is_a_setting():
 
 def test_another_run_is_refused_once_there_is_a_checkpoint(config):
     settings_asked_for(config).write_text(dump_yaml(config))
-    other = derive(config, masked_lm_ratio=0.5)
+    other = derive(config, masked_lm_ratio=0.1)
     refuse_other_run(other)  # nothing was trained yet
     (config.checkpoint_dir() / "7").mkdir(parents=True)
     refuse_other_run(derive(config, batch_size=4, num_workers=0, cpu_threads=1, from_checkpoint="elsewhere"))
-    with pytest.raises(ValueError, match="masked_lm_ratio=0.5 differs from 0.15 of the run in .*; pass another"):
+    with pytest.raises(ValueError, match="masked_lm_ratio=0.1 differs from 0.15 of the run in .*; pass another"):
         refuse_other_run(other)
+
+
+def test_a_run_is_continued_whose_settings_have_tf32_as_a_boolean(config):
+    """Rounding is that of the cards, as on resuming with others."""
+    written = dump_yaml(config).replace("tf32: auto", "tf32: false")
+    assert "tf32: false" in written
+    settings_asked_for(config).write_text(written)
+    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    refuse_other_run(config)
 
 
 @pytest.mark.parametrize("entry", [SQUAD, GLUE, NER], ids=lambda entry: entry.script)

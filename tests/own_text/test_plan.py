@@ -6,7 +6,7 @@ import pytest
 
 from bert.config.architecture import BertConfig
 from bert.own_text import rules
-from bert.own_text.candidates import candidates, predictions_of, rank_bytes, usable_bytes
+from bert.own_text.candidates import candidates, rank_bytes, usable_bytes
 from bert.own_text.choices import as_table, choices, warnings
 from bert.own_text.facts import MachineFacts, TextFacts, Weights, Wishes
 from bert.own_text.plan import make_plan, probe_settings
@@ -34,7 +34,7 @@ def plan_of(facts: TextFacts, machine: MachineFacts, **wishes):
     for candidate in found:
         rate = TFLOPS[candidate.device] * 1e12 * candidate.ranks
         for phase, length in candidate.lengths.items():
-            flops = training_flops_per_sequence(candidate.model, length, predictions_of(length))
+            flops = training_flops_per_sequence(candidate.model, length, candidate.predictions(phase))
             speeds[candidate.name, phase] = rate / flops
     return make_plan(facts, machine, asked, found, speeds)
 
@@ -172,6 +172,18 @@ def test_the_rest_is_resolved_around_what_was_set():
     assert plan.candidate.model.vocab_size == 1234
     given = {row.name for row in choices(plan) if row.reason == "as given"}
     assert given == {"vocabulary", "ranks", "lengths", "batch", "optimizer"}
+
+
+def test_predictions_follow_the_share_of_masked_tokens():
+    plan = plan_of(
+        text(40), EIGHT_GPUS, hours=1, settings={"masked_lm_ratio": 0.3}, phase_settings={2: {"masked_lm_ratio": 0.4}}
+    )
+    usual = plan_of(text(40), EIGHT_GPUS, hours=1)
+    for phase, share, number in ((1, 0.3, 40), (2, 0.4, {256: 107, 512: 213})):
+        settings = plan.phases[phase].settings
+        expected = number if isinstance(number, int) else number[settings["max_seq_length"]]
+        assert (settings["masked_lm_ratio"], settings["max_predictions_per_seq"]) == (share, expected)
+    assert plan.held_out_masked_tokens() == 2 * usual.held_out_masked_tokens()
 
 
 def test_steps_that_were_set_need_no_hours():
