@@ -31,7 +31,12 @@ def main(argv: list[str] | None = None) -> None:
         help="of txt: a document is a file (default), a line, or the text between blank lines",
     )
     parser.add_argument("--encoding", default="auto", help="of all but parquet (default: detected, file by file)")
-    parser.add_argument("--text-field", default="text", help="of jsonl, json, csv, tsv and parquet")
+    parser.add_argument(
+        "--text-field",
+        metavar="NAME[,NAME...]",
+        help="column or field of tables and JSON: the first of these that a table has (default: text, otherwise the "
+        "longest text)",
+    )
     parser.add_argument("--id-field", help="of the same (default: the file's name and the row's number)")
     parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
     parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
@@ -45,6 +50,7 @@ def main(argv: list[str] | None = None) -> None:
         "--held-out-fraction", type=float, default=0.0, help="share of the text for D/held_out, e.g. 0.05"
     )
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
+    parser.add_argument("--follow-links", action="store_true", help="also links that lead out of a folder of --input")
     options = parser.parse_args(argv)
     with command(options.output_dir, "interrupted; no text was written, start again"):
         reading = Reading(
@@ -57,6 +63,7 @@ def main(argv: list[str] | None = None) -> None:
             options.near_threshold,
             options.held_out_fraction,
             options.min_characters,
+            options.follow_links,
         )
         with only_writer(options.output_dir):
             report = import_files(options.input, options.output_dir, settings)

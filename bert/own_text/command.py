@@ -101,10 +101,11 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
         request.language or "en",
         options.get("encoding") or "auto",
         options.get("document_separator") or "file",
-        options.get("text_field") or "text",
+        options.get("text_field"),
     )
     print(f"reading {' '.join(map(str, request.text))} ...", flush=True)
-    text, machine = text_facts(request.text, reading), machine_facts(request.output_dir)
+    text = text_facts(request.text, reading, bool(options.get("follow_links")), lambda line: print(line, flush=True))
+    machine = machine_facts(request.output_dir)
     if request.language is not None:  # of characters that Chinese and Japanese share, or of a mixed text
         text = dataclasses.replace(text, is_chinese=request.language.partition("-")[0] == "zh")
     found = candidates(text, machine, request.wishes)

@@ -37,7 +37,7 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     tokens = request.tokens
     return {
         "text": [str(path.absolute()) for path in request.text],
-        "files": fingerprint(request.text),
+        "files": fingerprint(request.text, bool(request.import_options.get("follow_links"))),
         "held_out_fraction": plan.held_out_fraction,
         "duplicate_factor": plan.duplicate_factor,
         "vocab_size": plan.candidate.model.vocab_size,

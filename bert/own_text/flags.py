@@ -15,13 +15,21 @@ _VALUES: dict[str, tuple[str, str]] = {
         "jieba|none",
         "finds the words of Chinese text, which masks then cover whole (default: jieba, if it is installed)",
     ),
-    "encoding": ("NAME", "of txt and jsonl (default: detected, file by file)"),
+    "encoding": ("NAME", "of all but parquet (default: detected, file by file)"),
     "document_separator": ("file|line|blank-line", "of txt: what separates documents (default: file)"),
-    "text_field": ("NAME", "of jsonl and parquet (default: text)"),
+    "text_field": (
+        "NAME[,NAME...]",
+        "column or field of tables and JSON: the first of these that there is (default: text, else the longest text)",
+    ),
     "deduplicate": ("exact|near|none", "drop repeated documents (default: exact)"),
 }
-TEXT_FLAGS = ("text", *_VALUES, "lowercase")
-IMPORT_FLAGS = ("encoding", "document_separator", "text_field")  # of data.import_text, passed on as they are
+TEXT_FLAGS = ("text", *_VALUES, "lowercase", "follow_links")
+IMPORT_FLAGS = (
+    "encoding",
+    "document_separator",
+    "text_field",
+    "follow_links",
+)  # of data.import_text, passed on as they are
 
 
 def is_evening(flags: Mapping[str, Any]) -> bool:
@@ -41,6 +49,7 @@ def add_text_flags(parser: Any) -> None:
     for name, (metavar, text) in _VALUES.items():
         group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"with --text: {text}")
     add = group.add_argument
+    add("--follow-links", action="store_true", help="with --text: also links that lead out of its folders")
     add("--lowercase", action="store_true", help="with --text: lower-case it (default, if no vocabulary is given)")
     add("--no-lowercase", dest="lowercase", action="store_false", help="with --text: keep its case")
 

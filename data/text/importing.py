@@ -16,7 +16,7 @@ from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import NotTextError, check_encoding
-from data.text.inputs import Findings, Input, list_inputs, total_bytes
+from data.text.inputs import DamagedError, Findings, Input, list_inputs, total_bytes
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
     REPORT_NAME,
@@ -33,7 +33,6 @@ from data.text.lddl_writer import (
 )
 from data.text.readers import Reading, read_pieces
 from data.text.split import LEAST_BYTES, MEASURABLE_BYTES, PARTS, Documents, divide, held_out_bytes
-from data.text.tables import NoColumnError
 
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
@@ -51,6 +50,7 @@ class ImportSettings:
     near_threshold: float = 0.8
     held_out_fraction: float = 0.0
     min_characters: int = 1
+    follow_links: bool = False
 
     def __post_init__(self) -> None:
         check_language(self.reading.language)
@@ -120,6 +120,7 @@ class _Import:
         with progress("import", total_bytes(self._inputs)) as meter:
             for source in self._inputs:
                 document: _Document | None = None
+                number = 0
                 try:
                     for piece in read_pieces(source, self._settings.reading, self.findings):
                         document = document or _Document(piece.id, near, self._work)
@@ -127,22 +128,11 @@ class _Import:
                         if piece.ends:
                             _warn_if_large(source, document, self._settings)
                             yield document
-                            document = None
+                            document, number = None, number + 1
                     self.findings.counts["files read"] += 1
-                except NotTextError as error:
-                    self._leave_out(source, error)
+                except (NotTextError, DamagedError) as error:
+                    self.findings.refuse(source, error, number)
                 meter.update(source.path.stat().st_size)
-
-    def _leave_out(self, source: Input, error: NotTextError) -> None:
-        """Count and name a file of a folder that is not text; ValueError if the file itself was given as input."""
-        count, reason = "files that are no text left out", str(error)
-        remedy = "leave it out, convert it to text, or name its --encoding"
-        if isinstance(error, NoColumnError):
-            count, remedy = "files without the field left out", "name the right one with --text-field or --id-field"
-            reason = f"{error}; {remedy}"
-        if source.named:
-            raise ValueError(f"{shown(source.path)}: {error}; {remedy}")
-        self.findings.leave_out(count, source.path, reason)
 
     def _is_kept(self, document: _Document, seen: SeenDocuments | None) -> bool:
         """Count the document, or the reason for dropping it."""
@@ -183,7 +173,7 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
     parts = PARTS if settings.held_out_fraction else ("",)
     finals = {part: output / part / "source" / settings.reading.language for part in parts}
     findings = Findings()
-    inputs = list_inputs(paths, settings.kind, findings)
+    inputs = list_inputs(paths, settings.kind, findings, settings.follow_links)
     facts = {
         "settings": json.loads(json.dumps(asdict(settings))),
         "input files": len(inputs),
@@ -213,6 +203,7 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
         "encodings": dict(sorted(findings.encodings.items())),
         "counts": dict(sorted(findings.counts.items())),
         "parts": _sizes(written),
+        "guessed": findings.guessed,
         "left out": findings.left_out,
         "problems": findings.problems,
         "duplicates": job.duplicates,
@@ -260,9 +251,10 @@ def print_report(report: dict, output: Path) -> None:
             f"file{'s' * (facts['files'] != 1)} below {shown(output)}"
         )
     print_counts({name: value for name, value in {**report["counts"], **report["encodings"]}.items() if value})
-    for what in ("left out", "problems", "duplicates"):
-        if lines := report[what]:
-            print("\n  ".join([f"{what}:", *_examples(lines)]))
+    for what in ("guessed", "left out", "problems", "duplicates"):
+        if lines := report.get(what, []):
+            title = "text columns guessed (--text-field names others)" if what == "guessed" else what
+            print("\n  ".join([f"{title}:", *_examples(lines)]))
         if len(lines) > _MAX_EXAMPLES:
             print(f"  ... and {len(lines) - _MAX_EXAMPLES} more in {shown(output / REPORT_NAME)}")
     if "held_out" in report["parts"]:

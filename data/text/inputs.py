@@ -16,22 +16,32 @@ import pyarrow as pa
 import zstandard
 
 from bert.files import shown
+from data.text.columns import NoColumnError
+from data.text.encodings import NotTextError
 
 COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
 CHUNK_BYTES = 1 << 20
 _ZSTD_INPUT_BYTES = 1 << 10  # small, so that even highly compressed input gives pieces of a few megabytes
 
 
+class DamagedError(ValueError):
+    """A file is damaged; `reason` is the message without the file's name."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{shown(path)}: {reason}")
+        self.reason = reason
+
+
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Report damage of a compressed or parquet file as a ValueError that names the file and the remedy."""
+    """Report damage of a compressed or parquet file as a DamagedError that names the file and the remedy."""
     try:
         yield
     except (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError, pa.ArrowException) as error:
         if isinstance(error, OSError) and error.errno is not None:  # not of gzip, bz2 or parquet
             error.filename = error.filename or os.fspath(path)
             raise
-        raise ValueError(f"{shown(path)}: is damaged or cut off ({error}); repair it, or leave it out") from error
+        raise DamagedError(path, f"is damaged or cut off ({error}); repair it, or leave it out") from error
 
 
 def read_chunks(path: Path, compression: str) -> Iterator[bytes]:
@@ -62,10 +72,11 @@ def _zstd_chunks(path: Path) -> Iterator[bytes]:
             data = data or file.read(_ZSTD_INPUT_BYTES)
 
 
-def files_below(folder: Path, findings: "Findings", hidden: bool = True) -> list[Path]:
+def files_below(folder: Path, findings: "Findings", hidden: bool = True, follow_links: bool = True) -> list[Path]:
     """The files below a folder, sorted; links to folders are followed, and each folder is read once.
 
-    Without `hidden`, hidden files and everything below hidden folders are left out and not counted.
+    Without `hidden`, hidden files and everything below hidden folders are left out and not counted. Without
+    `follow_links`, links out of the folder are left out and named.
 
     Raises:
         OSError: a folder cannot be read.
@@ -73,6 +84,18 @@ def files_below(folder: Path, findings: "Findings", hidden: bool = True) -> list
     files: list[Path] = []
     visited: set[str] = set()
     waiting = [folder]
+    inside = os.path.realpath(folder)
+
+    def is_left_out(path: str) -> bool:
+        if follow_links or not os.path.islink(path):
+            return False
+        target = os.path.realpath(path)
+        if os.path.commonpath((inside, target)) == inside or not os.path.exists(target):
+            return False
+        reason = f"is a link out of the folder, to {shown(target)}; pass --follow-links to read it"
+        findings.leave_out("links out of the folder left out", path, reason)
+        return True
+
     while waiting:  # a folder is visited before links to it
         for root, folders, names in os.walk(waiting.pop(0), onerror=_raise):
             folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
@@ -82,9 +105,12 @@ def files_below(folder: Path, findings: "Findings", hidden: bool = True) -> list
                 folders.clear()
                 continue
             visited.add(real)
-            waiting += [Path(root, name) for name in folders if os.path.islink(os.path.join(root, name))]
+            links = [os.path.join(root, name) for name in folders if os.path.islink(os.path.join(root, name))]
+            waiting += [Path(link) for link in links if not is_left_out(link)]
             for name in sorted(name for name in names if hidden or not name.startswith(".")):
                 path = Path(root, name)
+                if is_left_out(os.path.join(root, name)):
+                    continue
                 if os.path.isfile(path):
                     files.append(path)
                 else:
@@ -134,12 +160,21 @@ class Input:
 
 @dataclass
 class Findings:
-    """Counts, the first problems ("file:line: reason"), encodings, and what was left out ("file: reason")."""
+    """What reading notes.
+
+    Attributes:
+        problems: the first ones, "file:line: reason".
+        left_out: what was not read, "file: reason".
+        guessed: tables whose text column was guessed, "file: column".
+        bytes_left_out: of the files among `left_out`.
+    """
 
     counts: Counter = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     encodings: Counter = field(default_factory=Counter)
     left_out: list[str] = field(default_factory=list)
+    guessed: list[str] = field(default_factory=list)
+    bytes_left_out: int = 0
 
     def bad_row(self, path: Path, row: int, reason: str) -> None:
         self.counts["bad rows"] += 1
@@ -152,28 +187,62 @@ class Findings:
     def leave_out(self, count: str, path: Path | str, reason: str) -> None:
         """Count what is left out, and name it among the first ten thousand."""
         self.counts[count] += 1
+        if isinstance(path, Path) and path.is_file():
+            self.bytes_left_out += path.stat().st_size
         if len(self.left_out) < _MAX_LEFT_OUT:
             self.left_out.append(f"{shown(path)}: {reason}")
 
+    def guess(self, path: Path, column: str) -> None:
+        """Name a table whose text column was guessed."""
+        if len(self.guessed) < _MAX_LEFT_OUT:
+            self.guessed.append(f"{shown(path)}: column {column!r}, the longest text")
 
-def list_inputs(paths: Iterable[Path], kind: str, findings: Findings) -> list[Input]:
-    """The files given and those below the folders, sorted within each folder, without files of other kinds."""
+    def refuse(self, source: Input, error: NotTextError | DamagedError, documents: int) -> None:
+        """Count and name a file of a folder that cannot be read; ValueError if the file itself was given.
+
+        Args:
+            documents: those that were read before the error.
+        """
+        if isinstance(error, DamagedError):
+            count, reason = "damaged files left out", error.reason
+        elif isinstance(error, NoColumnError):
+            count = "files without the field left out"
+            reason = f"{error}; name the right one with --text-field or --id-field"
+        else:
+            count, reason = "files that are no text left out", str(error)
+        if source.named:
+            remedy = "; leave it out, convert it to text, or name its --encoding" if reason == str(error) else ""
+            raise ValueError(f"{shown(source.path)}: {reason}{remedy}")
+        before = f" (the {documents:,} documents before that are used)" if documents else ""
+        self.leave_out(count, source.path, reason + before)
+
+
+def list_inputs(
+    paths: Iterable[Path], kind: str, findings: Findings, follow_links: bool = False, flag: str = "input"
+) -> list[Input]:
+    """The files given and those below the folders, sorted within each folder, without files of other kinds.
+
+    Args:
+        follow_links: also those that lead out of a folder.
+        flag: names the paths in errors.
+    """
     inputs: list[Input] = []
+    remedy = f", or give --format {'|'.join(FORMATS)}" if flag == "input" else ""
     for path in paths:
         if path.is_dir():
-            inputs += _inputs_below(path, kind, findings)
+            inputs += _inputs_below(path, kind, findings, follow_links)
         elif not path.is_file():
-            raise ValueError(f"input={shown(path)}: no such file or folder")
+            raise ValueError(f"{flag}={shown(path)}: no such file or folder")
         elif isinstance(source := _input(path, path.name, kind), str):
-            raise ValueError(f"input={shown(path)}: {source}, or give --format {'|'.join(FORMATS)}")
+            raise ValueError(f"{flag}={shown(path)}: {source}{remedy}")
         else:
             inputs.append(source)
     if not inputs:
         left_out = findings.left_out
         example = f" ({len(left_out)} left out, e.g. {left_out[0]})" if left_out else ""
         raise ValueError(
-            f"input={' '.join(map(shown, paths))}: no file to read{example}; names must end in "
-            f"{' '.join(_FORMAT_OF)}, perhaps with {' '.join(COMPRESSIONS)}, or pass --format"
+            f"{flag}={' '.join(map(shown, paths))}: no file to read{example}; names must end in "
+            f"{' '.join(_FORMAT_OF)}, perhaps with {' '.join(COMPRESSIONS)}{', or pass --format' * (flag == 'input')}"
         )
     once: dict[Path, Input] = {}
     for source in sorted(inputs, key=lambda source: source.path.is_symlink()):  # files come before links to them
@@ -196,10 +265,10 @@ def _with_own_names(inputs: list[Input]) -> list[Input]:
     return list(renamed.values())
 
 
-def _inputs_below(folder: Path, kind: str, findings: Findings) -> list[Input]:
+def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: bool) -> list[Input]:
     inputs: list[Input] = []
     shared: set[Path] = set()  # hidden folders that are named already
-    for file in files_below(folder, findings):
+    for file in files_below(folder, findings, follow_links=follow_links):
         name = file.relative_to(folder)
         hidden = _hidden(name)
         if hidden in shared:

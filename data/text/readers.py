@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from bert.files import shown
+from data.text.columns import TextColumn
 from data.text.encodings import NotTextError, decoded, lines
 from data.text.inputs import CHUNK_BYTES, Findings, Input, read_chunks
 from data.text.tables import KINDS, Row, TableForm, parquet_rows, rows_of_chunks
@@ -72,12 +73,15 @@ class _Parser(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.text: list[str] = []
         self._dropped: list[str] = []  # open elements whose text is left out
+        self._num_dropped = Counter[str]()  # of each tag: a page of 100,000 end tags is not searched so often
 
     def handle_starttag(self, tag: str, _: object) -> None:
         if self._dropped and self._ends(tag):
             self._dropped.clear()
+            self._num_dropped.clear()
         if tag in _DROPPED:
             self._dropped.append(tag)
+            self._num_dropped[tag] += 1
         self.handle_startendtag(tag, _)
 
     def handle_startendtag(self, tag: str, _: object) -> None:
@@ -85,9 +89,11 @@ class _Parser(HTMLParser):
             self.text.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self._dropped:
-            while self._dropped.pop() != tag:
-                pass
+        while self._num_dropped[tag]:
+            last = self._dropped.pop()
+            self._num_dropped[last] -= 1
+            if last == tag:
+                break
         self.handle_startendtag(tag, None)
 
     def handle_data(self, data: str) -> None:
@@ -106,12 +112,18 @@ SEPARATORS = ("file", "line", "blank-line")
 
 @dataclass(frozen=True)
 class Reading:
-    """Settings for reading files: encoding ("auto" or a codec), separator of txt, fields of rows."""
+    """Settings for reading files.
+
+    Attributes:
+        encoding: "auto" or a codec.
+        separator: of txt.
+        text_field, id_field: of rows; text_field as for `TextColumn`.
+    """
 
     language: str = "en"
     encoding: str = "auto"
     separator: str = "file"
-    text_field: str = "text"
+    text_field: str | None = None
     id_field: str | None = None
 
 
@@ -130,13 +142,13 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
     """
-    form = TableForm([name for name in (reading.text_field, reading.id_field) if name])
+    form = TableForm([reading.id_field] if reading.id_field else [], text=TextColumn(reading.text_field))
     if source.kind == "parquet":
-        return _row_pieces(source, parquet_rows(source.path, form), reading, findings)
+        return _row_pieces(source, parquet_rows(source.path, form), form, findings)
     chunks = _text_chunks(source, reading, findings)
     if source.kind in KINDS:
         rows = rows_of_chunks(chunks, source.kind, form, findings.counts)
-        return _row_pieces(source, rows, reading, findings)
+        return _row_pieces(source, rows, form, findings)
     if source.kind == "html":
         return _txt_pieces(source, text_of_html(chunks), "file")
     return _txt_pieces(source, chunks, reading.separator)
@@ -188,18 +200,24 @@ def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterato
         yield Piece(f"{source.name}:{begin}", "", True)
 
 
-def _row_pieces(source: Input, rows: Iterable[Row], reading: Reading, findings: Findings) -> Iterator[Piece]:
+def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: Findings) -> Iterator[Piece]:
     """The text of each row; bad rows are counted and named."""
+    text_column, id_column = form.text, next(iter(form.columns), None)
+    assert text_column is not None
+    is_noted = False
     for number, values, problem in rows:
+        if text_column.guess is not None and not is_noted:
+            findings.guess(source.path, text_column.guess)
+            is_noted = True
         row = values or {}
-        text: Any = row.get(reading.text_field)
+        name, text = text_column.value(row)
         identifier: Any = f"{source.name}:{number}"
         if not problem and not isinstance(text, str):
             holds = "no text" if text is None else f"a {type(text).__name__}"
-            problem = f"field {reading.text_field!r} holds {holds}"
-        if not problem and reading.id_field:
-            identifier = row.get(reading.id_field)
-            problem = "" if isinstance(identifier, str | int) else f"field {reading.id_field!r} holds no id"
+            problem = f"field {name!r} holds {holds}"
+        if not problem and id_column:
+            identifier = row.get(id_column)
+            problem = "" if isinstance(identifier, str | int) else f"field {id_column!r} holds no id"
         if problem:
             findings.bad_row(source.path, number, problem)
             continue

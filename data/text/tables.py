@@ -11,14 +11,16 @@ JSON   lines of objects, or a file that is one object or a list of them; a text 
 import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from data.text.columns import SAMPLE_CHARACTERS, SAMPLE_ROWS, NoColumnError, TextColumn
 from data.text.encodings import MAX_ROW_CHARACTERS, NotTextError, whole_lines
 from data.text.inputs import CHUNK_BYTES, damage_named
 
@@ -30,6 +32,7 @@ _DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
 _MAX_SHOWN = 60  # characters of a row in a message
 _TOO_LONG = f"is longer than {MAX_ROW_CHARACTERS} characters"
 
+T = TypeVar("T")
 Column = str | int  # its name, or in a table without a line of names its position from 0
 _Fields = tuple[int, list[str], str]  # number of the first line, fields (none of a blank line), problem
 
@@ -45,11 +48,17 @@ class TableForm:
             not in quoted tables of several columns. "loose" loses no text: a mark that quotes nothing is text, and a
             delimiter after the beginning of the last column too; trailing fields may be missing, and blank lines are no
             rows.
+        text: what chooses one more column, of text; None: `columns` are all.
     """
 
     columns: Sequence[Column]
     header: bool = True
     quotes: Literal["none", "strict", "loose"] = "loose"
+    text: TextColumn | None = None
+
+    def all_columns(self, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[Column]:
+        """The columns to read of a table with these names; `rows` are its first ones."""
+        return [*([self.text.choose(names, rows)] if self.text else []), *self.columns]
 
 
 class Row(NamedTuple):
@@ -67,20 +76,46 @@ class Row(NamedTuple):
     problem: str = ""
 
 
-class NoColumnError(NotTextError):
-    """The table lacks a column, or has several of that name; the message says which columns there are."""
-
-
 def rows_of_chunks(chunks: Iterable[str], kind: str, form: TableForm, counts: Counter) -> Iterator[Row]:
     """The rows of decoded text; kind is not parquet. `counts` gets what was repaired."""
     if kind == "json":
-        return _document_rows(chunks, form)
+        return _with_text(_document_rows(chunks, form), form)
     return rows_of_lines(whole_lines(chunks), kind, form, counts)
 
 
 def rows_of_lines(lines: Iterable[str | None], kind: str, form: TableForm, counts: Counter) -> Iterator[Row]:
     """The rows of lines without their ends, of which None was too long; kind is csv, tsv or jsonl."""
-    return _json_rows(lines, form) if kind == "jsonl" else _Table(iter(lines), kind, form, counts).rows()
+    if kind == "jsonl":
+        return _with_text(_json_rows(lines, form), form)
+    return _Table(iter(lines), kind, form, counts).rows()
+
+
+def _first(items: Iterator[T], size: Callable[[T], int], is_enough: Callable[[T], bool] | None = None) -> list[T]:
+    """The first items, which are taken from the iterator: a sample of bounded size, or until one is enough."""
+    taken, characters = list[T](), 0
+    for item in items:
+        taken.append(item)
+        characters += size(item)
+        if len(taken) == SAMPLE_ROWS or characters > SAMPLE_CHARACTERS or (is_enough is not None and is_enough(item)):
+            break
+    return taken
+
+
+def _with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
+    """The rows of JSON, after the form's text column was chosen by the first ones."""
+    if form.text is None:
+        return rows
+    text = form.text
+    head = _first(rows, lambda row: len(str(row.values)), lambda row: text.among(row.values or ()) is not None)
+    if objects := [row.values for row in head if row.values]:
+        try:
+            text.choose_key(objects)
+        except NoColumnError:
+            later = next(rows, None)
+            if later is None:
+                raise
+            head.append(later)  # a later row may have it
+    return chain(head, rows)
 
 
 def _json_rows(lines: Iterable[str | None], form: TableForm) -> Iterator[Row]:
@@ -97,8 +132,9 @@ def _json_rows(lines: Iterable[str | None], form: TableForm) -> Iterator[Row]:
 
 
 def _json_row(number: int, content: object, form: TableForm) -> Row:
-    if isinstance(content, str) and len(form.columns) == 1:
-        return Row(number, {form.columns[0]: content})
+    columns = [*(form.text.names[:1] if form.text else ()), *form.columns]
+    if isinstance(content, str) and len(columns) == 1:
+        return Row(number, {columns[0]: content})
     if isinstance(content, dict):
         return Row(number, content)
     return Row(number, None, f"is a {type(content).__name__}, not an object")
@@ -123,7 +159,7 @@ def _document_rows(chunks: Iterable[str], form: TableForm) -> Iterator[Row]:
         return
     items = content if isinstance(content, list) else [content]
     rows = [_json_row(number, item, form) for number, item in enumerate(items, start=1)]
-    if not any(form.columns[0] in (row.values or ()) for row in rows):
+    if form.text is None and not any(form.columns[0] in (row.values or ()) for row in rows):
         raise NoColumnError(f"is JSON without a field {form.columns[0]!r}")
     yield from rows
 
@@ -132,7 +168,8 @@ def parquet_rows(path: Path, form: TableForm) -> Iterator[Row]:
     """The rows of a Parquet file."""
     with damage_named(path):
         file = pq.ParquetFile(path, page_checksum_verification=True, buffer_size=CHUNK_BYTES)
-        columns = list(_places(file.schema_arrow.names, form.columns))
+        names = file.schema_arrow.names
+        columns = list(_places(names, form.all_columns(names, _parquet_sample(file, form))))
         number = 0
         for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
             for row in range(len(batch)):
@@ -145,6 +182,18 @@ def parquet_rows(path: Path, form: TableForm) -> Iterator[Row]:
                     yield Row(number, None, f"field {column!r} is not UTF-8 ({error.reason})")
                 else:
                     yield Row(number, values)
+
+
+def _parquet_sample(file: pq.ParquetFile, form: TableForm) -> Iterator[dict[str, Any]]:
+    """The texts of the first rows; they are read only where the columns' names decide nothing."""
+    texts = [column.name for column in file.schema_arrow if pa.types.is_string(column.type)]
+    texts += [column.name for column in file.schema_arrow if pa.types.is_large_string(column.type)]
+    for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=texts, use_threads=False):
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError:
+            pass
+        return
 
 
 def _places(names: Sequence[str], columns: Sequence[Column]) -> dict[Column, int]:
@@ -170,10 +219,13 @@ class _Table:
             raise NoColumnError("is empty")
         csv.field_size_limit(MAX_ROW_CHARACTERS)  # instead of 131,072 characters
         self._form, self._counts = form, counts
-        self._lines = lines if form.header else chain([opening], lines)
         self._delimiter, names = self._header(opening, _DELIMITERS[kind])
         self._width = len(names)
-        self._places = _places(names, form.columns)
+        head = [] if form.text is None or form.text.among(names) else _first(lines, lambda line: len(line or ""))
+        sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self._delimiter)
+        columns = form.all_columns(names, (dict(zip(names, row, strict=False)) for row in sample))
+        self._lines = chain(head, lines) if form.header else chain([opening], lines)
+        self._places = _places(names, columns)
 
     def _header(self, line: str, delimiters: str) -> tuple[str, list[str]]:
         """(delimiter, names of the columns) of the first line."""
@@ -181,7 +233,8 @@ class _Table:
         for delimiter in delimiters:
             fields = line.split(delimiter) if form.quotes == "none" else next(csv.reader([line], delimiter=delimiter))
             names = names_by_delimiter[delimiter] = [name.strip() for name in fields]
-            if form.header and set(form.columns) <= set(names):
+            has_text = form.text is None or form.text.among(names) is not None
+            if form.header and has_text and set(form.columns) <= set(names):
                 return delimiter, names
         return max(names_by_delimiter.items(), key=lambda item: len(item[1]))
 

@@ -5,6 +5,8 @@ import os
 import tarfile
 from collections import Counter
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from data import import_text
@@ -48,7 +50,8 @@ LEFT_OUT = {
     "old.txt~": (b"Old.", "is a backup or temporary file"),
     ".hidden.txt": (b"Hidden.", "is hidden"),
     "other.csv": (b"a,b\n1,2\n", "has no column 'text', only ['a', 'b']; name the right one with --text-field"),
-    "package.json": (b'{"name": "x"}', "is JSON without a field 'text'; name the right one with --text-field"),
+    "package.json": (b'{"name": "x"}', "has no column 'text', only ['name']; name the right one with --text-field"),
+    "cut.txt.gz": (gzip.compress(b"Cut off.")[:-9], "is damaged or cut off"),
     "broken.json": (b'{"name": ', "is not JSON"),
     "packed.parquet.gz": (gzip.compress(b"PAR1"), "is compressed parquet; unpack it"),
 }
@@ -129,6 +132,57 @@ def test_a_folder_without_any_text_says_what_it_holds(tmp_path):
     (tmp_path / "photo.png").write_bytes(b"x")
     with refused(r"no file to read \(1 left out, e.g. .*/photo.png: is of no format that is read \(.png\)"):
         run(tmp_path)
+
+
+LONG = [f"The report of case {number}, which is longer than the rest." for number in range(4)]
+ROWS = [{"n": f"{number}", "date": "2024-01-02 10:00", "report": text} for number, text in enumerate(LONG)]
+TABLES = {
+    "a.csv": "n;date;report\n" + "".join(f"{row['n']};{row['date']};{row['report']}\n" for row in ROWS),
+    "a.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS),
+    "a.json": json.dumps(ROWS),
+    "a.parquet": None,
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("field", [None, "text,report,body"])
+def test_a_text_column_is_guessed_by_what_it_holds_or_is_one_of_several_names(tmp_path, capsys, name, field):
+    if (content := TABLES[name]) is None:
+        pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / name)
+    else:
+        (tmp_path / name).write_text(content)
+    report = run(tmp_path, *(() if field is None else ("--text-field", field)))
+    assert list(documents(tmp_path).values()) == LONG
+    guessed = [f"{tmp_path}/{name}: column 'report', the longest text"] * (field is None)
+    assert report["guessed"] == guessed and ("(--text-field names others)" in capsys.readouterr().out) == bool(guessed)
+
+
+def test_rows_may_have_their_text_in_different_fields(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "One."}\n{"body": "Two."}\n{"text": null, "body": "Three."}\n')
+    run(tmp_path, "--text-field", "text, body")
+    assert list(documents(tmp_path).values()) == ["One.", "Two.", "Three."]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "field", "message"),
+    [
+        ("a.csv", "n,reports\n1,x\n", "report", r"a.csv: has no column 'report', only .*did you mean 'reports'\?"),
+        (
+            "a.csv",
+            TABLES["a.csv"],
+            "body",
+            r"only \['n', 'date', 'report'\] \(did you mean 'report'\?\); name the .*--text-f",
+        ),
+        ("a.csv", "id,name\n1,Ann\n2,Bob\n", None, r"has no column 'text', only \['id', 'name'\]; name"),
+        ("a.csv", "x" * 200_000 + "\n", None, "a.csv: has no column 'text'"),
+        ("a.jsonl", '{"a": 1}\n', "b,c", "a.jsonl: has no column 'b' or 'c', only"),
+    ],
+)
+def test_a_table_without_the_column_names_itself_its_columns_and_the_likeliest(tmp_path, name, content, field, message):
+    (tmp_path / name).write_text(content)
+    with refused(message):
+        options = () if field is None else ("--text-field", field)
+        import_text.main(["--input", str(tmp_path / name), "--output-dir", str(tmp_path / "out"), *options])
 
 
 def test_ids_of_a_table_are_kept(tmp_path):

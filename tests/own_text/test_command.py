@@ -558,7 +558,7 @@ def test_facts_of_the_text(tmp_path):
 def test_much_text_is_estimated_from_a_part(tmp_path, monkeypatch):
     for number in range(200):
         (tmp_path / f"{number:03}.txt").write_text("word " * 1000)
-    monkeypatch.setattr("bert.own_text.reading.MOST_READ_BYTES", 100_000)
+    monkeypatch.setattr("data.text.survey.MOST_READ_BYTES", 100_000)
     facts = text_facts([tmp_path], Reading())
     assert facts.is_estimate and facts.words == pytest.approx(200_000, rel=0.01) and facts.documents == 200
 

@@ -1,0 +1,87 @@
+"""Chooses the column of a table that holds the text: one that is named, otherwise the one with the longest text."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from data.text.encodings import NotTextError
+
+SAMPLE_ROWS, SAMPLE_CHARACTERS = 50, 1 << 20  # of a table without a column of the names
+_LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a row and of the sample; less is a name, a date or a setting
+_LONGEST_NAME = 60  # a longer "name" is a first row of text
+_MAX_SHOWN = 20
+
+
+class NoColumnError(NotTextError):
+    """The table lacks a column, or has several of that name; the message says which columns there are."""
+
+
+class TextColumn:
+    """The text column of one table.
+
+    Attributes:
+        names: those that may hold the text of a row; the first one that does is taken.
+        guess: the column with the longest text, which was taken as the table has none of the names.
+    """
+
+    def __init__(self, text_field: str | None) -> None:
+        """text_field: one name, or several with commas between them; None: "text", or a guess where there is none."""
+        self._may_guess = text_field is None
+        field = "text" if text_field is None else text_field
+        self.names = list(dict.fromkeys([field, *(name.strip() for name in field.split(","))]))
+        if len(self.names) > 1:
+            self.names.append(self.names.pop(0))  # a name that has commas itself
+        self.guess: str | None = None
+
+    def among(self, columns: Iterable[Any]) -> str | None:
+        """The first of the names that is a column."""
+        return next((name for name in self.names if name in columns), None)
+
+    def choose(self, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+        """The column of a table, which becomes the only name.
+
+        Args:
+            rows: the first ones, for a table that has none of the names.
+
+        Raises:
+            NoColumnError: nothing can be chosen; the message names the columns and the likeliest one.
+        """
+        chosen = self.among(columns)
+        if chosen is None:
+            longest = _longest_text(rows)
+            if not self._may_guess or longest is None:
+                raise NoColumnError(self._missing(columns, longest))
+            chosen = self.guess = longest
+        self.names = [chosen]
+        return chosen
+
+    def choose_key(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The same for objects of JSON, which differ in their keys: the guessed one is one more name."""
+        names = self.names
+        keys = list(dict.fromkeys(key for row in rows for key in row))
+        self.names = list(dict.fromkeys([*names, self.choose(keys, rows)]))
+
+    def value(self, row: Mapping[Any, Any]) -> tuple[str, Any]:
+        """(name, value) of a row's text."""
+        name = next((name for name in self.names if isinstance(row.get(name), str)), self.names[0])
+        return name, row.get(name)
+
+    def _missing(self, columns: Sequence[str], longest: str | None) -> str:
+        wanted = " or ".join(repr(name) for name in self.names if name and (len(self.names) == 1 or "," not in name))
+        close = next((near for name in self.names for near in get_close_matches(name, columns, 1, 0.7)), longest)
+        hint = f" (did you mean {close!r}?)" if close is not None else ""
+        return f"has no column {wanted}, only {[name[:_LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
+
+
+def _longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """The column with the most characters, unless it has too few for text, or a name that is a text itself."""
+    characters, number = Counter[str](), 0
+    for row in rows:
+        number += 1
+        for name, value in row.items():
+            if isinstance(value, str) and (not value.isascii() or len(value.split(None, 3)) > 2):
+                characters[name] += len(value)
+    name, most = max(characters.items(), key=lambda item: item[1], default=("", 0))
+    is_text = most >= max(_LEAST_TOTAL, _LEAST_MEAN * number) and len(name) <= _LONGEST_NAME
+    return name if is_text else None

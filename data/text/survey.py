@@ -1,0 +1,141 @@
+"""Reads the files of a corpus before anything is made of them: what the import will read, leave out and refuse."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bert.reporting.progress import megabytes
+from data.text.encodings import NotTextError
+from data.text.inputs import DamagedError, Findings, Input, list_inputs
+from data.text.readers import Reading, read_pieces
+
+MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a file at most this
+_CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
+_CHINESE_SHARE = 1 / 3  # of the characters of a Chinese text; the rest are marks, digits, Latin letters and markup
+_MOST_KANA = 0.1  # for each Chinese character
+_MAX_REASONS, _MAX_NAMES = 12, 3
+_OF_A_ROW = re.compile(r":\d+: ")
+_WARNED_SHARE = 0.1  # of the bytes of a folder
+
+
+@dataclass
+class Survey:
+    """What is in the files; of a large folder, of those that were read.
+
+    Attributes:
+        scale: all the bytes of the files, divided by those that were read.
+        files: that are read, by format.
+        documents: of each format.
+        alphabet: the characters that occur, in lower case.
+        text_bytes: in UTF-8.
+        every: each n-th file was read.
+    """
+
+    findings: Findings
+    scale: float = 1.0
+    files: Counter = field(default_factory=Counter)
+    documents: Counter = field(default_factory=Counter)
+    words: int = 0
+    characters: int = 0
+    text_bytes: int = 0
+    file_bytes: int = 0
+    alphabet: set[str] = field(default_factory=set)
+    num_chinese: int = 0
+    num_kana: int = 0
+    every: int = 1
+
+    def is_chinese(self) -> bool:
+        """Whether Chinese characters are a third of the text and more; Japanese has as many kana among them."""
+        return self.num_chinese > _CHINESE_SHARE * self.characters and self.num_kana < _MOST_KANA * self.num_chinese
+
+    def scaled(self, count: int) -> int:
+        """A count of the part that was read -> of all files."""
+        return round(count * self.scale)
+
+    def read(self, source: Input, reading: Reading) -> None:
+        """Count a file, or its beginning if it is very large."""
+        size, begun, documents, has_text = source.path.stat().st_size, self.text_bytes, 0, False
+        try:
+            for piece in read_pieces(source, reading, self.findings):
+                self._add(piece.text)
+                has_text = has_text or not piece.text.isspace() and piece.text != ""
+                is_enough = (
+                    self.text_bytes - begun > MOST_READ_BYTES and source.compression == "" and source.kind == "txt"
+                )
+                if piece.ends or is_enough:
+                    documents, has_text = documents + has_text, False
+                if is_enough:
+                    size = self.text_bytes - begun
+                    break
+            if documents:
+                self.files[source.kind] += 1
+            else:
+                self.findings.leave_out("files without a document left out", source.path, "has no document with text")
+        except (NotTextError, DamagedError) as error:
+            self.findings.refuse(source, error, documents)
+        self.documents[source.kind] += documents
+        self.file_bytes += size
+
+    def _add(self, text: str) -> None:
+        self.words += len(text.split())
+        self.characters += len(text)
+        self.text_bytes += len(text.encode("utf-8", "surrogatepass"))
+        self.alphabet.update(text.lower())
+        if not text.isascii():
+            self.num_chinese += len(_CHINESE.findall(text))
+            self.num_kana += len(_KANA.findall(text))
+
+    def lines(self) -> Iterator[str]:
+        """What a user should know of the files before the training: used, guessed, left out, and what mends it."""
+        kinds = ", ".join(
+            f"{number:,} {kind} ({self.documents[kind]:,} document{'s' * (self.documents[kind] != 1)})"
+            for kind, number in self.files.most_common()
+        )
+        sample = f" (of 1 file in {self.every}; the import names all)" if self.every > 1 else ""
+        yield f"read: {kinds or 'nothing'}{sample}"
+        yield from _grouped("  text is ", self.findings.guessed, "; --text-field names another")
+        findings = self.findings
+        if findings.left_out:
+            share = findings.bytes_left_out / max(1, findings.bytes_left_out + self.file_bytes)
+            number = sum(count for name, count in findings.counts.items() if "left out" in name)
+            yield f"left out{sample}: {number:,} files, {megabytes(findings.bytes_left_out)}, {share:.0%} of the bytes"
+            yield from _grouped("  ", findings.left_out)
+            if share > _WARNED_SHARE:
+                yield f"warning: {share:.0%} of the bytes of these files are not used"
+        if rows := findings.counts["bad rows"]:
+            yield f"rows left out{sample}: {rows:,}"
+            yield from _grouped("  ", [line for line in findings.problems if _OF_A_ROW.search(line)])
+
+
+def _grouped(indent: str, lines: Sequence[str], remedy: str = "") -> Iterator[str]:
+    """Lines "file: reason" by their reasons: how many files, and the names of the first."""
+    names: dict[str, list[str]] = {}
+    for line in lines:
+        name, _, reason = line.partition(": ")
+        names.setdefault(reason, []).append(Path(name).name)
+    for reason, files in list(names.items())[:_MAX_REASONS]:
+        more = f" and {len(files) - _MAX_NAMES:,} more" if len(files) > _MAX_NAMES else ""
+        yield f"{indent}{reason}{remedy}: {', '.join(files[:_MAX_NAMES])}{more}"
+    if len(names) > _MAX_REASONS:
+        yield f"{indent}... and {len(names) - _MAX_REASONS:,} more reasons; the report of the import has all"
+
+
+def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, flag: str = "input") -> Survey:
+    """Read the files below the paths; of much text, a part.
+
+    Args:
+        flag: names the paths in errors.
+    """
+    findings = Findings()
+    inputs = list_inputs(paths, "auto", findings, follow_links, flag)
+    sizes = [source.path.stat().st_size for source in inputs]
+    every = max(1, round(sum(sizes) / MOST_READ_BYTES))
+    is_sampled = len(inputs) >= 20 * every
+    result = Survey(findings, every=every if is_sampled else 1)
+    for source in inputs[::every] if is_sampled else inputs:
+        result.read(source, reading)
+    whole = sum(sizes) / max(result.file_bytes, 1)
+    result.scale = whole if whole > 1.001 else 1.0
+    return result
