@@ -43,7 +43,7 @@ def demonstrate(model: TrainedModel, path: Path) -> list[str]:
     if model.task == "masked-lm":
         for sentence, word in islice(_masked_words(model, sentences), _SHOWN):
             unit = "word" if len(word[0]) > 1 else "character"
-            lines += [] if lines else [f"masked {unit}s of held-out sentences, the three most likely fills:"]
+            lines += [] if lines else [f"masked {unit}s, the three most likely fills:"]
             text = sentence[: word.start()] + MASK + sentence[word.end() :]
             fills = ", ".join(f"{fill['token']} {fill['probability']:.1%}" for fill in model.fill_mask(text, 3)[0])
             lines += [f"  {text}", f"    true {unit}: {word[0]}; fills: {fills}"]

@@ -143,6 +143,12 @@ def read_text_arguments(line: CommandLine) -> TextRequest:
         phase_settings={phase: typed(flags) for phase, flags in phases.items()},
         phases=(1,) if only_phase_1 else (1, 2),
     )
+    stopping = [value for phase in wishes.phases if (value := wishes.setting(phase, "early_stopping"))]
+    if wishes.held_out_fraction == 0 and stopping:
+        raise ValueError(
+            f"early_stopping={stopping[0]} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
+            "the two"
+        )
     deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
     return TextRequest(
         text=text,
@@ -287,9 +293,15 @@ def _segmenter(name: str | None) -> str | None:
 
 
 def _fraction(text: str | None) -> float | None:
-    number = _positive("held-out-fraction", text)
-    if number is not None and number > 0.5:
-        raise ValueError(f"held_out_fraction={text} must be at most 0.5, to leave text to train on; lower it")
+    try:
+        number = None if text is None else float(text)
+    except ValueError:
+        number = -1.0
+    if number is not None and not 0 <= number <= 0.5:
+        raise ValueError(
+            f"held_out_fraction={text} must be at most 0.5, to leave text to train on, and at least 0, which measures "
+            "nothing; change --held-out-fraction"
+        )
     return number
 
 

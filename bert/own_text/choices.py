@@ -35,12 +35,7 @@ def _text_choices(plan: TextPlan) -> list[Choice]:
     counts = f"{about}{text.extent()}, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
     found = [
         Choice("text", counts, f"{text.files:,} files; about {_short(plan.tokens)} tokens", "--text"),
-        Choice(
-            "held out",
-            f"{plan.held_out_fraction:.1%} of the text",
-            _why(wishes.held_out_fraction, f"about {_short(plan.held_out_masked_tokens())} masked tokens to measure"),
-            "--held-out-fraction",
-        ),
+        Choice("held out", *_held_out(plan), "--held-out-fraction"),
     ]
     tokens = f"{model.vocab_size:,} tokens"
     if wishes.weights is not None:
@@ -54,6 +49,13 @@ def _text_choices(plan: TextPlan) -> list[Choice]:
     if text.is_chinese or plan.segmenter():
         found.append(Choice("masks", *_masks(plan), "--word-segmenter, --whole-word-masking"))
     return found
+
+
+def _held_out(plan: TextPlan) -> tuple[str, str]:
+    if not plan.held_out_fraction:
+        return "nothing", f"{_GIVEN}; so no evaluation"
+    why = f"about {_short(plan.held_out_masked_tokens())} masked tokens to measure"
+    return f"{plan.held_out_fraction:.1%} of the text", _why(plan.wishes.held_out_fraction, why)
 
 
 def _masks(plan: TextPlan) -> tuple[str, str]:
@@ -139,7 +141,8 @@ def _training_choices(plan: TextPlan) -> list[Choice]:
 def _early_stopping(plan: TextPlan, settings: dict[int, dict[str, Any]]) -> tuple[str, str]:
     evaluations = _by_phase(settings, "early_stopping")
     value = "off" if evaluations == "0" else f"{evaluations} evaluations without a lower held-out loss"
-    return value, _why(plan.wishes.settings.get("early_stopping"), "the best is the result")
+    why = "the best is the result" if plan.held_out_fraction else "nothing is held out"
+    return value, _why(plan.wishes.settings.get("early_stopping"), why)
 
 
 def _model(plan: TextPlan) -> tuple[str, str]:
@@ -222,7 +225,7 @@ def warnings(plan: TextPlan) -> list[str]:
             f"characters, which their neighbours give away: {install_command('chinese')}, and start anew"
         )
     masked = plan.held_out_masked_tokens()
-    if masked < rules.LEAST_MASKED_TOKENS:
+    if plan.held_out_fraction and masked < rules.LEAST_MASKED_TOKENS:
         share = min(0.3, plan.held_out_fraction * rules.LEAST_MASKED_TOKENS / max(masked, 1))
         error = rules.NATS_OF_ONE_TOKEN / math.sqrt(max(masked, 1))
         found.append(

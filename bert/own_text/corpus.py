@@ -32,6 +32,11 @@ def shards(request: TextRequest, phase: int, part: str) -> Path:
     return request.output_dir / f"data/phase{phase}/{part}"
 
 
+def text_folder(request: TextRequest, plan: TextPlan, part: str) -> Path:
+    """The folder of the imported text of a part; there is one for all text if nothing is held out."""
+    return request.output_dir / "data/text" / (part if plan.held_out_fraction else "") / "source"
+
+
 def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     """What the data are made from, by the names of the flags; `files` is a fingerprint."""
     tokens = request.tokens
@@ -133,21 +138,22 @@ def commands(
     if request.tokens is None:
         trained = module_command(
             "data.train_vocabulary",
-            input=text / "train/source",
+            input=text_folder(request, plan, "train"),
             vocab_size=plan.candidate.model.vocab_size,
             output=vocabulary_file(request),
             no_lowercase=None if request.lowercase else True,
             sample_megabytes=500 if plan.text.num_bytes > _LARGE_TEXT else None,
         )
         found.append(("training the vocabulary", trained, vocabulary_file(request)))
+    parts = [("train", NUM_SHARDS, plan.duplicate_factor)] + ([("held_out", 1, 1)] if plan.held_out_fraction else [])
     for phase, config in configs.items():
-        for part, num_shards, duplicates in (("train", NUM_SHARDS, plan.duplicate_factor), ("held_out", 1, 1)):
+        for part, num_shards, duplicates in parts:
             sink = shards(request, phase, part)
             is_static = config.data.masking == "static"
             segmenter = plan.segmenter() if plan.wants_whole_words(phase) or not is_static else None
             command = preprocessing_command(
                 config,
-                text=text / part / "source",
+                text=text_folder(request, plan, part),
                 sink=sink,
                 num_shards=num_shards,
                 local_n_workers=plan.machine.cores,

@@ -252,6 +252,7 @@ def _with_phases(plan: TextPlan, speeds: Speeds) -> TextPlan:
             settings={
                 **_settings(candidate, phase, made.global_batch, epochs, wishes),
                 **_whole_words(plan, phase),
+                **({} if plan.held_out_fraction else {"early_stopping": 0}),
                 **step_settings(made.steps, made.evaluations),
             },
         )
@@ -263,7 +264,7 @@ def _with_phases(plan: TextPlan, speeds: Speeds) -> TextPlan:
 def _phase(plan: TextPlan, phase: int, batch: int, seconds: float, speed: float) -> PhasePlan:
     wishes, usual = plan.wishes, rules.EVALUATED_SEQUENCES[plan.candidate.device]
     held_out = plan.samples(phase) * plan.held_out_fraction / (1 - plan.held_out_fraction)
-    evaluated = min(wishes.setting(phase, "eval_samples", usual), max(1, int(held_out)))
+    evaluated = min(wishes.setting(phase, "eval_samples", usual), max(1, int(held_out))) if held_out else 0
     made = PhasePlan(phase, 1, batch, seconds, speed, evaluated, num_evaluations(seconds, evaluated, speed), {})
     by_time = made.steps_in(seconds) if wishes.hours is not None else max(1, round(seconds * speed / batch))
     steps = wishes.setting(phase, "max_steps") or by_time

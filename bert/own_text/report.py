@@ -87,10 +87,14 @@ def _learned(summary: Mapping[str, Any], initial: float | None) -> str:
     return f"{found}; not yet below the unigram entropy of {entropy:.3f}: train longer, or on more text"
 
 
-def demonstrate(output_dir: Path, script: Path, runner: Runner) -> None:
-    """Show masked words filled in and the nearest sentences of the held-out text. Failing is not a failed run."""
-    text = output_dir / "data/text/held_out/source"
-    print("What the model can do now, with the held-out text:\n", flush=True)
+def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> None:
+    """Show masked words filled in and the nearest sentences of a text. Failing is not a failed run.
+
+    Args:
+        text: a folder of the run's data: the held-out text, or all text if nothing was held out.
+    """
+    kind = "held-out" if "held_out" in text.parts else "training"
+    print(f"What the model can do now, with the {kind} text:\n", flush=True)
     if runner.run([sys.executable, str(script), str(output_dir), "--show", str(text)]):
         print("(that failed, for the reason above; the training is complete)", flush=True)
 

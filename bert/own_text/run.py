@@ -54,7 +54,7 @@ def phase_config(request: TextRequest, plan: TextPlan, record: TextRecord, phase
         "output_dir": request.output_dir,
         "report_file": request.output_dir / f"phase{phase}/report.json",
         "input_dir": corpus.shards(request, phase, "train"),
-        "eval_dir": corpus.shards(request, phase, "held_out"),
+        "eval_dir": corpus.shards(request, phase, "held_out") if plan.held_out_fraction else None,
         "vocab_file": vocabulary,
         "from_pretrained_params": request.weights,
         **request.flags,
@@ -262,6 +262,7 @@ class TextRun:
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
         else:
-            report.demonstrate(output_dir, self._request.code_dir / "run_predict.py", self._runner)
+            text = corpus.text_folder(self._request, self._plan, "held_out")
+            report.demonstrate(output_dir, text, self._request.code_dir / "run_predict.py", self._runner)
         again = self._request.longer(max(self._plan.seconds(), self._record.used()) / 3600)
         pretraining.show_commands(report.next_commands(output_dir, again))

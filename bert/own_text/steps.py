@@ -38,9 +38,10 @@ def steps_of_new_phase(
     if plan.wishes.hours is not None:
         seconds = _seconds_of(plan, phase, record, start_seconds)
         if phase == min(plan.phases) and seconds < _LEAST_SECONDS:
+            needed = plan.wishes.hours * 3600 + max(record.used(), 60.0) - seconds
             raise ValueError(
                 f"hours={plan.wishes.hours:g} leave no time for training: {duration(record.used())} were used for the "
-                f"data; pass at least --hours {math.ceil(record.used() / 18) / 100:g}, which continues with them"
+                f"data; pass at least --hours {math.ceil(needed / 36) / 100:g}, which continues with them"
             )
         if phase > min(plan.phases):
             seconds = max(seconds, _LEAST_OF_PHASE_2 * made.seconds)

@@ -458,7 +458,7 @@ def shown_of(tmp_path, text: str, language: str = "en") -> list[str]:
 )
 def test_words_or_characters_of_sentences_are_masked_and_sentences_compared(tmp_path, text, language, unit):
     lines = shown_of(tmp_path, text, language)
-    assert lines[0].startswith(f"masked {unit}s of held-out sentences")
+    assert lines[0].startswith(f"masked {unit}s, the three")
     pairs = lines.index("nearest sentences (cosine):")
     for masked, fills in zip(lines[1:pairs:2], lines[2:pairs:2], strict=True):
         word = fills.split(f"true {unit}: ")[1].split(";")[0]

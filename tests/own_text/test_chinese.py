@@ -175,5 +175,5 @@ def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
         manifest = read_manifest(tmp_path / "out/data/phase1" / part)
         assert manifest.settings["word_segmenter"] == "jieba" and manifest.settings["language"] == "zh"
         assert manifest.counts["words of several characters, some Chinese"] > 100
-    assert "masked characters of held-out sentences" in done.stdout and "true character: " in done.stdout
+    assert "masked characters, the three most likely" in done.stdout and "true character: " in done.stdout
     assert "nearest sentences" in done.stdout

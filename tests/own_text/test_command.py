@@ -400,6 +400,39 @@ def test_hours_that_the_data_used_up_are_refused_and_more_continue(workplace, ca
     assert workplace.start("--hours", hours) == 0 and float(hours) < 0.3
 
 
+def test_the_hours_that_are_suggested_are_enough_where_starts_take_long(workplace, capsys):
+    """A busy machine: what the ranks need to start is no time for training either."""
+    facts = json.loads('{"sequences_per_second": {}, "start_seconds": 60.0}')
+    (workplace.folder / "out").mkdir(exist_ok=True)
+    (workplace.folder / "out/speed.json").write_text(json.dumps(facts))
+    line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours"]
+    with pytest.raises(SystemExit):
+        command.main(line_of(*line, "0.08"), workplace._train, started=time.time() - 150)
+    hours = re.search("pass at least --hours ([0-9.]+), which continues", capsys.readouterr().err).group(1)
+    assert float(hours) > 0.08 and workplace.start("--hours", hours) == 0
+
+
+# ---- nothing held out ----
+
+
+def test_without_held_out_text_nothing_is_evaluated(workplace, capsys):
+    assert workplace.start("--held-out-fraction", "0", "--hours", "0.1", "--dry-run") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"\nheld out +nothing +as given; so no evaluation", shown)
+    assert re.search(r"\nearly stopping +off +nothing is held out", shown) and "uncertain" not in shown
+    workplace.figures = {"eval_masked_lm_loss": None}
+    assert workplace.start("--held-out-fraction", "0", "--hours", "0.1") == 0
+    assert config_of(workplace, 1)["eval_dir"] is None and config_of(workplace, 1)["early_stopping"] == 0
+    assert "nothing was held out to measure it on" in capsys.readouterr().out
+    text = workplace.folder / "out/data/text/source"
+    assert workplace.ran[-1][-2:] == ["--show", str(text)]
+    request = read_text_arguments(line_of("--text", str(workplace.text), "--held-out-fraction", "0"))
+    assert request.wishes.held_out_fraction == 0.0
+    with pytest.raises(SystemExit):
+        workplace.start("--held-out-fraction", "0.1", "--hours", "0.1")
+    assert "held_out_fraction=0.1 differs from 0.0, with which the data" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("first", "second"), [(200.0, 95.0), (76.0, 122.0), (250.0, 20.0)])
 def test_the_speed_of_phase_2_follows_phase_1_though_one_of_them_was_measured_badly(
     workplace, first, second, monkeypatch
@@ -506,6 +539,12 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
         (["--text", "t", "--from-pretrained-params", "x", "--config", "mini"], "--config contradicts --text"),
         (["--text", "t", "--learning-rate", "fast"], "learning_rate"),
         (["--text", "t", "--held-out-fraction", "0.9"], "held_out_fraction=0.9 must be at most 0.5"),
+        (["--text", "t", "--held-out-fraction", "-0.1"], "held_out_fraction=-0.1 must be .* at least 0, which"),
+        (["--text", "t", "--held-out-fraction", "nan"], "held_out_fraction=nan must be"),
+        (
+            ["--text", "t", "--held-out-fraction", "0", "--phase2-early-stopping", "3"],
+            "early_stopping=3 needs held-out text, of which --held-out-fraction 0 leaves none; drop one of the two",
+        ),
         (["--text", "t", "--lerning-rate", "1"], "did you mean --learning-rate"),
         (["--text", ""], "names no file or folder"),
         (["--text", "."], r"output_dir=.* lies in --text \., whose files are all read; pass --output-dir"),
@@ -652,7 +691,7 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
     output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output
     assert "importing the text" not in output and "Phase 1 is at update" in output
-    assert "masked words of held-out sentences" in output and "nearest sentences" in output
+    assert "masked words, the three most likely" in output and "nearest sentences" in output
     assert "chosen: quickstart" in output and "learned: held-out masked-LM loss" in output
     suggested = [text.strip() for text in output.splitlines() if "   # " in text]
     assert len(suggested) >= 5
@@ -665,3 +704,17 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
     output, _ = process.communicate(timeout=400)
     assert process.returncode == 0 and "phase 2: 20 updates become 30" in output, output
     assert json.loads((tmp_path / "out/phase2/summary.json").read_text())["steps"] == 30
+
+
+@pytest.mark.slow
+def test_all_text_becomes_a_model_when_nothing_is_held_out(tmp_path):
+    odd_files(tmp_path / "odd")
+    line = [sys.executable, "-m", "bert.launching", "pretraining", "--text", "odd", "--held-out-fraction", "0"]
+    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
+    line += ["--output-dir", "out", "--max-steps", "3"]
+    done = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "learned: nothing was held out to measure it on" in done.stdout and "with the training text" in done.stdout
+    assert not list((tmp_path / "out/data").glob("**/held_out"))
+    for phase in (1, 2):
+        assert "eval_masked_lm_loss" not in json.loads((tmp_path / f"out/phase{phase}/summary.json").read_text())
