@@ -146,8 +146,8 @@ def read_text_arguments(line: CommandLine) -> TextRequest:
     stopping = [value for phase in wishes.phases if (value := wishes.setting(phase, "early_stopping"))]
     if wishes.held_out_fraction == 0 and stopping:
         raise ValueError(
-            f"early_stopping={stopping[0]} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
-            "the two"
+            f"early_stopping={stopping[0]} needs held-out text, of which --held-out-fraction 0 leaves none; drop one "
+            "of the two"
         )
     deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
     return TextRequest(
