@@ -22,7 +22,6 @@ from data.fetching.published_models import PINS_FILE, ModelName, Pin, known_name
 
 
 def download_model(text: str, output_dir: Path | None = None) -> tuple[Listing, Path]:
-    """The files of a model and their folder."""
     model = parse_name(text)
     if model is None:
         close = difflib.get_close_matches(text, known_names(), 3)
@@ -54,7 +53,6 @@ def _copy_from_cache(cached: Path, folder: Path) -> None:
 
 
 def summary(listing: Listing, folder: Path) -> list[str]:
-    """What was fetched, for people."""
     revision = f" at {listing.revision}" if listing.revision else ""
     config = json.loads(next(folder / name for name in CONFIGS if (folder / name).is_file()).read_bytes())
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")

@@ -72,7 +72,6 @@ def published_checksum(name: str, folders: list[str]) -> str:
 def download_dump(
     language: str, date: str | None, folder: Path, *, mirrors: list[str], checksum: str | None = None
 ) -> Path:
-    """The verified dump in `folder`."""
     date = date or _PINNED_DATES.get(language)
     if date is None:
         raise ValueError(

@@ -26,7 +26,6 @@ _BAR_CHARACTERS = 50
 
 
 def report(directory: ShardDirectory, statistics: ShardStatistics) -> str:
-    """All figures as text."""
     counts, shards = statistics.counts, directory.shards
     lines = [
         f"{directory.directory}: {len(shards)} {shards[0].kind} shards, {counts['samples']:,} samples, "
@@ -124,7 +123,6 @@ def check_picture(path: Path) -> None:
 
 
 def write_histogram(path: Path, lengths: Counter) -> None:
-    """The lengths as a picture."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5))

@@ -115,7 +115,6 @@ def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int
 
 
 def _make_shards(job: Job, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
-    """Make the shards; returns the results of `make_shards` by name."""
     groups: dict[int, list[ShardPlan]] = defaultdict(list)
     for plan in plans:
         groups[plan.number].append(plan)

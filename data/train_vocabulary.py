@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from bert.command_errors import command
-from bert.files import shown, write_atomically
+from bert.files import require_writable, shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
@@ -134,7 +134,9 @@ def main(argv: list[str] | None = None) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     with command(arguments.output):
         earlier = None if arguments.overwrite else _earlier(arguments.output, arguments.vocab_size)
-        _check_writable(arguments.output)
+        if arguments.output.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(arguments.output))
+        require_writable(arguments.output.parent)  # before the training
         vocabulary = train_vocabulary(
             arguments.input,
             arguments.vocab_size,
@@ -145,7 +147,6 @@ def main(argv: list[str] | None = None) -> None:
         if earlier is not None and earlier.tokens != vocabulary.tokens:
             raise ValueError(_other_vocabulary(arguments.output, earlier))
         if earlier is None:
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(arguments.output, vocabulary.file_content())
         print(
             f"{len(vocabulary)} tokens in {shown(arguments.output)} (sha256 {vocabulary.sha256[:16]})"
@@ -166,18 +167,6 @@ def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:
     if len(earlier) > vocab_size:
         raise ValueError(_other_vocabulary(output, earlier))
     return earlier
-
-
-def _check_writable(output: Path) -> None:
-    """OSError if the file cannot be written, before the training and not after it."""
-    above = next(folder for folder in output.absolute().parents if folder.exists())
-    for number, is_wrong, path in (
-        (errno.EISDIR, output.is_dir(), output),
-        (errno.ENOTDIR, not above.is_dir(), output),
-        (errno.EACCES, not os.access(above, os.W_OK | os.X_OK), above),
-    ):
-        if is_wrong:
-            raise OSError(number, os.strerror(number), str(path))
 
 
 def _other_vocabulary(output: Path, earlier: Vocabulary) -> str:

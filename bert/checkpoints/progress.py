@@ -10,8 +10,6 @@ STATE_VERSION = 2
 
 @dataclass
 class SpikeState:
-    """State of `bert.training.guards.SpikeGuard`."""
-
     losses: list[float] = field(default_factory=list)  # means of the last intervals
     pending: tuple[int | None, float, float] = (None, 0.0, 0.0)  # first update, loss sum, micro-steps since a log line
     skipped_batches: list[tuple[int, int]] = field(default_factory=list)  # of the updates first ... last - 1
@@ -19,8 +17,6 @@ class SpikeState:
 
 @dataclass
 class DivergenceState:
-    """State of `bert.training.guards.DivergenceGuard`."""
-
     first: float | None = None  # the loss of the run's first interval
     above: int = 0  # intervals in a row above the limit
 

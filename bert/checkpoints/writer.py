@@ -23,8 +23,6 @@ class SaveFailed(Failure):
 
 @dataclass(frozen=True)
 class SaveTimes:
-    """Times of one save."""
-
     step: int
     wait_seconds: float  # training waited for the previous save
     copy_seconds: float  # training waited for the copy of its variables

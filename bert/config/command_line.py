@@ -84,7 +84,6 @@ class SettingsParser(Parser):
         return dict(vars(flags))
 
     def hint(self, flag: str) -> str:
-        """What to do about an unknown flag."""
         return suggest(flag, self._option_string_actions, "see --help")
 
     def group(self, title: str) -> Any:

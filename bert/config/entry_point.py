@@ -22,8 +22,6 @@ class Inquiry:
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """A run_*.py as its user sees it."""
-
     script: str
     config_class: type[TrainingConfig]
     task: str  # "module:class" of what is run; it is named because importing it loads Paddle
@@ -41,6 +39,5 @@ class EntryPoint:
 
 
 def load_task(name: str) -> Any:
-    """The class that `EntryPoint.task` names."""
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)

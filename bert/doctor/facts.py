@@ -203,7 +203,6 @@ def has_package(package: str) -> bool:
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that the driver lists; empty without a driver, or where it does not answer."""
     query = "--query-gpu=name,compute_cap,memory.total,driver_version"
     lines = topology.nvidia_smi(query, "--format=csv,noheader,nounits")
     rows = [[cell.strip() for cell in line.split(",")] for line in lines]
@@ -215,7 +214,6 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def _cpu_info() -> dict[str, str]:
-    """The first processor's lines of /proc/cpuinfo."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

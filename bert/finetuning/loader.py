@@ -17,7 +17,7 @@ from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.randomness import permutation, stream_key
 from bert.samples.collation import MicroBatch, padded_width
 from bert.samples.global_batches import GlobalBatchLoader
-from bert.samples.sample_table import join_pairs
+from bert.samples.sample_table import Slices, join_pairs
 
 UNLABELLED = -1  # of a token
 
@@ -92,9 +92,9 @@ class FeatureTable:
         return None
 
 
-def single_sequences(ids: np.ndarray, lengths: np.ndarray, cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
-    """[CLS] A [SEP] for every row, whose tokens follow each other: token ids [T] and offsets int64 [n + 1]."""
-    return join_pairs(ids, lengths, ids[:0], np.zeros_like(lengths), cls_id, sep_id, single=True)
+def single_sequences(texts: Slices, cls_id: int, sep_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """[CLS] A [SEP] for every slice: token ids [T] and offsets int64 [n + 1]."""
+    return join_pairs(texts, texts._replace(lengths=np.zeros_like(texts.lengths)), cls_id, sep_id, single=True)
 
 
 class FineTuningLoader(GlobalBatchLoader):

@@ -27,6 +27,7 @@ from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS
 from bert.inference.model_folder import OpenedModel, open_model
 from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities
 from bert.runtime.hardware import use_cores
+from bert.samples.sample_table import Slices
 
 
 class Classifier(TrainedModel):
@@ -109,7 +110,8 @@ class MaskFiller(TrainedModel):
         rows = [self._window(text) for text in texts]
         lengths = np.array([len(row) for row in rows], np.int64)
         cls_id, sep_id = self.vocabulary.id_of("[CLS]"), self.vocabulary.id_of("[SEP]")
-        ids, offsets = single_sequences(np.concatenate(rows).astype(np.int64), lengths, cls_id, sep_id)
+        pieces = Slices.of_rows(np.concatenate(rows).astype(np.int64), lengths)
+        ids, offsets = single_sequences(pieces, cls_id, sep_id)
         masks: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
         for batch_rows, feed in self.batches(self.table_of(ids, offsets, np.diff(offsets))):
             positions = np.flatnonzero(feed["input_ids"] == self._mask_id)

@@ -50,7 +50,6 @@ class Curves:
             self._add(step, {tag_of(name): value for name, value in row.items() if name != "epoch"})
 
     def add(self, step: int, metrics: dict[str, Any], first_step: int) -> None:
-        """Scalars after update `step`."""
         if self._writer is None:
             self.open(first_step)
         self._add(step, {tag_of(name): value for name, value in metrics.items()})
@@ -84,7 +83,6 @@ class Curves:
 
 
 def tag_of(name: str) -> str:
-    """`loss` -> `train/loss`, `eval_f1` -> `eval/f1`."""
     return f"eval/{name.removeprefix('eval_')}" if name.startswith("eval_") else f"train/{name}"
 
 

@@ -123,12 +123,10 @@ class Log:
             self._messages.__enter__().show(self._show)
 
     def parameters(self, values: dict[str, Any]) -> None:
-        """Facts about the run, once at the start."""
         self._line("PARAMETER", values)
         self._curves.hyper_parameters = values
 
     def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
-        """Metrics of the updates since the last call."""
         self._metrics(step, epoch, metrics)
         shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
         if self._bar is not None:
@@ -162,7 +160,6 @@ class Log:
             self._progress(lambda: replace_file(self._directory / "progress.json", to_json(values)))
 
     def summary(self, values: dict[str, Any]) -> None:
-        """Figures of the whole run, at its end."""
         self._line([], values)
         self._figures = values
         self.write_summary(values)
@@ -187,7 +184,6 @@ class Log:
         self._rows.add({"step": step, "epoch": epoch, **metrics})
 
     def _line(self, step: Any, data: dict[str, Any]) -> None:
-        """One line of DLLogger."""
         now = time.time()
         record = {
             "timestamp": f"{now:.6f}",

@@ -37,8 +37,6 @@ Rows = list[list[str]]
 
 
 class Block(NamedTuple):
-    """A part of the report in both languages."""
-
     html: str
     markdown: str
 
@@ -97,7 +95,6 @@ def to_markdown(title: str, blocks: Sequence[Block]) -> str:
 
 
 def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
-    """The whole report."""
     now = time.strftime("%Y-%m-%d %H:%M")
     until = ", ".join(f"{run.name} until update {run.last_step() or 0:,}" for run in runs)
     blocks = [text(f"Read at {now}: {until}."), heading("Results"), table_of_runs("", runs, results(runs))]
@@ -196,7 +193,6 @@ def _shown(value: Any) -> str:
 
 
 def differences(runs: Sequence[RunRecord]) -> Rows:
-    """A row for each setting that is not the same in all runs."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
     values = {name: [run.settings.get(name) for run in runs] for name in names}
     return [[name, *map(_shown, values[name])] for name in names if len(set(map(repr, values[name]))) > 1]

@@ -35,8 +35,6 @@ class Leg:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All that a folder says about a run."""
-
     name: str
     directory: Path
     training: list[Row]  # each step once: of a step that was repeated after a crash the last row

@@ -20,8 +20,6 @@ from bert.runtime.paddle_api import IS_PADDLE_3, CollectiveHelper, core, paddle,
 
 @dataclass(frozen=True)
 class Group:
-    """The rank of this process and the size of its group."""
-
     rank: int
     world_size: int
     device: str  # "cpu" | "gpu"
@@ -154,7 +152,6 @@ class Collective:
         return self.sum(table.reshape(-1)).reshape(table.shape)
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank."""
         return bool(self.sum(np.array([int(flag)], "int64"))[0])
 
     def from_main(self, number: int) -> int:

@@ -132,7 +132,6 @@ def _bound_to(interface: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
-    """Another value of an attribute for a while."""
     original = getattr(holder, name)
     setattr(holder, name, value)
     try:

@@ -149,7 +149,6 @@ def parse_list(text: str) -> list[int]:
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    """The memory node of every processor."""
     found = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         for processor in parse_list(_read(folder / "cpulist")):

@@ -60,8 +60,6 @@ def _results_of(function: Callable[[_Task], _Result], tasks: list[_Task]) -> tup
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The data of one optimizer update on one rank."""
-
     index: int  # counted from the start of training
     epoch: int  # of its first sample
     micro_batches: Iterator[MicroBatch]  # this rank's, made lazily
@@ -79,13 +77,9 @@ class GlobalBatchLoader(ABC):
         self, *, global_batch_size: int, micro_batch_size: int, rank: int = 0, world_size: int = 1, num_workers: int = 1
     ) -> None:
         per_micro_step = micro_batch_size * world_size
-        if micro_batch_size < 1 or global_batch_size < per_micro_step or global_batch_size % per_micro_step:
-            raise ValueError(
-                f"global_batch_size={global_batch_size} must be a multiple of micro_batch_size x world_size = "
-                f"{per_micro_step}"
-            )
-        if not 0 <= rank < world_size:
-            raise ValueError(f"rank={rank} must lie in 0..{world_size - 1} (world_size={world_size})")
+        assert (
+            0 <= rank < world_size and global_batch_size >= per_micro_step and global_batch_size % per_micro_step == 0
+        )
         self.global_batch_size, self._micro_batch_size = global_batch_size, micro_batch_size
         self._rank, self._world_size, self._num_workers = rank, world_size, num_workers
         self._num_micro_steps = global_batch_size // per_micro_step
@@ -105,8 +99,6 @@ class GlobalBatchLoader(ABC):
         Args:
             packing: of a program of packed tokens; None: the batches are padded.
         """
-        if start < 0:
-            raise ValueError(f"start={start} must be the number of global batches already consumed, 0 or more")
         tasks = ((index, step) for index in itertools.count(start) for step in range(self._num_micro_steps))
         results = prefetched(lambda task: self.micro_batch(*task).packed(packing), tasks, self._num_workers)
         try:

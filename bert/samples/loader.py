@@ -129,7 +129,6 @@ class PretrainingDataset:
         }
 
     def load_shard(self, index: int) -> SampleTable:
-        """One decoded shard; static masks are undone if dynamic ones are wanted."""
         table = self.directory.load(index)
         if self.collation.next_sentence and table.is_single().any():
             raise ValueError(f"{self.directory.shards[index].path}: {_NO_PAIRS}")
@@ -148,32 +147,13 @@ def _check_static_masks(directory: ShardDirectory, limit: int) -> None:
 
 
 class PretrainingLoader(GlobalBatchLoader):
-    """The batches of one rank."""
+    """The batches of one rank; arguments as of `GlobalBatchLoader`."""
 
-    def __init__(
-        self,
-        dataset: PretrainingDataset,
-        *,
-        global_batch_size: int,
-        micro_batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-    ) -> None:
-        super().__init__(
-            global_batch_size=global_batch_size,
-            micro_batch_size=micro_batch_size,
-            rank=rank,
-            world_size=world_size,
-            num_workers=dataset.settings.num_workers,
-        )
+    def __init__(self, dataset: PretrainingDataset, **batches: int) -> None:
+        super().__init__(num_workers=dataset.settings.num_workers, **batches)
         self._dataset = dataset
-        self._order = SampleOrder(
-            dataset.shard_counts.tolist(),
-            dataset.shard_bins,
-            global_batch_size,
-            dataset.seed,
-            dataset.shuffle_window_samples,
-        )
+        shards = dataset.shard_counts.tolist(), dataset.shard_bins
+        self._order = SampleOrder(*shards, self.global_batch_size, dataset.seed, dataset.shuffle_window_samples)
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
         self._dealt = lru_cache(maxsize=2)(self._make_dealt)
         self._batches_of_like_length = lru_cache(maxsize=1)(self._make_batches_of_like_length)
@@ -270,10 +250,6 @@ def evaluation_batches(
         max_samples: use only this many samples, spread evenly over all.
         packing: of a program of packed tokens; None: the batches are padded.
     """
-    if micro_batch_size < 1:
-        raise ValueError(f"micro_batch_size={micro_batch_size} must be at least 1")
-    if max_samples is not None and max_samples < 1:
-        raise ValueError(f"max_samples={max_samples} must be at least 1, or None for all")
     count = dataset.num_samples if max_samples is None else min(max_samples, dataset.num_samples)
     offsets = offsets_of(dataset.shard_counts)
     cache = TableCache(dataset.load_shard, capacity=2)
@@ -292,13 +268,10 @@ def evaluation_batches(
     yield from prefetched(batch, starts, dataset.settings.num_workers)
 
 
-def unigram_entropy(labels: np.ndarray) -> float:
-    """Entropy, in nats, of the empirical distribution of labels: the loss of the best guess that ignores context."""
+def evaluation_unigram_entropy(dataset: PretrainingDataset, max_samples: int | None = None) -> float:
+    """Entropy, in nats, of the masked-LM labels of `evaluation_batches`: the loss of the best guess that ignores
+    context."""
+    batches = evaluation_batches(dataset, micro_batch_size=256, max_samples=max_samples)
+    labels = np.concatenate([batch.feed["masked_lm_labels"][: batch.num_masked] for batch in batches])
     shares = np.unique(labels, return_counts=True)[1] / len(labels)
     return float(-(shares * np.log(shares)).sum())
-
-
-def evaluation_unigram_entropy(dataset: PretrainingDataset, max_samples: int | None = None) -> float:
-    """The unigram entropy, in nats, of the masked-LM labels of `evaluation_batches`."""
-    batches = evaluation_batches(dataset, micro_batch_size=256, max_samples=max_samples)
-    return unigram_entropy(np.concatenate([batch.feed["masked_lm_labels"][: batch.num_masked] for batch in batches]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,6 @@ class StaticMasks:
         return np.diff(self.offsets)
 
     def take(self, rows: np.ndarray) -> "StaticMasks":
-        """The masks of the given rows, in their order."""
         counts = self.offsets[rows + 1] - self.offsets[rows]
         flat = ragged_indices(self.offsets[rows], counts)
         return StaticMasks(offsets_of(counts), self.positions[flat], self.labels[flat])
@@ -69,7 +69,6 @@ class SampleTable:
         return self.first_lengths == self.lengths()
 
     def take(self, rows: np.ndarray) -> "SampleTable":
-        """The table of the given rows, in their order."""
         lengths = self.offsets[rows + 1] - self.offsets[rows]
         flat = ragged_indices(self.offsets[rows], lengths)
         return SampleTable(
@@ -95,66 +94,47 @@ def lengths_with_end(second_lengths: np.ndarray) -> np.ndarray:
     return second_lengths + (second_lengths > 0)
 
 
+class Slices(NamedTuple):
+    """n slices of a flat array: slice i is values[starts[i]:][:lengths[i]]."""
+
+    values: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
+
+    @classmethod
+    def of_rows(cls, values: np.ndarray, lengths: np.ndarray) -> "Slices":
+        """Rows that follow each other."""
+        return cls(values, offsets_of(lengths)[:-1], lengths)
+
+
 def join_pairs(
-    first_ids: np.ndarray,
-    first_lengths: np.ndarray,
-    second_ids: np.ndarray,
-    second_lengths: np.ndarray,
-    cls_id: int,
-    sep_id: int,
-    single: bool = False,
+    first: Slices, second: Slices, cls_id: int, sep_id: int, single: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat rows [CLS] A [SEP] B [SEP] from flat A and B; arguments and result otherwise as of `join_slices`."""
-    first = offsets_of(first_lengths)[:-1], first_lengths
-    second = offsets_of(second_lengths)[:-1], second_lengths
-    return join_slices(first_ids, *first, second_ids, *second, cls_id, sep_id, single)
-
-
-def join_slices(
-    first_ids: np.ndarray,
-    first_starts: np.ndarray,
-    first_lengths: np.ndarray,
-    second_ids: np.ndarray,
-    second_starts: np.ndarray,
-    second_lengths: np.ndarray,
-    cls_id: int,
-    sep_id: int,
-    single: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Flat rows [CLS] A [SEP] B [SEP]; A is first_ids[first_starts[i]:][:first_lengths[i]], B alike.
+    """Flat rows [CLS] A [SEP] B [SEP] of the slices A and B.
 
     Args:
         single: where B is empty the row is a single sequence, [CLS] A [SEP]; otherwise a pair, [CLS] A [SEP] [SEP].
     Returns:
         (token ids [T], offsets int64 [n + 1]).
     """
-    offsets = offsets_of(first_lengths + 2 + (lengths_with_end(second_lengths) if single else second_lengths + 1))
-    ids = np.empty(offsets[-1], first_ids.dtype)
-    _join(first_ids, first_starts, first_lengths, second_ids, second_starts, offsets, cls_id, sep_id, ids)
+    second_lengths = lengths_with_end(second.lengths) if single else second.lengths + 1
+    offsets = offsets_of(first.lengths + 2 + second_lengths)
+    ids = np.empty(offsets[-1], first.values.dtype)
+    _join(first, second, offsets, cls_id, sep_id, ids)
     return ids, offsets
 
 
 @compiled
-def _join(
-    first_ids: np.ndarray,
-    first_starts: np.ndarray,
-    first_lengths: np.ndarray,
-    second_ids: np.ndarray,
-    second_starts: np.ndarray,
-    offsets: np.ndarray,
-    cls_id: int,
-    sep_id: int,
-    ids: np.ndarray,
-) -> None:
-    for row in range(len(first_lengths)):
-        place, start = offsets[row], first_starts[row]
+def _join(first: Slices, second: Slices, offsets: np.ndarray, cls_id: int, sep_id: int, ids: np.ndarray) -> None:
+    for row in range(len(first.lengths)):
+        place, start = offsets[row], first.starts[row]
         ids[place] = cls_id
-        place = copied(ids, place + 1, first_ids, start, start + first_lengths[row])
+        place = copied(ids, place + 1, first.values, start, start + first.lengths[row])
         ids[place] = sep_id
         rest = offsets[row + 1] - place - 2  # tokens of B; -1 for a single sequence
         if rest >= 0:
-            start = second_starts[row]
-            place = copied(ids, place + 1, second_ids, start, start + rest)
+            start = second.starts[row]
+            place = copied(ids, place + 1, second.values, start, start + rest)
             ids[place] = sep_id
 
 

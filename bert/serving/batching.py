@@ -112,7 +112,6 @@ class Batcher:
         self.waiting = [item for item in self.waiting if not item.outcome.done()]
 
     async def work(self) -> None:
-        """Run batches for ever."""
         while True:
             await self._wait_for_inputs()
             batch = choose(self.waiting, self._limits.max_batch_size, self._limits.max_batch_tokens)

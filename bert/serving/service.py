@@ -102,7 +102,6 @@ class Service:
             self._batcher.withdraw(items)
 
     async def stop(self) -> None:
-        """End the model process."""
         if self._batches is not None:
             self._batches.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -56,6 +56,5 @@ class ServerSettings(Address, ModelSettings, Limits):
 
 
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
-    """Read and check the command line."""
     parser = model_parser("bert.serving", _DESCRIPTION, {"address": Address, "model": ModelSettings, "limits": Limits})
     return ServerSettings(**vars(parser.parse_args(argv)))

@@ -56,8 +56,6 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True)
 class Description:
-    """The model that is served, as its process describes it."""
-
     name: str
     task: str
     summary: str

@@ -141,7 +141,6 @@ class FastTokenizer:
             self._tokenize_by_library(others[start : start + _WORDS_AT_ONCE])
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
-        """Fill in the tokens of some rows."""
         bounds = zip(self._words.offsets[rows], self._words.offsets[rows + 1], strict=True)
         words = [self._words.text[start:stop].tobytes().decode() for start, stop in bounds]
         ids, _, firsts = tokenize_words(self._tokenizer, words)

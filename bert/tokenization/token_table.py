@@ -86,7 +86,6 @@ class ShortTokens(NamedTuple):
 
 
 def short_tokens(table: TokenTable) -> ShortTokens:
-    """The short tokens of a table."""
     size = len(table.slots) // 2
     short = ShortTokens(np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.uint64(65 - size.bit_length()))
     _enter_short(table, short)

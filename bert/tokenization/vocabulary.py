@@ -117,7 +117,6 @@ class Vocabulary:
 
     @property
     def sha256(self) -> str:
-        """sha256 of `file_content`."""
         return hashlib.sha256(self.file_content()).hexdigest()
 
     def file_content(self) -> bytes:
@@ -139,7 +138,6 @@ class Vocabulary:
             )
 
     def continuations(self) -> np.ndarray:
-        """bool [vocabulary size]: the tokens that continue a word (##...)."""
         return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], bool)
 
     def replacement_ids(self) -> np.ndarray:

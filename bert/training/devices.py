@@ -30,7 +30,6 @@ class Device:
 
 
 def choose_device(config: TrainingConfig) -> str:
-    """The device of the run: `cpu` or `gpu`."""
     device = default_device() if config.hardware.device == "auto" else config.hardware.device
     if device == "gpu" and default_device() != "gpu":
         raise ValueError(
@@ -51,7 +50,6 @@ def choose_device(config: TrainingConfig) -> str:
 
 
 def open_device(config: TrainingConfig, group: Group) -> Device:
-    """An executor on this rank's device, and the scope that its programs share."""
     place = place_of(group.device)
     executor = static.Executor(place)
     arithmetic = "short" if config.precision.amp else "float32" if config.precision.tf32 == "off" else "tf32"

@@ -255,7 +255,6 @@ class EvaluationGuard(Guard):
 
     @property
     def has_stopped(self) -> bool:
-        """Whether early stopping has ended the training."""
         return 0 < self._metric.early_stopping <= self.state.since_best
 
     def _ends_with_best(self) -> bool:

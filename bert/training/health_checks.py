@@ -13,8 +13,6 @@ from program import TrainingProgram
 
 
 class RanksDiffer(Failure):
-    """The ranks no longer hold the same parameters."""
-
     exit_code = DIVERGED
 
 

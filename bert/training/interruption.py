@@ -73,7 +73,6 @@ class StopRequest:
 
     @staticmethod
     def _take(file: Path) -> bool:
-        """Remove the file -> whether it was there."""
         try:
             file.unlink()
         except FileNotFoundError:

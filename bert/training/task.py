@@ -59,7 +59,6 @@ class Task:
 
     @classmethod
     def open(cls, config: Any, group: Group) -> "Task":
-        """The task of a run on one rank."""
         return cls(config, group)  # type: ignore[call-arg]
 
     def batches(self, step: int, packing: Packing | None = None) -> Generator[Any, None, None]:

@@ -133,7 +133,6 @@ def _end(
 
 
 def _use(task: Task, group: Group, log: Log, facts: dict[str, Any], stop: StopRequest) -> int:
-    """Evaluate or predict with the given weights."""
     stop.leave_at_once()  # nothing will be saved
     device = open_device(task.config, group)
     evaluation = task.evaluation(Session(device))
@@ -208,7 +207,6 @@ def _open_log(task: Task, messages: Messages, stack: contextlib.ExitStack) -> Lo
 
 
 def _last_step(config: TrainingConfig, step: int) -> int:
-    """The step at which a leg that starts at `step` ends."""
     run = config.run
     if run.benchmark:
         return step + run.benchmark_warmup_steps + run.benchmark_steps

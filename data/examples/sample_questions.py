@@ -20,7 +20,6 @@ HELD_OUT_EVERY = 4  # the last of each group of this many paragraphs is held out
 
 
 def read_source(path: Path = SOURCE) -> list[dict[str, Any]]:
-    """Paragraphs in SQuAD's form."""
     paragraphs: list[dict[str, Any]] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if line.startswith("= "):
@@ -52,19 +51,10 @@ def write(output_dir: Path) -> dict[str, int]:
     paragraphs = read_source()
     counts = {}
     for name, is_held_out in (("train", False), ("held_out", True)):
-        part = [
-            paragraph
-            for number, paragraph in enumerate(paragraphs, start=1)
-            if (number % HELD_OUT_EVERY == 0) == is_held_out
-        ]
-        answerable = [
-            {**paragraph, "qas": [entry for entry in paragraph["qas"] if entry["answers"]]} for paragraph in part
-        ]
+        part = [text for number, text in enumerate(paragraphs, 1) if (number % HELD_OUT_EVERY == 0) == is_held_out]
+        answerable = [{**text, "qas": [entry for entry in text["qas"] if entry["answers"]]} for text in part]
         for stem, version, chosen in ((name, "v2.0", part), (f"{name}-answerable", "1.1", answerable)):
-            data = [
-                {"title": f"paragraph {number}", "paragraphs": [paragraph]}
-                for number, paragraph in enumerate(chosen, 1)
-            ]
+            data = [{"title": f"paragraph {number}", "paragraphs": [text]} for number, text in enumerate(chosen, 1)]
             content = json.dumps({"version": version, "data": data}, indent=1) + "\n"
             write_atomically(output_dir / f"{stem}.json", content.encode())
             counts[stem] = sum(len(paragraph["qas"]) for paragraph in chosen)

@@ -72,7 +72,6 @@ _LISTING = TypeAdapter(Listing)
 
 
 def model_folder(model: ModelName) -> Path:
-    """Where the cache keeps a model."""
     revision = f"@{model.revision.replace('/', '-')}" if model.revision else ""
     return cache_folder() / "models" / model.owner.replace("/", "--") / f"{model.name.replace('/', '--')}{revision}"
 

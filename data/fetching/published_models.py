@@ -51,8 +51,6 @@ _MAIN = "main"
 
 @dataclass(frozen=True)
 class ModelName:
-    """A model on a hub."""
-
     owner: str  # on the Hugging Face hub; "paddlenlp" for a model of PaddleNLP
     name: str
     revision: str | None = None  # a branch, tag or commit; None: the pinned commit, or the newest

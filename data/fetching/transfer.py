@@ -66,8 +66,6 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Remote:
-    """A file on the internet."""
-
     urls: tuple[str, ...]  # addresses of the same file, tried in order
     checksum: str | None = None  # "sha256:..." (or sha1, md5; git-sha1 is git's hash), None if nobody published one
     num_bytes: int | None = None

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert.arrays.compiled import below_at, compiled, uniform_at
 from bert.randomness import integers_below, permutation, stream_key, uniform
-from bert.samples.sample_table import SampleTable, join_slices, lengths_with_end
+from bert.samples.sample_table import SampleTable, Slices, join_pairs, lengths_with_end
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.settings import PairSettings
 from data.text.sentences import TokenizedDocuments
@@ -33,7 +33,6 @@ class Spans:
     is_random_next: np.ndarray
 
     def take(self, rows: np.ndarray | slice) -> "Spans":
-        """The given pairs, in their order."""
         return Spans(*(values[rows] for values in vars(self).values()))
 
     def lengths(self) -> np.ndarray:
@@ -48,8 +47,8 @@ def spans_to_table(
     first, second = spans.first_stop - spans.first_start, spans.second_stop - spans.second_start
 
     def joined(values: np.ndarray, cls_value: int, sep_value: int) -> tuple[np.ndarray, np.ndarray]:
-        slices = (values, spans.first_start, first, values, spans.second_start, second)
-        return join_slices(*slices, cls_value, sep_value, single=True)
+        slices = Slices(values, spans.first_start, first), Slices(values, spans.second_start, second)
+        return join_pairs(*slices, cls_value, sep_value, single=True)
 
     ids, offsets = joined(token_ids, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]"))
     words = None if continues is None else joined(continues.view(np.uint8), 0, 0)[0].view(bool)
@@ -217,7 +216,6 @@ def _walk(
 def _round(
     documents: TokenizedDocuments, settings: PairSettings, key: np.uint64, share: float, counts: Counter
 ) -> Spans:
-    """The pairs of one walk through the documents."""
     tokens, bounds = documents.sentence_offsets, documents.document_offsets
     num_others = len(bounds) - 2
     chunks = _chunks(documents, settings, key, share)

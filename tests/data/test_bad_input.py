@@ -1,15 +1,21 @@
-"""Every data command answers bad input with exit code 2 and one line."""
+"""Every data command answers bad input with exit code 2 and one line, which tests/golden/refusals.txt holds.
+
+pytest tests/data/test_bad_input.py --write-golden      # after a message was reworded
+"""
 
 import importlib
+import re
 import shutil
 
 import pytest
 
+from bert import REPOSITORY
 from bert.exit_codes import BAD_INPUT
 from tests.support.corpora import random_table, write_shards, write_source, write_vocabulary
 
 SHARDS = "data.preprocess_bert_pretrain --vocab-file vocab.txt --text good --sink out"
 VOCABULARY = "data.train_vocabulary --input good --output out.txt"
+CONVERT = "data.import_shards --indir shards --vocab-file vocab.txt --outdir out"
 IMPORT = "data.import_text --input texts --output-dir out"
 BALANCE = "data.balance_shards --indir shards --num-shards 2 --outdir out"
 INSPECT = "data.inspect shards --vocab-file vocab.txt"
@@ -47,6 +53,9 @@ BAD = {
         *(f"{SHARDS} --{name} 0" for name in ("local-n-workers", "max-predictions-per-seq", "sample-ratio")),
         *(f"{SHARDS} --{name} nan" for name in ("short-seq-prob", "sample-ratio", "masked-lm-ratio", "num-shards")),
         *(f"{SHARDS} --target-seq-length {length}" for length in ("3", "-1", "999999")),
+        *(f"{SHARDS} --num-blocks 2 --block-size 3000", f"{SHARDS} --bin-size 129", f"{SHARDS} --short-seq-prob 2"),
+        *(f"{SHARDS} --objective mlm --short-seq-prob 0.2", f"{SHARDS} --books nowhere", f"{SHARDS} --text blank"),
+        f"{SHARDS} --scheduler-address tcp://127.0.0.1:1",
         f"{SHARDS} --language klingon",
         "data.preprocess_bert_pretrain --vocab-file vocab.txt --sink out",
     ],
@@ -55,6 +64,12 @@ BAD = {
         *(f"{BALANCE} --outdir {path}" for path in ("file", "shards", "/proc/none")),
         *(f"{BALANCE} --num-shards {number}" for number in ("0", "-1", "9999999", "x")),
     ],
+    "import_shards": [
+        *(f"{CONVERT} {flags}" for flags in ("--num-shards 0", "--num-shards 9999", "--max-seq-length 8")),
+        *(f"{CONVERT} --output-format hdf5 {flag}" for flag in ("", "--indir masked --max-predictions-per-seq 1")),
+        *(f"{CONVERT} --indir {path}" for path in ("nowhere", "cut")),
+    ],
+    "loader": ["tests.benchmarks.measure_loader shards vocab.txt --num-workers -4"],
     "inspect": [
         *(
             f"data.inspect {path} --vocab-file vocab.txt"
@@ -67,9 +82,11 @@ BAD = {
         "data.download_wikipedia --outdir out --local-dump nowhere",
         "data.download_wikipedia --outdir out --local-dump file",
         "data.download_wikipedia --outdir out --dump-date 3",
+        "data.download_wikipedia --outdir out --lang de",
         "data.download_wikipedia --outdir out --lang ../x",
         "data.download_wikipedia --outdir out --mirror nonsense",
         f"data.download_wikipedia --outdir out --checksum zz --mirror {FAR}",
+        *(f"data.download_model {name}" for name in ("bert-base-uncasd", "./x", "a/b --output-dir good")),
         "data.download_books --outdir out",
         *(
             f"data.download_books --outdir out --url-list {path}"
@@ -96,10 +113,12 @@ def folder(tmp_path_factory):
     tables = [random_table(60, seed) for seed in range(2)]
     for name in ("shards", "cut"):
         write_shards(root / name, tables)
+    write_shards(root / "masked", [random_table(13, 1, masked=True)])
     damaged = next((root / "cut").glob("*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:100])
-    for name in ("empty", "texts"):
+    for name in ("empty", "texts", "blank"):
         (root / name).mkdir()
+    (root / "blank/0.txt").touch()
     (root / "texts/a.txt").write_text("Some raw text.")
     (root / "file").touch()
     (root / "photo.png").write_bytes(b"\x89PNG\r\n")
@@ -107,8 +126,26 @@ def folder(tmp_path_factory):
     return root
 
 
+VARYING = {  # with the place of the checkout and the versions of Python and of packages
+    r"(PYTHONPATH=\S+ )?\S*python\S* (-P )?-m ": "python -m ",
+    r"one of (\.\w+, )+\.\w+": "one of ...",
+    r"says \d+": "says N",
+    "^(argument|unrecognized|the following) .*": "argparse",
+}
+GOLDEN = REPOSITORY / "tests/golden/refusals.txt"
+
+
+@pytest.fixture(scope="module")
+def golden(request):
+    """Command -> its error; written at the end of the module with --write-golden."""
+    known = dict(re.findall(r"^(\S.*)\n    (.*)$", GOLDEN.read_text() if GOLDEN.exists() else "", re.MULTILINE))
+    yield known
+    if request.config.getoption("--write-golden"):
+        GOLDEN.write_text("".join(f"{line}\n    {known.get(line)}\n" for lines in BAD.values() for line in lines))
+
+
 @pytest.mark.parametrize("line", [line for lines in BAD.values() for line in lines])
-def test_bad_input_ends_with_code_2_and_says_why_in_one_line(folder, monkeypatch, capsys, line):
+def test_bad_input_ends_with_code_2_and_says_why_in_one_line(folder, golden, monkeypatch, capsys, write_golden, line):
     monkeypatch.chdir(folder)
     before = sorted(folder.rglob("*"))
     module, *words = line.split()
@@ -118,6 +155,12 @@ def test_bad_input_ends_with_code_2_and_says_why_in_one_line(folder, monkeypatch
     assert ended.value.code == BAD_INPUT, printed
     errors = [text for text in printed.splitlines() if "error: " in text]
     assert len(errors) == 1 and "Traceback" not in printed, printed
+    error = errors[0].partition("error: ")[2].replace(str(folder), "FOLDER")
+    for pattern, same in VARYING.items():
+        error = re.sub(pattern, same, error)
+    if write_golden:
+        golden[line] = error
+    assert error == golden[line]
     shutil.rmtree(folder / "out", ignore_errors=True)  # an unfinished run may stay, to be resumed
     assert sorted(folder.rglob("*")) == before
 

@@ -2,7 +2,6 @@
 promises (some minutes)."""
 
 import errno
-import importlib
 import os
 import shutil
 import signal
@@ -229,32 +228,6 @@ def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
         peaks[name] = peak_megabytes(command(tmp_path / name, tmp_path / name / "out", 1, "--num-shards", "4"))
         assert read_manifest(tmp_path / name / "out").counts["input bytes"] == len(data)
     assert max(peaks.values()) < 1000 and peaks["large"] < peaks["small"] + 300, peaks
-
-
-INSPECT, BALANCE = "data.inspect shards --vocab-file", "data.balance_shards --indir"
-
-
-@pytest.mark.parametrize(
-    ("line", "rule"),
-    [
-        (f"{BALANCE} shards --outdir vocab.txt --num-shards 2", "vocab.txt: is a file; .* name another"),
-        (f"{BALANCE} vocab.txt --outdir new --num-shards 2", "vocab.txt: no such directory; give"),
-        (f"{BALANCE} shards --outdir /proc/new --num-shards 2", "/proc/new: No such file .*; check that"),
-        (f"{INSPECT} shards", "shards: Is a directory; check that the path"),
-        (f"{INSPECT} absent.txt", "absent.txt: No such file or directory; check that the path"),
-        (f"{INSPECT} vocab.txt --samples -1", "--samples=-1 must be at least 0"),
-        (f"{INSPECT} vocab.txt --png absent/x.png", "absent/x.png: must be a file in a folder that"),
-        (f"{INSPECT} vocab.txt --png x.foo", "x.foo: its name must end in .*.png.*; call it x.png"),
-        ("tests.benchmarks.measure_loader shards vocab.txt --num-workers -4", "num_workers=-4 must be greater"),
-    ],
-)
-def test_what_the_system_refuses_is_a_sentence(tmp_path, monkeypatch, line, rule):
-    write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
-    write_vocabulary(tmp_path / "vocab.txt")
-    monkeypatch.chdir(tmp_path)
-    module, *words = line.split()
-    with refused(rule):
-        importlib.import_module(module).main(words)
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["full disk", "reader that leaves"])

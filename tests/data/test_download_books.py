@@ -101,18 +101,11 @@ def test_missing_books_are_named_and_left_out_only_on_request(tmp_path):
     assert len(lines(tmp_path / "out")) == 1
 
 
-def test_that_bookcorpus_is_gone_is_said_with_what_to_do(tmp_path):
-    with refused("BookCorpus.*is gone.*--url-list.*--local-books.*Wikipedia"):
-        download_books.main(["--outdir", str(tmp_path)])
-
-
 def test_local_books_are_read_too(tmp_path):
     (tmp_path / "in; rm -rf").mkdir()
     (tmp_path / "in; rm -rf" / "a b.txt").write_text(MODERN)
     download_books.main(["--outdir", str(tmp_path / "out"), "--local-books", str(tmp_path / "in; rm -rf")])
     assert lines(tmp_path / "out") == ["book-a_b.txt " + one_line(BODY)]
-    with refused("no such file"):
-        download_books.main(["--outdir", str(tmp_path / "out"), "--local-books", str(tmp_path / "nowhere")])
 
 
 def test_names_that_are_not_utf8_are_shown_with_their_bytes(tmp_path):

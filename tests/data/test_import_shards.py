@@ -159,20 +159,3 @@ def test_a_small_hdf5_file_that_asks_for_all_of_the_memory_is_refused(folder):
             file.create_dataset(name, shape=(1 << 33, *width), dtype=kind, chunks=(1024, *width))
     with pytest.raises(ValueError, match="would take .* bytes and stores far fewer"):
         ShardDirectory(folder / "in", WORDS, 32)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--num-shards", "21"], "num_shards=21 exceeds the 20 samples"),
-        (["--num-shards", "0"], "num_shards=0 must be at least 1"),
-        (["--output-format", "hdf5", "--max-predictions-per-seq", "1"], "max_predictions_per_seq=1 must be at least"),
-        (["--max-seq-length", "8"], "max_seq_length is 8|longer than max_seq_length=8|has a sample of"),
-    ],
-)
-def test_wrong_arguments_are_refused_in_one_line(folder, capsys, words, message):
-    with pytest.raises(SystemExit) as stop:
-        run(folder, *words)
-    (line,) = capsys.readouterr().err.strip().splitlines()[-1:]
-    assert stop.value.code == 2 and line.startswith("error: ")
-    assert any(part in line for part in message.split("|"))

@@ -14,7 +14,6 @@ from bert.samples.loader import (
     deal,
     evaluation_batches,
     evaluation_unigram_entropy,
-    unigram_entropy,
 )
 from bert.samples.order import SampleOrder
 from bert.samples.settings import LoaderSettings
@@ -317,19 +316,6 @@ def test_static_masks_must_be_there(folders):
         dataset(folders / "plain", masking="static")
 
 
-@pytest.mark.parametrize(
-    ("changes", "rule"),
-    [
-        ({"global_batch_size": 120}, "exceeds the 119 samples"),
-        ({"global_batch_size": 14}, "multiple of micro_batch_size x world_size = 4"),
-        ({"rank": 1}, "rank=1"),
-    ],
-)
-def test_impossible_batches_are_refused(folders, changes, rule):
-    with pytest.raises(ValueError, match=rule):
-        PretrainingLoader(dataset(folders / "plain"), **{"global_batch_size": 12, "micro_batch_size": 4, **changes})
-
-
 def test_micro_batches_that_are_left_are_skipped(folders):
     loader = PretrainingLoader(dataset(folders / "plain"), global_batch_size=12, micro_batch_size=4)
     expected = take(loader, 3)
@@ -385,11 +371,6 @@ def test_evaluation_covers_every_sample_once_the_same_each_time(folders, world_s
     assert len(set(rows)) > 0.9 * len(rows)
     for feed in batches[0]:
         assert feed["masked_lm_normalizer"][0] == feed["masked_lm_weights"].sum()
-
-
-def test_unigram_entropy():
-    assert unigram_entropy(np.array([7, 7, 9, 9])) == pytest.approx(np.log(2))
-    assert unigram_entropy(np.array([7])) == 0.0
 
 
 def test_unigram_entropy_of_an_evaluation_set(folders):

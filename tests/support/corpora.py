@@ -13,7 +13,7 @@ from bert.samples.formats.arrow import arrow_columns
 from bert.samples.formats.parquet import parquet_columns
 from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
-from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs
+from bert.samples.sample_table import SampleTable, Slices, StaticMasks, join_pairs
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 
@@ -58,10 +58,8 @@ def random_table(
     first = least_first + rng.integers(0, lengths - 3 - least_first)
     second = lengths - 3 - first
     ids, offsets = join_pairs(
-        rng.integers(low, len(words), first.sum()).astype(np.uint16),
-        first,
-        rng.integers(low, len(words), second.sum()).astype(np.uint16),
-        second,
+        Slices.of_rows(rng.integers(low, len(words), first.sum()).astype(np.uint16), first),
+        Slices.of_rows(rng.integers(low, len(words), second.sum()).astype(np.uint16), second),
         words.id_of("[CLS]"),
         words.id_of("[SEP]"),
     )

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert.arrays.ragged import ragged_indices
 from bert.finetuning.loader import FeatureTable, single_sequences
-from bert.samples.sample_table import join_pairs
+from bert.samples.sample_table import Slices, join_pairs
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 
@@ -37,11 +36,11 @@ def sentence_features(
     kept = [np.minimum(lengths[0], max_seq_length - 2)]
     if len(texts) == 2:
         kept = [*pair_lengths(lengths[0], lengths[1], max_seq_length - 3)]
-    pieces = [ids[ragged_indices(offsets[:-1], size)] for (ids, offsets), size in zip(encoded, kept, strict=True)]
+    pieces = [Slices(ids, offsets[:-1], size) for (ids, offsets), size in zip(encoded, kept, strict=True)]
     if len(texts) == 1:
-        input_ids, offsets = single_sequences(pieces[0], kept[0], cls_id, sep_id)
+        input_ids, offsets = single_sequences(pieces[0], cls_id, sep_id)
     else:
-        input_ids, offsets = join_pairs(pieces[0], kept[0], pieces[1], kept[1], cls_id, sep_id)
+        input_ids, offsets = join_pairs(pieces[0], pieces[1], cls_id, sep_id)
     truncated = np.any([size < whole for size, whole in zip(kept, lengths, strict=True)], axis=0)
     table = FeatureTable(input_ids, offsets, kept[0] + 2, pad_id=tokenizer.vocabulary.id_of("[PAD]"))
     return table, {"truncated": int(truncated.sum()), "tokens": len(input_ids)}

@@ -7,6 +7,7 @@ import numpy as np
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.finetuning.loader import FeatureTable, single_sequences
 from bert.finetuning.ner.conll import TaggedText
+from bert.samples.sample_table import Slices
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 NO_WORD = -1
@@ -51,7 +52,7 @@ def token_features(
     left, right = _with_context(starts, first, after, low, high, limit)
     lengths = starts[right] - starts[left]
     cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
-    ids, offsets = single_sequences(pieces[ragged_indices(starts[left], lengths)], lengths, cls_id, sep_id)
+    ids, offsets = single_sequences(Slices(pieces, starts[left], lengths), cls_id, sep_id)
     words = np.full(offsets[-1], NO_WORD, np.int32)
     owned = ragged_indices(first, after - first)
     window = np.repeat(np.arange(len(first)), after - first)

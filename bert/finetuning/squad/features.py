@@ -15,7 +15,7 @@ from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.squad.examples import SquadExamples
 from bert.finetuning.squad.reader_settings import ReaderSettings
-from bert.samples.sample_table import join_pairs
+from bert.samples.sample_table import Slices, join_pairs
 from bert.tokenization.offsets import OffsetTokenizer, TokenizedTexts
 from bert.tokenization.vocabulary import Vocabulary
 
@@ -173,11 +173,9 @@ def _windows(
     examples = rows[of]
     query_lengths = tokens.query_lengths[examples]
     paragraph_starts = paragraphs.offsets[tokens.context_of[examples]] + starts
-    first_ids = questions.ids[ragged_indices(questions.offsets[examples], query_lengths)]
-    second_ids = paragraphs.ids[ragged_indices(paragraph_starts, taken)]
-    input_ids, offsets = join_pairs(
-        first_ids, query_lengths, second_ids, taken, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
-    )
+    first = Slices(questions.ids, questions.offsets[examples], query_lengths)
+    second = Slices(paragraphs.ids, paragraph_starts, taken)
+    input_ids, offsets = join_pairs(first, second, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]"))
     first_lengths = query_lengths + 2
     inside = (spans[examples, 0] >= starts) & (spans[examples, 1] < starts + taken)
     positions = np.where(inside, spans[examples].T - starts + first_lengths, 0).astype(np.int32)

@@ -38,7 +38,6 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
 
 
 def arrow_columns(table: SampleTable) -> pa.Table:
-    """The columns of a shard in our own schema."""
     columns = {
         "input_ids": _lists(table.token_ids, table.offsets),
         "first_length": arrow_array(table.first_lengths.astype(np.uint16)),

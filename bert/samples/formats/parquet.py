@@ -19,7 +19,7 @@ from bert.samples.formats.shard_writer import (
     continues_at,
     refuse,
 )
-from bert.samples.sample_table import SampleTable, StaticMasks, join_pairs, lengths_with_end, word_positions
+from bert.samples.sample_table import SampleTable, Slices, StaticMasks, join_pairs, lengths_with_end, word_positions
 from bert.tokenization.token_strings import TokenStrings, string_buffers
 
 _TYPES = {"A": [pa.string()], "B": [pa.string()], "is_random_next": [pa.bool_()], "num_tokens": [pa.uint16()]}
@@ -47,7 +47,6 @@ def check_parquet_schema(schema: pa.Schema) -> list[str]:
 
 
 def parquet_columns(table: SampleTable, strings: TokenStrings) -> pa.Table:
-    """The columns of a shard in LDDL's schema."""
     starts, ends = table.offsets[:-1], table.offsets[1:]
     second = starts + table.first_lengths
     columns = {
@@ -83,7 +82,9 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
         ),
     )
     cls_id, sep_id = (strings.vocabulary.id_of(token) for token in ("[CLS]", "[SEP]"))
-    ids, offsets = join_pairs(first_ids, first, second_ids, second, cls_id, sep_id, single=True)
+    ids, offsets = join_pairs(
+        Slices.of_rows(first_ids, first), Slices.of_rows(second_ids, second), cls_id, sep_id, single=True
+    )
     masks = continues = None
     if MASK_COLUMNS[0] in columns:
         positions, mask_offsets = _decoded(columns["masked_lm_positions"], "masked_lm_positions")

@@ -18,7 +18,6 @@ from data.preprocessing.pairs import pack_documents, spans_to_table
 from data.preprocessing.settings import PairSettings
 from data.text import lddl_reader
 from data.text.sentences import TokenizedDocuments
-from tests.support.commands import refused
 from tests.support.corpora import vocabulary, write_source, write_vocabulary
 
 WORDS = vocabulary()
@@ -99,16 +98,6 @@ def test_shards_of_sequences_are_read_whatever_the_workers_format_masks_and_bins
             assert (
                 TokenStrings(WORDS).join(again, table.offsets[:-1], table.offsets[1:])[0].as_py().startswith("[CLS] ")
             )
-
-
-def test_settings_of_pairs_are_refused(tmp_path):
-    vocab_file = write_vocabulary(tmp_path / "vocab.txt")
-    write_source(tmp_path / "text")
-    with refused("--short-seq-prob=0.2 is for sentence pairs"):
-        preprocess(
-            f"--text {tmp_path / 'text'} --sink {tmp_path / 'out'} --vocab-file {vocab_file} --objective mlm "
-            "--short-seq-prob 0.2".split()
-        )
 
 
 @pytest.fixture

@@ -367,20 +367,9 @@ def test_a_dump_with_another_checksum_than_published_is_refused(tmp_path, dump):
     assert not list(tmp_path.glob("enwiki*"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--dump-date", "20230101"], "cannot be verified"),
-        (["--dump-date", "2024"], "must be YYYYMMDD"),
-        (["--lang", "de"], "no dump is pinned for this language"),
-        (["--lang", "../x"], "must be a language code"),
-        (["--local-dump", "nowhere.xml.bz2"], "no such file"),
-        (["--dump-date", "20240101", "--checksum", "x"], "checksum="),
-    ],
-)
-def test_errors_name_the_value_and_the_remedy(tmp_path, dump, arguments, message):
-    with serving(Site(dump.read_bytes()).files) as url, refused(message):
-        download_wikipedia.main(["--outdir", str(tmp_path), "--mirror", url, *arguments])
+def test_a_dump_without_a_published_checksum_is_refused(tmp_path, dump):
+    with serving(Site(dump.read_bytes()).files) as url, refused("cannot be verified"):
+        download_wikipedia.main(["--outdir", str(tmp_path), "--mirror", url, "--dump-date", "20230101"])
 
 
 def test_the_default_dump_is_pinned_with_checksum_and_size(tmp_path):
