@@ -63,11 +63,12 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
     "bert.checkpoints": "directories progress writer",
     "bert": "exit_codes tasks",
     "bert.finetuning": (
-        "config glue.config glue.metrics glue.reading loader model_files ner.config ner.conll ner.features "
+        "config glue.columns glue.config glue.decision glue.metrics glue.reading glue.scoring glue.splitting "
+        "loader model_files ner.config ner.conll ner.features "
         "prediction_stream squad.config squad.examples squad.features squad.metrics squad.predictions "
         "squad.reader_settings text_files"
     ),
-    "bert.inference": "command_line lines",
+    "bert.inference": "command_line lines tables",
     "bert.own_text": (
         "arguments candidates choices command corpus evening facts flags plan reading record report rules run speed "
         "steps"

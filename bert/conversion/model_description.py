@@ -130,6 +130,11 @@ class Usage:
     text_columns: tuple[str, ...] = ()  # names of the columns (or keys) of the text, or of both texts of a pair
     regression: bool = False  # the one output is a number
     document_context: bool = False  # of a tagger: it reads each sentence with its neighbours in the document
+    label_column: str | None = None  # of the user's own tables
+    label_separator: str | None = None  # between the labels of a text, which may have several
+    temperature: float = 1.0  # by which logits are divided: fitted on the evaluation set
+    positive_label: str | None = None  # the class that is predicted from `threshold` on
+    threshold: float = 0.5
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"

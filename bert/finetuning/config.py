@@ -163,6 +163,20 @@ class FineTuningConfig(TrainingConfig):
                 )
 
 
+def modes_of_files(values: Mapping[str, Any], held_out: bool = False) -> dict[str, bool]:
+    """What the files that are named are for, if no setting says what to do.
+
+    Args:
+        held_out: a file to train on is enough for an evaluation.
+    """
+    if values.keys() & {"do_train", "do_eval", "do_predict"}:
+        return {}
+    files = ("train_file", "eval_file", "predict_file")
+    trains, evaluates, predicts = (str(values.get(name)) not in ("None", "none", "") for name in files)
+    modes = {"do_train": trains, "do_eval": evaluates or (trains and held_out), "do_predict": predicts}
+    return modes if any(modes.values()) else {}
+
+
 def implied_settings(values: Mapping[str, Any], default_model: str = "bert-base-uncased") -> dict[str, Any]:
     """Settings that follow from others: sizes, vocabulary and case from the weights or the name of a built-in model."""
     implied = implied_by_weights(values)

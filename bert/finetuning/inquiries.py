@@ -22,21 +22,23 @@ def inquiries(task: str) -> tuple[Inquiry, ...]:
 
 
 def dry_run_report(config: Any, world_size: int, task: str) -> str:
-    """The plan of a run as text. Files that cannot be used are named, and what depends on them is left out."""
+    """The plan of a run as text. Without the files, what depends on them is left out; a wrong one is a ValueError."""
     task_class, data = load_task(task), None
     try:
         config.check_files()
-        data = task_class(config).read_data()
+    except (ValueError, OSError) as error:
+        files, notes = f"not read: {error}", []
+    else:
+        opened = task_class(config)
+        data, notes = opened.read_data(), list(opened.notes)
         sizes = {} if data.train is None else {"training": f"{len(data.train):,} sequences"}
         sizes |= {part.name: f"{len(features.table):,} sequences" for part, features in data.evaluated}
         sizes |= {part.name: f"{number:,} {task_class.unit}" for part, number in data.predicted}
         files = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    except (ValueError, OSError) as error:
-        files = f"not read: {error}"
     rows = {
         "task": f"{config.stage()}, sequences of up to {config.data.max_seq_length} tokens",
         "model": f"{config.run.bert_model}, {config.model.num_parameters():,} parameters",
-        "data": files,
+        "data": "\n           ".join([files, *notes]),
     }
     if config.run.do_train:
         rows |= _training_rows(config, world_size, data)

@@ -90,6 +90,16 @@ def usage_in_training(values: Mapping[str, Any], *tasks: str) -> Usage:
     return usage if usage.name in (None, *tasks) else Usage()
 
 
+def usage_of_the_weights(settings: InitializationSettings) -> Usage:
+    """How weights that are used without training were trained."""
+    weights = settings.from_checkpoint or settings.initial_weights()
+    if weights is None:
+        return Usage()
+    return read_usage(
+        _folder_of(weights_folder(weights if settings.from_checkpoint else resolve(weights, weights=False)))
+    )
+
+
 def _vocabulary_beside(folder: Path) -> Path | None:
     """vocab.txt, or the tokenizer.json that transformers 5 writes instead, if it is one of WordPiece."""
     if (file := folder / VOCABULARY_FILE).is_file():

@@ -1,5 +1,6 @@
 """A fine-tuning run, the same for all tasks: training with evaluations, the best weights, scores and predictions."""
 
+import json
 import logging
 import time
 from collections import Counter
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.checkpoints.directories import amend_checkpoint, step_directory
 from bert.checkpoints.state import VOCABULARY_FILE
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import derive
@@ -18,6 +20,7 @@ from bert.finetuning.loader import FeatureTable, FineTuningLoader, check_finite,
 from bert.finetuning.prediction_stream import Position, Window, append, key_of, write_stream
 from bert.finetuning.task import Features, FineTuningData, FineTuningTask, Outputs, Part
 from bert.reporting.progress import metrics_line
+from bert.reporting.run_record import SCORES_FILE
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import read_variable
 from bert.samples.global_batches import GlobalBatch
@@ -123,13 +126,14 @@ class FineTuningEvaluation(Evaluation):
             if figures["best_step"] not in (0, last_step):
                 self._latest = None  # of other weights
         if self._data.evaluated:
-            figures |= self._finish_evaluation()
+            figures |= self._finish_evaluation(last_step and (figures.get("best_step") or last_step))
         for part, number in self._data.predicted:
             self._sequences, self._seconds = 0, 0.0
             self._write_predictions(part, number)
         return figures | self._rate()
 
-    def _finish_evaluation(self) -> dict[str, float]:
+    def _finish_evaluation(self, step: int | None) -> dict[str, float]:
+        """The scores and predictions of the weights in use; `step`: of a training, whose checkpoint they are in."""
         if self._latest is None:
             self.evaluate(0)
         assert self._latest is not None
@@ -137,14 +141,30 @@ class FineTuningEvaluation(Evaluation):
         if not self._device.group.is_main:
             return {}
         folder = self._config.stage_dir()
-        logger.info(f"{self._config.stage()}:  {metrics_line(metrics)}")
         folder.mkdir(parents=True, exist_ok=True)
         for (part, features), predictions in zip(self._data.evaluated, all_predictions, strict=True):
+            details = self._task.details(part, features, predictions, fits=step is not None)
+            if details is not None:
+                metrics |= self._task.score(part, features, predictions)
+                text = json.dumps(details, ensure_ascii=False, indent=1, default=float)
+                write_atomically(folder / SCORES_FILE, f"{text}\n".encode())
+                for line in self._task.detail_lines(details):
+                    logger.info(line)
             contents = self._task.render(part, features, predictions)
             for (name, file), content in zip(part.results.items(), contents, strict=True):
                 write_atomically(folder / name, file.head + content + file.tail)
             logger.info(f"predictions of {part.name} are in {folder}")
+        logger.info(f"{self._config.stage()}:  {metrics_line(metrics)}")
+        if step is not None:
+            self._keep_texts(step)
         return metrics | {name: metrics[key] for key, name in self._task.summary_names.items()}
+
+    def _keep_texts(self, step: int) -> None:
+        """Put into the checkpoint what the last evaluation has added to the files beside the weights."""
+        parent, texts = self._config.checkpoint_dir(), self._task.texts()
+        folder = step_directory(parent, step)
+        if folder.is_dir() and any((folder / name).read_text(encoding="utf-8") != texts[name] for name in texts):
+            amend_checkpoint(parent, step, texts)
 
     def _write_predictions(self, part: Part, number: int) -> None:
         """Predict a file that is read while it is predicted; continued where an equal command was interrupted."""

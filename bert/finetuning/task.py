@@ -71,6 +71,7 @@ class FineTuningTask(ABC):
     evaluated: Sequence[Part] = ()
     predicted: Sequence[Part] = ()
     labels: tuple[str, ...] | None = None
+    notes: Sequence[str] = ()  # what was found and inferred about the files
 
     def __init__(self, config: FineTuningConfig) -> None:
         self.vocabulary = Vocabulary.from_file(config.data.vocab_file)
@@ -114,6 +115,18 @@ class FineTuningTask(ABC):
     def render(self, part: Part, features: Features, predictions: Any) -> Sequence[bytes]:
         """What is appended to each of the results' files."""
 
+    def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
+        """All that is known of the last evaluation, for scores.json; None for a task that has only metrics.
+
+        Args:
+            fits: whether to choose from it how the model decides, which `texts` and `score` then follow.
+        """
+        return None
+
+    def detail_lines(self, details: Mapping[str, Any]) -> Sequence[str]:
+        """The details for a person."""
+        return ()
+
     def read_data(self) -> FineTuningData:
         """Read, check and tokenise every file."""
         train = None
@@ -123,6 +136,8 @@ class FineTuningTask(ABC):
         predicted = [(part, sum(map(len, self.windows(part)))) for part in self.predicted]
         for part, number in predicted:
             logger.info(f"{part.path}: {number:,} {self.unit}")
+        for note in self.notes:
+            logger.info(note)
         return FineTuningData(train, evaluated, predicted)
 
     def _described(self, path: Path, examples: Any, training: bool = False) -> Features:

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator, model_validator
 
 from bert.config.flags import Formatter, Parser, add_flag, flag_name, members
 from bert.config.settings_base import Settings
-from bert.inference.lines import refuse_documents
 
 Task = Literal["masked-lm", "encoder", "question-answering", "sequence-classification", "token-classification"]
 
@@ -57,9 +56,10 @@ def model_parser(prog: str, description: str, groups: Mapping[str, type[Settings
 _DESCRIPTION = (
     "Use a trained model: fill [MASK]s, make sentence vectors, answer questions, classify texts, find entities. The "
     "results are JSON lines, one for each line of the input, in its order; a line that cannot be used gives one with "
-    "an error. Without a file, a terminal asks for one text after the other, and a pipe is read. Lines are plain "
-    "text, two texts separated by a tab (pairs; question and context), or JSON objects with the keys text, text and "
-    "text_pair, question and context, or the columns of the training data, and an id if you like."
+    "an error. A table (.csv, .tsv, .json, .parquet) keeps its form and its columns. Without a file, a terminal asks "
+    "for one text after the other, and a pipe is read. Lines are plain text, two texts separated by a tab (pairs; "
+    "question and context), or JSON objects with the keys text, text and text_pair, question and context, or the "
+    "columns of the training data; their other keys come back with the result."
 )
 
 
@@ -67,10 +67,16 @@ class PredictRequest(ModelSettings):
     """What to do, from the flags."""
 
     files: tuple[Path, ...] = Field((), description="files of lines (default: standard input)")
-    output: Path | None = Field(None, description="write to a file; the same command resumes; .npy for vectors")
-    input_format: Literal["auto", "text", "tsv", "jsonl"] = Field(
+    output: Path | None = Field(
+        None,
+        description="write to a file; the same command resumes. A .csv, .tsv or .parquet gets the columns of the input "
+        "and those of the results, a .npy vectors, another JSON lines",
+    )
+    input_format: Literal["auto", "text", "tsv", "csv", "jsonl"] = Field(
         "auto", description="of the lines; auto: by name and first line"
     )
+    text_column: str | None = Field(None, description="column of the text in a table; none: as in the training")
+    text_pair_column: str | None = Field(None, description="column of the second text, if there are two")
     nearest: Path | None = Field(None, description="find the lines of this file nearest to each line of the input")
     show: Path | None = Field(
         None,
@@ -82,8 +88,16 @@ class PredictRequest(ModelSettings):
         """Whether the inputs can be read again from the place where an interruption left them."""
         return bool(self.files) and all(path.is_file() for path in self.files)
 
+    def form(self) -> str:
+        """Of the output: csv, tsv, parquet, npy or jsonl. Standard output is CSV if the input is."""
+        if self.output is not None:
+            suffix = self.output.suffix.lower().removeprefix(".")
+            return suffix if suffix in ("csv", "tsv", "parquet", "npy") else "jsonl"
+        is_csv = self.input_format == "csv" or (self.input_format == "auto" and self.files)
+        return "csv" if is_csv and all(".csv" in path.suffixes for path in self.files) else "jsonl"
+
     def wants_vectors_file(self) -> bool:
-        return self.output is not None and self.output.suffix == ".npy"
+        return self.form() == "npy"
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -91,13 +105,16 @@ class PredictRequest(ModelSettings):
         for flag, path in named:
             if path.is_dir() or not path.exists():
                 raise ValueError(f"{flag} {path} must be an existing file; check the path")
-            refuse_documents(path, self.input_format if flag == "FILE" else "auto")
         if self.nearest and self.task != "encoder":
             raise ValueError(f"--nearest compares sentence vectors; omit --task {self.task}")
         if self.show and (self.files or self.nearest or self.output):
             raise ValueError("--show prints what the model can do with a text; omit FILE, --nearest and --output")
         if self.output and not self.output.absolute().parent.is_dir():
             raise ValueError(f"--output {self.output}: the folder does not exist; make it first")
+        if self.text_pair_column and not self.text_column:
+            raise ValueError(f"text_pair_column={self.text_pair_column} needs text_column; pass --text-column")
+        if self.form() == "parquet" and [path.suffix.lower() for path in self.files] != [".parquet"]:
+            raise ValueError(f"--output {self.output} is for one .parquet as input; name a .csv or .jsonl")
         if self.wants_vectors_file() and (self.task != "encoder" or self.nearest):
             raise ValueError(f"--output {self.output} is for vectors; pass --encode, or name a .jsonl file")
         return self

@@ -14,6 +14,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import READER_FILE
+from bert.finetuning.glue.decision import Decision
 from bert.finetuning.loader import check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
@@ -25,20 +26,21 @@ from bert.finetuning.squad.reader_settings import ReaderSettings, read_reader_se
 from bert.inference.command_line import ModelSettings
 from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS
 from bert.inference.model_folder import OpenedModel, open_model
-from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities
+from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities, require_finite
 from bert.runtime.hardware import use_cores
 from bert.samples.sample_table import Slices
 
 
 class Classifier(TrainedModel):
-    """The probabilities of all classes of a text or a pair of texts; of a regression, the number."""
+    """The class of a text or a pair of texts, or its labels, with all probabilities; of a regression, the number."""
 
     task = "sequence-classification"
     keys = (*PAIR_KEYS, *SINGLE_KEYS)
 
     def __init__(self, opened: OpenedModel, **settings: Any) -> None:
         super().__init__(opened, **settings)
-        self.is_regression = opened.usage.regression or len(self.labels) == 1
+        self.is_regression = opened.usage.regression or (len(self.labels) == 1 and not opened.usage.label_separator)
+        self.decision = Decision.of(opened.usage, self.labels)
         trained_on = len(opened.usage.text_columns)
         self.num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
         self.splits_tabs = trained_on != 1
@@ -49,14 +51,19 @@ class Classifier(TrainedModel):
             rows = [row for row, texts in enumerate(requests) if len(texts) == size]
             for row, values in self.outputs(self.task, self.table([requests[row] for row in rows])):
                 logits[rows[row]] = values
-        likely = probabilities(logits)
+        require_finite(logits)
         if self.is_regression:
             return [{"value": _rounded(value)} for value in logits[:, 0]]
+        likely = self.decision.probabilities(logits)
         results: list[Result] = []
-        for row in likely:
+        for row, chosen in zip(likely, self.decision.classes(likely), strict=True):
             named = dict(zip(self.labels, map(_rounded, row), strict=True))
-            label = self.labels[int(row.argmax())]
-            results.append({"label": label, "probability": named[label], "probabilities": named})
+            if self.decision.several:
+                labels = [self.labels[index] for index in np.flatnonzero(chosen)]
+                results.append({"labels": labels, "probabilities": named})
+            else:
+                label = self.labels[int(chosen)]
+                results.append({"label": label, "probability": named[label], "probabilities": named})
         return results
 
 

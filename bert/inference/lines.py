@@ -3,8 +3,7 @@
 import json
 import os
 import select
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,26 +106,14 @@ class LineFormat:
         return dict(zip(self.columns, parts, strict=True))
 
 
-def refuse_documents(path: Path, kind: str) -> None:
-    """Raise ValueError for a file that is not made of lines: a table with commas, or one JSON document."""
-    suffix = path.suffix.lower()
-    if suffix == ".csv" and kind == "auto":
-        raise ValueError(
-            f"{path} is separated by commas; write it as TSV or JSON lines, or pass --input-format text if "
-            "every line is one text"
-        )
-    if suffix == ".json" and kind in ("auto", "jsonl"):
-        with path.open("rb") as file:
-            first = file.readline(_LONGEST)
-        try:
-            is_document = isinstance(json.loads(first), list)
-        except (ValueError, RecursionError):
-            is_document = bool(first)
-        if is_document:
-            raise ValueError(
-                f"{path} is one JSON document; write one object a line (of a list: "
-                f"jq -c '.[]' {shlex.quote(str(path))}). SQuAD's form is for run_squad.py --predict-file"
-            )
+def is_document(path: Path) -> bool:
+    """Whether a file of JSON is one document rather than an object on each line."""
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST)
+    try:
+        return isinstance(json.loads(first), list)
+    except (ValueError, RecursionError):
+        return bool(first)
 
 
 def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
@@ -137,18 +124,3 @@ def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
     if names is None:
         raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {' and '.join(keys[0])}")
     return tuple(raw[name] for name in names)
-
-
-def checked_lines(
-    path: Path, keys: Keys, check: Callable[[RawRequest], tuple[str, ...]], *, splits_tabs: bool = False
-) -> Iterator[tuple[str, ...] | ValueError]:
-    """The texts that `check` gives for each line of a file that is not empty, or the error, which names the line."""
-    line_format = LineFormat(kind_of("auto", path), splits_tabs, keys)
-    with open(path, "rb") as file:
-        for line in read_lines(file.fileno()):
-            if line is None or line_format.is_header(line) or not (line.text.strip() or line.error):
-                continue
-            try:
-                yield check(line_format.parse(line))
-            except ValueError as error:
-                yield ValueError(f"{path}:{line.number}: {error}")

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig
 from bert.finetuning.loader import FeatureTable, prediction_batches
-from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, checked_lines, texts_of
+from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, texts_of
+from bert.inference.tables import checked_lines
 from bert.randomness import integers_below, stream_key
 
 MOST_TEXTS = 256

@@ -4,8 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,12 +14,13 @@ from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.inference.command_line import PredictRequest
 from bert.inference.demonstration import demonstrate
 from bert.inference.heads import load_from_settings
-from bert.inference.lines import Line, LineFormat, kind_of, read_lines
+from bert.inference.inputs import Position, read_requests
+from bert.inference.tables import csv_lines, flat, free_name, joined, kind_of_table, write_parquet
 from bert.inference.terminal import talk
 from bert.inference.trained_model import NearestSentences, Request, Result, Run, TrainedModel
 
-_LISTED = 10  # bad lines that are reported one by one
-_INPUT_NAMES = {"question-answering": ("question",)}  # a context is not repeated in every answer
+# What a head can be tried with; of another one a word, or two.
+_EXAMPLES = {"masked-lm": ("[MASK]",), "question-answering": ("word?", "word")}
 
 
 def run_request(request: PredictRequest) -> int:
@@ -47,21 +47,9 @@ def run_request(request: PredictRequest) -> int:
     return exit_codes.BAD_INPUT if end.bad and end.bad == end.lines else exit_codes.OK
 
 
-@dataclass
-class Position:
-    """Where the reading stands: after a line of one of the inputs."""
-
-    file: int = 0
-    line: int = 0  # `Line.number` and `Line.end`; 0 before the first line
-    end: int = 0
-    form: Mapping[str, Any] | None = None  # what `LineFormat` has inferred
-    lines: int = 0  # so far, of all inputs
-    bad: int = 0  # of them, those that cannot be used
-
-
 def json_lines(records: Sequence[Result]) -> bytes:
     """A line for each record."""
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    return "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records).encode()
 
 
 def npy_header(rows: int, width: int) -> bytes:
@@ -71,34 +59,62 @@ def npy_header(rows: int, width: int) -> bytes:
     return header.getvalue()
 
 
+class _Output:
+    """Records as the bytes of one form of output.
+
+    Args:
+        form: as of `PredictRequest.form`.
+    """
+
+    def __init__(self, model: TrainedModel, request: PredictRequest, run: Run) -> None:
+        self.form = request.form()
+        self._width = model.encode(["word"]).shape[1] if self.form == "npy" else 0
+        self.is_flat = self.form in ("csv", "tsv", "parquet")
+        texts = _EXAMPLES.get(model.task, ("word", "word")[: max(model.num_texts)])
+        self._example = flat(run([texts])[0]) if self.is_flat else {}
+        self._source = request.files[0] if request.files else None
+
+    def content(self, records: Sequence[Result], at: Position, *, is_first: bool) -> bytes:
+        if self.form == "npy":
+            vectors = [record.get("vector", [np.nan] * self._width) for record in records]  # NaN for a bad line
+            return (npy_header(0, self._width) if is_first else b"") + np.array(vectors, "<f4").tobytes()
+        if self.form not in ("csv", "tsv"):
+            return json_lines(records)
+        own = at.columns or ["text"]
+        columns = [*own, *(free_name(name, own) for name in (*self._example, "error"))]
+        records = [{name: value for name, value in row.items() if name in columns or name != "line"} for row in records]
+        mark = at.mark.encode() if is_first else b""
+        return mark + csv_lines(records, columns, "\t" if self.form == "tsv" else at.delimiter, header=is_first)
+
+    def finish(self, file: BinaryIO, end: Position) -> None:
+        if self.form == "npy":
+            if end.bad == end.lines:
+                raise ValueError("no line has a vector; check the input")
+            file.seek(0)
+            file.write(npy_header(end.lines, self._width))
+        elif self.form == "parquet":
+            assert self._source is not None, "the request was checked"
+            write_parquet(file, self._source, {**self._example, "error": ""})
+
+
 def _write(model: TrainedModel, request: PredictRequest, run: Run) -> Position:
     """Write the results to standard output, or to a file that can be resumed; returns the end of the reading."""
+    output, position = _Output(model, request, run), Position()
     if request.output is None:
-        position = Position()
-        for records, position in results_of(model, request, run):  # noqa: B007
-            sys.stdout.buffer.write(json_lines(records))
+        for records, at in results_of(model, request, run, position, is_flat=output.is_flat):
+            sys.stdout.buffer.write(output.content(records, at, is_first=position.lines == 0))
             sys.stdout.buffer.flush()
+            position = at
         return position
     sizes = [path.stat().st_size for path in request.files]
-    width = model.encode(["word"]).shape[1] if request.wants_vectors_file() else 0
+    is_of_rows = any(kind_of_table(path, request.input_format) for path in request.files)
 
     def windows(start: Mapping[str, Any] | None, _: Any) -> Iterator[Window]:
-        header = npy_header(0, width) if width and start is None else b""
-        for records, at in results_of(model, request, run, Position(**(start or {}))):
-            if width:
-                vectors = [record.get("vector", [np.nan] * width) for record in records]  # NaN for a bad line
-                content = np.array(vectors, "<f4").tobytes()
-            else:
-                content = json_lines(records)
-            yield Window([header + content], at.lines, asdict(at), place=sum(sizes[: at.file]) + at.end)
-            header = b""
-
-    def finish(files: Sequence[BinaryIO], end: Mapping[str, Any] | None) -> None:
-        if width and (end is None or end["bad"] == end["lines"]):
-            raise ValueError("no line has a vector; check the input")
-        if width and end is not None:
-            files[0].seek(0)
-            files[0].write(npy_header(end["lines"], width))
+        is_first = start is None
+        for records, at in results_of(model, request, run, Position(**(start or {})), is_flat=output.is_flat):
+            place = None if is_of_rows else sum(sizes[: at.file]) + at.end
+            yield Window([output.content(records, at, is_first=is_first)], at.lines, asdict(at), place=place)
+            is_first = False
 
     key = None
     if request.is_resumable():
@@ -107,25 +123,30 @@ def _write(model: TrainedModel, request: PredictRequest, run: Run) -> Position:
     end = write_stream(
         [request.output],
         windows,
-        finish,
+        lambda files, end: output.finish(files[0], Position(**(end or {}))),
         key=key,
         flag="--output",
         unit="lines",
-        total=sum(sizes) or None,
-        total_unit="B",
+        total=None if is_of_rows else sum(sizes) or None,
+        total_unit="lines" if is_of_rows else "B",
         log=lambda line: print(line, file=sys.stderr),
     )
     return Position(**(end or {}))
 
 
 def results_of(
-    model: TrainedModel, request: PredictRequest, run: Run, start: Position | None = None
+    model: TrainedModel, request: PredictRequest, run: Run, start: Position, *, is_flat: bool
 ) -> Iterator[tuple[list[Result], Position]]:
-    """The records of all lines after a position, some at a time, and the position after them."""
+    """The records of all lines after a position, some at a time, and the position after them.
+
+    Args:
+        is_flat: whether the values of a record are no lists and no objects.
+    """
+    whole = flat if is_flat else dict
     records: list[Result] = []
     requests: list[Request | None] = []
-    characters, position = 0, start or Position()
-    for line in _lines(model, request, position):
+    characters, position = 0, start
+    for line in read_requests(model, request, position):
         if line is not None:
             record, texts, position = line
             records.append(record)
@@ -134,53 +155,8 @@ def results_of(
         if records and (line is None or len(records) >= WINDOW_EXAMPLES or characters >= WINDOW_CHARACTERS):
             usable = [texts for texts in requests if texts]
             results = iter(run(usable) if usable else ())
-            yield [{**r, **next(results)} if texts else r for r, texts in zip(records, requests, strict=True)], position
+            yield (
+                [joined(r, whole(next(results))) if texts else r for r, texts in zip(records, requests, strict=True)],
+                position,
+            )
             records, requests, characters = [], [], 0
-
-
-def _lines(
-    model: TrainedModel, request: PredictRequest, position: Position
-) -> Iterator[tuple[Result, Request | None, Position] | None]:
-    """The record of each line, its request if it can be used, and the position after it; None at pauses."""
-    for index, path in list(enumerate(request.files or [None]))[position.file :]:
-        if index > position.file:
-            position = Position(index, lines=position.lines, bad=position.bad)
-        with open(path or sys.stdin.fileno(), "rb", buffering=0, closefd=path is not None) as file:
-            form = position.form or {"kind": kind_of(request.input_format, path)}
-            line_format = LineFormat(splits_tabs=model.splits_tabs, keys=model.columns(), **form)
-            if position.form:
-                file.seek(position.end)
-            for line in read_lines(file.fileno(), position.line, position.end):
-                if line is None:
-                    yield None
-                elif not line_format.is_header(line):
-                    record, texts = _record(model, line_format, line, path, position.bad)
-                    form = {"kind": line_format.kind, "columns": line_format.columns}
-                    lines, bad = position.lines + 1, position.bad + (texts is None)
-                    position = Position(index, line.number, line.end, form, lines, bad)
-                    yield record, texts, position
-    yield None
-
-
-def _record(
-    model: TrainedModel, line_format: LineFormat, line: Line, path: Path | None, num_bad: int
-) -> tuple[Result, Request | None]:
-    """What the output says of a line beside the result, and its request if it can be used.
-
-    Args:
-        num_bad: lines before it that could not be used.
-    """
-    identity: Result = {}
-    try:
-        raw = line_format.parse(line)
-        if isinstance(raw, dict) and "id" in raw:
-            identity = {"id": raw["id"]}
-        texts = model.request(raw)
-    except ValueError as error:
-        if num_bad < _LISTED:
-            print(f"{path or 'standard input'}:{line.number}: {error}", file=sys.stderr)
-        elif num_bad == _LISTED:
-            print("further bad lines are counted; each has its error in the output", file=sys.stderr)
-        return {**identity, "line": line.number, "error": str(error)}, None
-    names = _INPUT_NAMES.get(model.task, ("text", "text_pair"))
-    return {**identity, **dict(zip(names, texts, strict=False))}, texts

@@ -13,8 +13,9 @@ import numpy as np
 
 from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.loader import FeatureTable, prediction_batches
-from bert.inference.lines import SINGLE_KEYS, Keys, RawRequest, checked_lines, texts_of
+from bert.inference.lines import SINGLE_KEYS, Keys, RawRequest, texts_of
 from bert.inference.model_folder import HEADS, OpenedModel
+from bert.inference.tables import checked_lines
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 Request = tuple[str, ...]  # a text, a pair of texts, or a question and its context
@@ -135,10 +136,14 @@ class TrainedModel:
             yield from zip(rows.tolist(), *self.forward(task, feed).values(), strict=True)
 
 
-def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Softmax over the last axis, float64."""
+def require_finite(logits: np.ndarray) -> None:
     if not np.isfinite(logits).all():
         raise ValueError("the model's outputs are NaN or infinite; its weights are damaged, or its training diverged")
+
+
+def probabilities(logits: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis, float64."""
+    require_finite(logits)
     odds = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
     return odds / odds.sum(-1, keepdims=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bert.exit_codes import BAD_INPUT, OK
 
-TASKS = ("pretraining", "squad", "glue", "ner", "seeds")
+TASKS = ("pretraining", "squad", "glue", "classify", "ner", "seeds")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -45,6 +45,7 @@ class Launcher:
     names: Mapping[str, Iterable[str]]  # that --config takes, in lists by their titles
     settings: type[LaunchSettings] = LaunchSettings
     positional: Sequence[Positional] = ()
+    shown: Sequence[str] = ()  # groups of settings that the first help lists
     phases: Sequence[int] = ()  # each has flags of its own, --phaseN-NAME
     add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # that are no settings
 
@@ -140,7 +141,7 @@ class LauncherParser(SettingsParser):
         """Usage, the most used flags and the topics; or one topic."""
         launcher, topics = self._launcher, self._launcher.topics()
         groups = [group for group in self._action_groups if group.title and group._group_actions]
-        names = [str(group.title) for group in groups if group.title not in (START, "options")]
+        names = [str(group.title) for group in groups if group.title not in (START, "options", *launcher.shown)]
         if topic in topics:
             return topics[topic]
         if topic and topic not in names:

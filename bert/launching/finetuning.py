@@ -1,4 +1,4 @@
-"""`bash scripts/run_squad.sh`, `run_glue.sh`, `run_ner.sh`: settings, ranks, start and results of a fine-tuning."""
+"""`bash scripts/run_squad.sh`, `run_glue.sh`, `run_ner.sh` ...: settings, ranks, start and results of a fine-tuning."""
 
 import atexit
 import json
@@ -19,9 +19,10 @@ from bert.files import read_json, require_writable
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.arguments import CommandLine, read_command_line
+from bert.launching.cross_validation import cross_validate
 from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, task_of
 from bert.launching.process_runner import Runner, module_command
-from bert.launching.settings import LaunchPlan, LaunchSettings, num_gpus, quickstart_processes
+from bert.launching.settings import LaunchPlan, num_gpus, quickstart_processes
 from bert.launching.start_training import launch
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
@@ -41,7 +42,10 @@ def main(name: str, words: Sequence[str]) -> int:
         if plan.answers():
             return OK
     (config,) = plan.phases
-    code = launch(REPOSITORY / task.entry.script, config, plan.ranks, Runner())
+    script = REPOSITORY / task.entry.script
+    if (parts := getattr(getattr(plan.launch, "start", None), "cross_validate", None)) is not None:
+        return cross_validate(script, config, plan.ranks, parts)
+    code = launch(script, config, plan.ranks, Runner())
     if code == OK:
         print("\n".join(result_lines(config, task.scores)))
     return code
@@ -61,7 +65,7 @@ def plan_of(task: FineTuningLauncher, words: Sequence[str]) -> LaunchPlan:
         launch_settings["num_processes"] = quickstart_processes(device)
     config = resolve_config({**settings, **line.training}, task.entry)
     available = 0 if config.hardware.device == "cpu" else num_gpus()
-    launched = read_settings(LaunchSettings, {"num_processes": max(1, available), **launch_settings, **flags})
+    launched = read_settings(task.settings, {"num_processes": max(1, available), **launch_settings, **flags})
     config = with_global_batch(config, launched.nodes.world_size())
     return LaunchPlan(settings.get("config", ""), [config], launched, questions)
 

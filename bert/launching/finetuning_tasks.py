@@ -1,4 +1,4 @@
-"""The table of fine-tuning launchers: what the arguments of run_squad.sh, run_glue.sh and run_ner.sh stand for."""
+"""The table of fine-tuning launchers: what the arguments of run_squad.sh, run_glue.sh, run_ner.sh ... stand for."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +28,7 @@ _MODES = {
     "train_eval": ("do_train", "do_eval", "do_predict"),
 }
 _ALL_MODES = _MODES["train_eval"]
+CLASSIFIED_FROM = "bert-base-uncased"  # the weights that run_classify.sh starts from
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,32 @@ def _glue_recipe(flags: Mapping[str, Any]) -> str:
     return recipe if recipe in GLUE.recipes and not says_what_to_do else ""
 
 
+class ClassifyStart(Settings):
+    cross_validate: int | None = Field(
+        None, ge=2, description="train this many times, each time with another part of --train held out; no --eval"
+    )
+
+
+class ClassifyLaunch(LaunchSettings):
+    start: ClassifyStart = ClassifyStart()
+
+
+def _classify_form(line: CommandLine) -> Form:
+    flags = line.training
+    if line.positional or "config" in line.launch or not flags.keys() & set(OWN_FILES):
+        raise ValueError(
+            "--train FILE must be given (a table of texts and labels), or --eval or --predict with --model"
+        )
+    if "cross_validate" in line.launch and ("train_file" not in flags or "eval_file" in flags):
+        raise ValueError("--cross-validate holds out parts of --train; give --train, and omit --eval")
+    file = next(Path(str(flags[name])) for name in OWN_FILES if name in flags)
+    folder = Path(flags.get("output_dir", f"results/classify-{file.name.partition('.')[0]}"))
+    settings: dict[str, Any] = {"output_dir": folder, "report_file": folder / "report.json"}
+    if "train_file" in flags and not flags.keys() & {"from_pretrained_params", "from_checkpoint", "bert_model"}:
+        settings["from_pretrained_params"] = CLASSIFIED_FROM
+    return Form(settings)
+
+
 def _form_of_recipe(recipes: Mapping[str, Any], name: str) -> Form:
     is_quickstart = name in recipes and name.startswith("quickstart")
     return Form({"config": name} if name else {}, quickstart=name if is_quickstart else "")
@@ -219,6 +246,19 @@ TASKS = {
         epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run.",
         names={"Recipes": [*GLUE.recipes, *NER.recipes]},
         form=_glue_form,
+    ),
+    "classify": FineTuningLauncher(
+        script="scripts/run_classify.sh",
+        entry=GLUE,
+        usage="--train FILE [--eval FILE] [--model WEIGHTS]",
+        description="Train a classifier on your own labelled texts: a table (.csv, .tsv, .jsonl, .json or .parquet) "
+        "with a column of texts and one of labels, which are inferred. Without --eval a part of --train is held out. "
+        f"--model is the model to start from ({CLASSIFIED_FROM}).",
+        epilog="The same command resumes a stopped run.",
+        names={"Recipes": ()},
+        settings=ClassifyLaunch,
+        shown=("data",),
+        form=_classify_form,
     ),
     "ner": FineTuningLauncher(
         script="scripts/run_ner.sh",

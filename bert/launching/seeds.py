@@ -8,7 +8,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,7 @@ def main(words: Sequence[str]) -> int:
 def report(folder: Path, numbers: list[int], record: dict[str, Any]) -> list[str]:
     """Markdown: what was run, a row per metric, and the seeds that failed."""
     failed = [number for number in numbers if record["exit_codes"].get(str(number)) != OK]
-    metrics = {number: _metrics(folder / f"seed-{number}") for number in numbers if number not in failed}
-    names = list(dict.fromkeys(name for values in metrics.values() for name in values))
+    metrics = {number: metrics_of(folder / f"seed-{number}") for number in numbers if number not in failed}
     words = [record["config"], "--seeds", str(len(numbers))]
     words += ["--first-seed", str(numbers[0])] if numbers[0] != 1 else []
     words += ["--task", record["task"], "--output-dir", str(folder), *record["flags"]]
@@ -83,19 +82,26 @@ def report(folder: Path, numbers: list[int], record: dict[str, Any]) -> list[str
         f"{record['config']}: {len(numbers)} seeds in {took}; `{shell_command('scripts/run_seeds.sh', *words)}`",
         "",
     ]
-    lines += ["| metric | mean | standard deviation | lowest | highest | seeds |", "|---|---|---|---|---|---|"]
+    lines += metric_table(metrics, "seed")
+    codes = ", ".join(f"seed {number} with exit code {record['exit_codes'].get(str(number))}" for number in failed)
+    return [*lines, "", f"failed: {len(failed)}" + (f" ({codes}; the same command tries them again)" if failed else "")]
+
+
+def metric_table(metrics: Mapping[int, Mapping[str, float]], unit: str) -> list[str]:
+    """Markdown: a row per metric, over the runs (by the numbers of their `unit`)."""
+    names = list(dict.fromkeys(name for values in metrics.values() for name in values))
+    lines = [f"| metric | mean | standard deviation | lowest | highest | {unit}s |", "|---|---|---|---|---|---|"]
     for name in names:
         by_value = sorted((values[name], number) for number, values in metrics.items() if name in values)
         values = [value for value, _ in by_value]
         form = metric_form(name.rpartition(" ")[2], {other.rpartition(" ")[2]: 0 for other in names})
         spread = f"{statistics.stdev(values):{form}}" if len(values) > 1 else "-"
-        ends = (f"{value:{form}} (seed {number})" for value, number in (by_value[0], by_value[-1]))
+        ends = (f"{value:{form}} ({unit} {number})" for value, number in (by_value[0], by_value[-1]))
         lines.append(f"| {name} | {statistics.mean(values):{form}} | {spread} | {' | '.join(ends)} | {len(values)} |")
-    codes = ", ".join(f"seed {number} with exit code {record['exit_codes'].get(str(number))}" for number in failed)
-    return [*lines, "", f"failed: {len(failed)}" + (f" ({codes}; the same command tries them again)" if failed else "")]
+    return lines
 
 
-def _metrics(folder: Path) -> dict[str, float]:
+def metrics_of(folder: Path) -> dict[str, float]:
     """`STAGE METRIC` -> value, of the summaries of all stages of a run."""
     metrics = {}
     for file in sorted(folder.glob("*/summary.json")):

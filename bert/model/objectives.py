@@ -275,6 +275,18 @@ class SequenceClassificationObjective(HeadObjective):
 
 
 @dataclass(frozen=True)
+class MultiLabelObjective(HeadObjective):
+    """Classification of a text or a pair of texts that may have several labels: a decision for each label."""
+
+    labels: ClassVar = {"labels": ([-1, -1], "float32")}
+    metric_names: ClassVar = ("passes", "loss")
+
+    def loss(self, feed, outputs):
+        labels = feed["labels"].reshape([-1, self.num_labels])
+        return F.binary_cross_entropy_with_logits(outputs["logits"].astype("float32"), labels), []
+
+
+@dataclass(frozen=True)
 class SequenceRegressionObjective(HeadObjective):
     """Regression for a text or a pair of texts, by the mean squared error."""
 

@@ -13,7 +13,7 @@ import io
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ _UNPLOTTED = ("step_samples", "step_cost", "padded_tokens_per_sec", "eval_sequen
 _LOGARITHMIC = ("gradient_norm", "loss_scale")
 _MOST_POINTS = 2_000  # of one curve
 _MOST_LABELS = 12  # of one plot
+_LONGEST_LABEL = 20  # characters
 _MOST_COLUMNS = 6  # of runs in one table
 Rows = list[list[str]]
 
@@ -100,6 +101,7 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     blocks = [text(f"Read at {now}: {until}."), heading("Results"), table_of_runs("", runs, results(runs))]
     blocks += [text(f"{run.name}: {complaint}") for run in runs for complaint in run.complaints]
     pictures = [drawn for name in plotted_metrics(runs) if (drawn := draw(name, runs)) is not None]
+    blocks += [block for run in runs if run.scores.get("classes") for block in classification(run.name, run.scores)]
     blocks += [heading("Curves"), *(pictures or [text("There is nothing to draw yet.")])]
     if len(runs) > 1:
         rows = differences(runs)
@@ -115,6 +117,55 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
             rows = [[name, _shown(value)] for name, value in run.settings.items()]
             blocks += [heading(run.name, 3), table(["setting", "value"], rows)]
     return blocks if any(run.settings for run in runs) else [*blocks, text("No run has a readable config.yaml.")]
+
+
+def classification(name: str, scores: Mapping[str, Any]) -> list[Block]:
+    """What a classifier gets right: each class, what is taken for what, the worst errors."""
+    classes, columns = scores["classes"], ("precision", "recall", "f1-score", "auc", "support")
+    rows = [[label, *(_shown(values.get(column)) for column in columns)] for label, values in classes.items()]
+    blocks = [heading(f"Classes of {name}"), table(["class", *columns], rows)]
+    facts = {key: scores.get(key) for key in ("temperature", "threshold", "calibration_error") if scores.get(key)}
+    blocks.append(
+        table(["decision", "value"], [[key.replace("_", " "), _pairs(value)] for key, value in facts.items()])
+    )
+    if matrix := scores.get("confusion"):
+        rows = [[label, *map(str, row)] for label, row in zip(classes, matrix, strict=True)]
+        blocks += [table(["true \\ predicted", *classes], rows), _confusion_picture(list(classes), matrix)]
+    if worst := scores.get("worst"):
+        names = ("row", "text", "label", "prediction", "probability_of_label")
+        rows = [[_shown(error[column]) for column in names] for error in worst]
+        title = f"The {len(worst)} worst errors of {name}"
+        blocks += [heading(title, 3), table([column.replace("_", " ") for column in names], rows)]
+    return blocks
+
+
+def _pairs(value: Any) -> str:
+    return ", ".join(f"{k} {_shown(v)}" for k, v in value.items()) if isinstance(value, Mapping) else _shown(value)
+
+
+def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> Block:
+    """The shares of each true class that were predicted as each class."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    axes, shares = figure.subplots(), [[count / max(1, sum(row)) for count in row] for row in matrix]
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    figure.colorbar(image, label="share of the true class")
+    labels = [label.replace("$", r"\$")[:_LONGEST_LABEL] for label in classes]
+    axes.set_xticks(range(len(classes)), labels, rotation=90 if len(classes) > 6 else 0)
+    axes.set_yticks(range(len(classes)), labels)
+    axes.set(xlabel="predicted", ylabel="true")
+    for row, counts in enumerate(matrix if len(classes) <= _MOST_LABELS else ()):
+        for column, count in enumerate(counts):
+            color = "white" if shares[row][column] > 0.5 else "black"
+            axes.text(column, row, str(count), ha="center", va="center", color=color)
+    return _png(figure, "confusion matrix")
+
+
+def _png(figure: Any, title: str) -> Block:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
+    return picture(title, file.getvalue())
 
 
 def results(runs: Sequence[RunRecord]) -> Rows:
@@ -232,9 +283,7 @@ def draw(name: str, runs: Sequence[RunRecord]) -> Block | None:
         lines, labels = axes.get_legend_handles_labels()
         note = f"the first of {len(lines)}" if len(lines) > _MOST_LABELS else None
         axes.legend(lines[:_MOST_LABELS], labels[:_MOST_LABELS], fontsize="small", title=note)
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
-    return picture(title, file.getvalue())
+    return _png(figure, title)
 
 
 def updates_before(run: RunRecord, runs: Sequence[RunRecord]) -> int:

@@ -5,7 +5,7 @@ Reads what is there and notes what is missing or damaged.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
+SCORES_FILE = "scores.json"  # of a classifier: each class, mistakes, thresholds
 Row = dict[str, Any]
 _LASTING = ("unigram_entropy", "world_size")  # what a start logs before its first update and no update changes
 
@@ -45,6 +46,7 @@ class RunRecord:
     checkpoints: list[int]
     checkpoint_bytes: int
     complaints: list[str]
+    scores: dict[str, Any] = field(default_factory=dict)  # of a classifier, as scores.json has them
 
     def last_step(self) -> int | None:
         """The last update with a row; without rows that of the summary."""
@@ -102,6 +104,7 @@ def read_run(directory: Path, name: str) -> RunRecord:
     training, held_out = read_metrics(directory / METRICS, complaints)
     settings = _mapping(directory / CONFIG, yaml.safe_load, complaints)
     summary = _mapping(directory / SUMMARY, json.loads, complaints)
+    scores = _mapping(directory / SCORES_FILE, json.loads, complaints) if (directory / SCORES_FILE).is_file() else {}
     newest = max((row["step"] for row in [*training, *held_out]), default=0)
     if newest > summary.get("steps", newest):  # an earlier start ended with it
         complaints.append(
@@ -116,7 +119,8 @@ def read_run(directory: Path, name: str) -> RunRecord:
     checkpoints = [path.parent for path in folder.glob("*/manifest.json") if path.parent.name.isdecimal()]
     steps = sorted(int(path.name) for path in checkpoints)
     size = sum(file.stat().st_size for path in checkpoints for file in path.iterdir())
-    return RunRecord(name, directory, training, held_out, settings, facts | summary, legs, steps, size, complaints)
+    figures = facts | summary
+    return RunRecord(name, directory, training, held_out, settings, figures, legs, steps, size, complaints, scores)
 
 
 def read_metrics(metrics_file: Path, complaints: list[str]) -> tuple[list[Row], list[Row]]:

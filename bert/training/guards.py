@@ -285,7 +285,8 @@ class EvaluationGuard(Guard):
             return False
         state.last = (step, value)
         best = worst if state.best is None else state.best[1]
-        is_best = value > best if metric.larger_is_better else value < best
+        # Among equal scores the later weights are surer; a loss has no equals.
+        is_best = math.isfinite(value) and (value >= best if metric.larger_is_better else value < best)
         if is_best:
             state.best, state.since_best, state.above = (step, value), 0, 0
         elif step >= metric.counts_from:

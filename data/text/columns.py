@@ -16,6 +16,10 @@ _MAX_SHOWN = 20
 class NoColumnError(NotTextError):
     """The table lacks a column, or has several of that name; the message says which columns there are."""
 
+    def __init__(self, message: str, column: str | int | None = None, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.column, self.names = column, names
+
 
 class TextColumn:
     """The text column of one table.

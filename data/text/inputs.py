@@ -314,6 +314,15 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
     return Input(path, shown(name), kind, compression, named)
 
 
+def table_input(path: Path, kind: str = "auto") -> Input:
+    """A table; plain text is a TSV. ValueError for a file of another kind."""
+    source = _input(path, path.name, kind)
+    if isinstance(source, Input) and source.kind != "html":
+        return replace(source, kind="tsv") if source.kind == "txt" else source
+    reason = source if isinstance(source, str) else "is a web page"
+    raise ValueError(f"{shown(path)}: {reason}; tables are .csv, .tsv, .jsonl, .json or .parquet")
+
+
 def total_bytes(inputs: Iterable[Input]) -> int:
     """Sum of the file sizes on disk."""
     return sum(os.path.getsize(source.path) for source in inputs)

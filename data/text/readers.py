@@ -9,9 +9,9 @@ from typing import Any
 
 from bert.files import shown
 from data.text.columns import TextColumn
-from data.text.encodings import NotTextError, decoded, lines
+from data.text.encodings import NotTextError, decoded, lines, whole_lines
 from data.text.inputs import CHUNK_BYTES, Findings, Input, read_chunks
-from data.text.tables import KINDS, Row, TableForm, parquet_rows, rows_of_chunks
+from data.text.tables import KINDS, Row, TableForm, delimiter_in, parquet_rows, rows_of_chunks
 
 _START = re.compile(r"^\s*\*\s*\*\s*\*\s*START\s+OF\s+(?:THE|THIS)\s+PROJECT\s+GUTENBERG\b", re.I)
 _END = re.compile(
@@ -142,16 +142,26 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
     """
-    form = TableForm([reading.id_field] if reading.id_field else [], text=TextColumn(reading.text_field))
-    if source.kind == "parquet":
-        return _row_pieces(source, parquet_rows(source.path, form), form, findings)
-    chunks = _text_chunks(source, reading, findings)
     if source.kind in KINDS:
-        rows = rows_of_chunks(chunks, source.kind, form, findings.counts)
-        return _row_pieces(source, rows, form, findings)
+        form = TableForm([reading.id_field] if reading.id_field else [], text=TextColumn(reading.text_field))
+        return _row_pieces(source, table_rows(source, form, reading, findings), form, findings)
+    chunks = _text_chunks(source, reading, findings)
     if source.kind == "html":
         return _txt_pieces(source, text_of_html(chunks), "file")
     return _txt_pieces(source, chunks, reading.separator)
+
+
+def table_rows(source: Input, form: TableForm, reading: Reading, findings: Findings) -> Iterator[Row]:
+    """The rows of a table in any encoding, plain or compressed."""
+    if source.kind == "parquet":
+        return parquet_rows(source.path, form)
+    return rows_of_chunks(_text_chunks(source, reading, findings), source.kind, form, findings.counts)
+
+
+def delimiter_of(source: Input, reading: Reading, findings: Findings) -> str:
+    """What separates the columns of a CSV or TSV."""
+    line = next(whole_lines(_text_chunks(source, reading, findings)), None) or ""
+    return delimiter_in(line, source.kind)
 
 
 def _text_chunks(source: Input, reading: Reading, findings: Findings) -> Iterator[str]:
@@ -202,7 +212,7 @@ def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterato
 
 def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: Findings) -> Iterator[Piece]:
     """The text of each row; bad rows are counted and named."""
-    text_column, id_column = form.text, next(iter(form.columns), None)
+    text_column, id_column = form.text, next(iter(form.columns or ()), None)
     assert text_column is not None
     is_noted = False
     for number, values, problem in rows:

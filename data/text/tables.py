@@ -42,23 +42,27 @@ class TableForm:
     """What to read of a table, and how.
 
     Attributes:
+        columns: None: all that the table names.
         header: whether the first line of CSV and TSV names the columns.
-        quotes: how CSV and TSV are quoted. "none" and "strict": marks are text, or quote a field correctly; a row must
-            have as many fields as the first line, and a blank line is a row of one empty field, but not at the end and
-            not in quoted tables of several columns. "loose" loses no text: a mark that quotes nothing is text, and a
-            delimiter after the beginning of the last column too; trailing fields may be missing, and blank lines are no
-            rows.
+        quotes: how CSV and TSV are quoted. "none": marks are text; a row must have as many fields as the first line,
+            and a blank line is a row of one empty field, but not at the end. "loose" loses no text: a mark that quotes
+            nothing is text, and a delimiter after the beginning of the last column too; trailing fields may be missing,
+            and blank lines are no rows. "cells": as "loose", but a row may not have more fields than the first line,
+            and in a table of one column a blank line is an empty field, but not at the end.
         text: what chooses one more column, of text; None: `columns` are all.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[Column] | None
     header: bool = True
-    quotes: Literal["none", "strict", "loose"] = "loose"
+    quotes: Literal["none", "cells", "loose"] = "loose"
     text: TextColumn | None = None
 
     def all_columns(self, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[Column]:
         """The columns to read of a table with these names; `rows` are its first ones."""
-        return [*([self.text.choose(names, rows)] if self.text else []), *self.columns]
+        return [
+            *([self.text.choose(names, rows)] if self.text else []),
+            *(names if self.columns is None else self.columns),
+        ]
 
 
 class Row(NamedTuple):
@@ -132,7 +136,7 @@ def _json_rows(lines: Iterable[str | None], form: TableForm) -> Iterator[Row]:
 
 
 def _json_row(number: int, content: object, form: TableForm) -> Row:
-    columns = [*(form.text.names[:1] if form.text else ()), *form.columns]
+    columns = [*(form.text.names[:1] if form.text else ()), *(form.columns or ())]
     if isinstance(content, str) and len(columns) == 1:
         return Row(number, {columns[0]: content})
     if isinstance(content, dict):
@@ -159,8 +163,9 @@ def _document_rows(chunks: Iterable[str], form: TableForm) -> Iterator[Row]:
         return
     items = content if isinstance(content, list) else [content]
     rows = [_json_row(number, item, form) for number, item in enumerate(items, start=1)]
-    if form.text is None and not any(form.columns[0] in (row.values or ()) for row in rows):
-        raise NoColumnError(f"is JSON without a field {form.columns[0]!r}")
+    if form.text is None and form.columns and not any(form.columns[0] in (row.values or ()) for row in rows):
+        names = list(dict.fromkeys(name for row in rows for name in row.values or ()))
+        raise NoColumnError(f"is JSON without a field {form.columns[0]!r}", form.columns[0], names)
     yield from rows
 
 
@@ -206,8 +211,13 @@ def _places(names: Sequence[str], columns: Sequence[Column]) -> dict[Column, int
             places[column] = names.index(column)
         else:
             number = f"{names.count(column)} columns" if column in names else "no column"
-            raise NoColumnError(f"has {number} {column!r}, only {list(names[:20])}")
+            raise NoColumnError(f"has {number} {column!r}, only {list(names[:20])}", column, names)
     return places
+
+
+def delimiter_in(line: str, kind: str) -> str:
+    """What separates the names in the first line of a table: that which gives the most of them."""
+    return max(_DELIMITERS[kind], key=lambda delimiter: len(next(csv.reader([line], delimiter=delimiter), [])))
 
 
 class _Table:
@@ -221,6 +231,8 @@ class _Table:
         self._form, self._counts = form, counts
         self._delimiter, names = self._header(opening, _DELIMITERS[kind])
         self._width = len(names)
+        if form.columns is None:  # an unnamed column, or the second of a name, is called by its number
+            names = [n if n and n not in names[:at] else f"column {at + 1}" for at, n in enumerate(names)]
         head = [] if form.text is None or form.text.among(names) else _first(lines, lambda line: len(line or ""))
         sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self._delimiter)
         columns = form.all_columns(names, (dict(zip(names, row, strict=False)) for row in sample))
@@ -234,7 +246,7 @@ class _Table:
             fields = line.split(delimiter) if form.quotes == "none" else next(csv.reader([line], delimiter=delimiter))
             names = names_by_delimiter[delimiter] = [name.strip() for name in fields]
             has_text = form.text is None or form.text.among(names) is not None
-            if form.header and has_text and set(form.columns) <= set(names):
+            if form.header and form.columns is not None and has_text and set(form.columns) <= set(names):
                 return delimiter, names
         return max(names_by_delimiter.items(), key=lambda item: len(item[1]))
 
@@ -246,14 +258,13 @@ class _Table:
 
     def _fit(self, fields: list[str]) -> str:
         """Join what an unquoted last column lost to the delimiter; returns the problem of another wrong number."""
-        surplus, is_loose = any(fields[self._width :]), self._form.quotes == "loose"
+        surplus, is_quoted = any(fields[self._width :]), self._form.quotes != "none"
         last = self._width - 1
-        if surplus and is_loose and max(self._places.values()) == last:
+        if surplus and self._form.quotes == "loose" and max(self._places.values()) == last:
             fields[last:] = [self._delimiter.join(fields[last:])]
             self._counts[LOOSE_DELIMITERS] += 1
-        elif surplus or (not is_loose and len(fields) != self._width):
-            can_quote = self._form.quotes != "none" and len(fields) > self._width
-            remedy = f"; quote a text with {self._delimiter!r} in it" if can_quote else ""
+        elif surplus or (not is_quoted and len(fields) != self._width):
+            remedy = f"; quote a text with {self._delimiter!r} in it" if is_quoted else ""
             row = self._delimiter.join(fields)[:_MAX_SHOWN]
             return f"has {len(fields)} fields, the first row {self._width}{remedy}: {row!r}"
         return ""
@@ -261,7 +272,7 @@ class _Table:
     def _without_blanks(self) -> Iterator[_Fields]:
         """The rows that have fields; a blank one has an empty field, if the form says so and another row follows."""
         quotes = self._form.quotes
-        are_cells = quotes == "none" or (quotes == "strict" and self._width == 1)
+        are_cells = quotes == "none" or (quotes == "cells" and self._width == 1)
         rows = self._quoted_rows()
         if quotes == "none":
             rows = (
@@ -280,18 +291,18 @@ class _Table:
     def _quoted_rows(self) -> Iterator[_Fields]:
         number = 1 + self._form.header
         while True:
-            fields, problem, taken = list[str](), "", list[str | None]()
+            fields, is_bad, taken = list[str](), False, list[str | None]()
             try:
                 fields = next(csv.reader(self._take(taken), delimiter=self._delimiter, strict=True))
             except StopIteration:
                 return
-            except csv.Error as error:
-                problem = f"is not CSV ({error}); double the marks in a quoted field, and close it"
-            if self._form.quotes == "loose" and (problem or self._is_misread(fields, taken)):
+            except csv.Error:
+                is_bad = True
+            if is_bad or self._is_misread(fields, taken):
                 for place, line in enumerate(taken, number):
                     yield place, [] if line is None else self._fields_of_line(line), _TOO_LONG if line is None else ""
             else:
-                yield number, fields, problem
+                yield number, fields, ""
             number += len(taken)
 
     def _take(self, taken: list[str | None]) -> Iterator[str]:

@@ -241,11 +241,7 @@ EXACT = {
         'text\tn\n"open\t1\n\nb\n"c"\t3\n\n',
         [(2, {"n": "1", "text": '"open'}), (3, None), (4, None), (5, {"n": "3", "text": '"c"'})],
     ),
-    "strict": (
-        'n;text\n1;a\n\n2\n3;"b" c\n4;d\n',
-        [(2, {"n": "1", "text": "a"}), (4, None), (5, None), (6, {"n": "4", "text": "d"})],
-    ),
-    "strict, one column": (
+    "cells, one column": (
         'text\none\n\n"t\nwo"\nthree\n\n',
         [(2, {"text": "one"}), (3, {"text": ""}), (4, {"text": "t\nwo"}), (6, {"text": "three"})],
     ),

@@ -13,6 +13,7 @@ import time
 from contextlib import nullcontext
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import run_predict
@@ -382,22 +383,106 @@ def test_a_tsv_with_a_header_gives_its_columns_by_name():
         assert not plain.is_header(first) and plain.parse(Line(1, "a\tb")) == ["a", "b"]
 
 
+TABLE = [("a7", "word1, word2", "x"), ("a8", 'word3 "word4"\nword5', "y"), ("a9", " ", "x")]  # the last has no text
+
+
+def write_table(path, delimiter=",", encoding="utf-8"):
+    """A table with an id, a text and a column that a result is called after."""
+    rows = pd.DataFrame(TABLE, columns=["id", "text", "label"])
+    if path.suffix == ".parquet":
+        rows.assign(day=pd.Timestamp("2024-05-06")).to_parquet(path)
+    elif path.suffix == ".json":
+        rows.to_json(path, orient="records")
+    else:
+        path.write_bytes(rows.to_csv(index=False, sep=delimiter).replace("word5", "wörd5").encode(encoding))
+
+
+def read_table(path):
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path)
+    kinds = {"sep": None, "engine": "python", "encoding": "utf-8-sig"} if path.suffix in (".csv", ".tsv") else {}
+    return pd.read_csv(path, **kinds) if kinds else pd.DataFrame(records(path.read_text()))
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "refused"),
+    ("name", "output", "delimiter", "encoding"),
     [
-        ("a.json", '[{"text": "a"}]', "one JSON document.*jq"),
-        ("a.json", '{\n"data": []}', "one JSON document.*run_squad.py"),
-        ("a.json", '{"text": "a"}\n{"text": "b"}', ""),
-        ("a.json", "", ""),
-        ("a.csv", "text,label", "separated by commas"),
-        ("a.jsonl", "[", ""),
+        ("in.csv", "out.csv", ",", "utf-8"),
+        ("in.csv", "out.csv", ";", "cp1252"),
+        ("in.csv", "out.tsv", ",", "utf-8-sig"),
+        ("in.tsv", "out.tsv", "\t", "cp1252"),
+        ("in.parquet", "out.parquet", "", ""),
+        ("in.parquet", "out.csv", "", ""),
+        ("in.json", "out.jsonl", "", ""),
     ],
 )
-def test_a_file_that_is_not_made_of_lines_is_refused(tmp_path, name, content, refused):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ValueError, match=refused) if refused else nullcontext():
-        lines.refuse_documents(tmp_path / name, "auto")
-    lines.refuse_documents(tmp_path / name, "text")
+def test_a_table_comes_back_with_the_results_as_columns(folders, tmp_path, capsys, name, output, delimiter, encoding):
+    write_table(tmp_path / name, delimiter, encoding)
+    _, err = run(capsys, folders["sequence-classification"], tmp_path / name, "--output", tmp_path / output)
+    assert "3 lines, 1 of them bad" in err and ": the text is empty" in err
+    found = read_table(tmp_path / output)
+    assert found["id"].tolist() == ["a7", "a8", "a9"] and found["label"].tolist() == ["x", "y", "x"]
+    assert found["text"].tolist()[0] == TABLE[0][1] and found["text"].tolist()[1].startswith('word3 "word4"\nw')
+    texts = found["text"].tolist()[:2]
+    for row, alone in enumerate(load_model(folders["sequence-classification"]).predict(texts)):
+        assert found["predicted_label"][row] == alone["label"]
+        if output.endswith("jsonl"):
+            assert found["probabilities"][row] == pytest.approx(alone["probabilities"], abs=3e-6)
+        else:
+            for label, value in alone["probabilities"].items():
+                assert found[f"probability_{label}"][row] == pytest.approx(value, abs=3e-6)
+    assert pd.isna(found["predicted_label"][2]) and found["error"][2] == "the text is empty"
+    if output.endswith("parquet"):
+        assert found["day"].tolist() == [pd.Timestamp("2024-05-06")] * 3
+    elif output.endswith("csv"):
+        first = (tmp_path / output).read_bytes().split(b"\n")[0]
+        assert first.startswith(b"\xef\xbb\xbf") == (encoding == "cp1252") and (delimiter or ",").encode() in first
+
+
+def test_a_csv_on_standard_input_is_answered_with_a_csv(folders, tmp_path):
+    write_table(tmp_path / "in.csv", ";", "utf-8-sig")
+    words = [sys.executable, "run_predict.py", str(folders["sequence-classification"]), "--input-format", "csv"]
+    with open(tmp_path / "in.csv", "rb") as file:
+        done = subprocess.run(words, stdin=file, capture_output=True, check=True, cwd=REPOSITORY)
+    found = pd.read_csv(io.BytesIO(done.stdout))
+    assert found["id"].tolist() == ["a7", "a8", "a9"] and found["predicted_label"].notna().tolist() == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_the_column_of_the_text_is_named_or_suggested(folders, tmp_path, capsys):
+    (tmp_path / "in.csv").write_text("id,texts\n1,word1\n2,word2\n")
+    arguments = [folders["sequence-classification"], tmp_path / "in.csv", "--output", tmp_path / "out.csv"]
+    _, err = run(capsys, *arguments, code=2)
+    assert (
+        f"{tmp_path / 'in.csv'} has no column 'text' and 'text_pair', only ['id', 'texts']; did you mean texts?" in err
+    )
+    assert not list(tmp_path.glob("out*"))
+    run(capsys, *arguments, "--text-column", "texts")
+    assert read_table(tmp_path / "out.csv")["label"].notna().all()
+    (tmp_path / "q.json").write_text('{\n"data": []}')
+    assert "run_squad.py --predict-file" in run(capsys, folders["question-answering"], tmp_path / "q.json", code=2)[1]
+    message = run(capsys, *arguments[:2], "--output", tmp_path / "out.parquet", code=2)[1]
+    assert "is for one .parquet as input" in message
+
+
+@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
+def test_an_interrupted_table_is_continued(folders, tmp_path, capsys, monkeypatch, name):
+    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
+    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
+    rows = pd.DataFrame({"id": range(19), "text": [f'word{i} "word1"\nword2' for i in range(19)]})
+    rows.to_csv(tmp_path / name, index=False) if name.endswith("csv") else rows.to_parquet(tmp_path / name)
+    arguments = [folders["sequence-classification"], tmp_path / name, "--output", tmp_path / f"out{name[5:]}"]
+    run(capsys, *arguments)
+    whole = (tmp_path / f"out{name[5:]}").read_bytes()
+    (tmp_path / f"out{name[5:]}").unlink()
+    with monkeypatch.context() as broken:
+        broken.setattr(heads.Classifier, "run", interrupting(heads.Classifier, 4))  # the first run tries one text
+        run(capsys, *arguments, code=75)
+    assert "continuing after 8 lines" in run(capsys, *arguments)[1]
+    assert (tmp_path / f"out{name[5:]}").read_bytes() == whole
 
 
 ENGLISH = (

@@ -7,6 +7,7 @@ import pytest
 from bert.config.command_line import dump_yaml
 from bert.launching.finetuning import main, plan_of
 from bert.launching.finetuning_tasks import TASKS, task_of
+from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support.commands import refused
 
 
@@ -52,8 +53,10 @@ def test_files_without_a_task_are_the_users_own_and_never_get_the_quickstart(wei
         config = plan([*named, f"--do-{mode}", f"--{mode}-file", "mine.tsv"])[1]
         assert config.data.task_name == "custom" and config.run.epochs == 2
         assert config.run.do_train == (mode == "train") and config.data.train_file in (None, Path("mine.tsv"))
-    with pytest.raises(ValueError, match="nothing to do"):
-        plan([*named, "--train-file", "mine.tsv"])
+    config = plan([*named, "--train-file", "mine.tsv"])[1]  # files say what to do
+    assert config.run.do_train and config.run.do_eval and config.holds_out() and not config.run.do_predict
+    config = plan([*named, "--eval-file", "mine.tsv", "--predict-file", "new.tsv"])[1]
+    assert not config.run.do_train and config.run.do_eval and config.run.do_predict
     with pytest.raises(ValueError, match="task_name"):
         plan([*named, "--data-dir", "/data", "--do-predict"])
 
@@ -93,6 +96,45 @@ def test_recipes_of_both_scripts(weights):
     entry, config, ranks = plan(["--config", "quickstart_pairs", *named, "--output-dir", "mine"])
     assert (entry.script, config.run.output_dir) == ("run_glue.py", Path("mine"))
     assert config.batch.resolved_global_batch_size(ranks.num_processes) == 16
+
+
+ROWS = "note;urgency\n" + "".join(f"note of number {row};{'no yes'.split()[row % 3 == 0]}\n" for row in range(60))
+
+
+def test_a_table_is_enough_to_train_a_classifier(weights, tmp_path):
+    (tmp_path / "notes.csv").write_text(ROWS)
+    words = ["--train", "notes.csv", "--device", "cpu", "--model", str(weights)]
+    config = plan(words, "classify")[1]
+    data, run = config.data, config.run
+    assert (data.text_column, data.label_column, data.regression) == ("note", "urgency", False)
+    assert config.holds_out() and run.output_dir == Path("results/classify-notes") and run.epochs == 20
+    assert config.batch.batch_size == 16 and config.optimizer.learning_rate > 5e-5  # the model is small
+    config = plan([*words, "--eval", "notes.csv", "--epochs", "2", "--output-dir", "out"], "classify")[1]
+    assert not config.holds_out() and config.run.epochs == 2 and config.run.output_dir == Path("out")
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        ([], "--train FILE must be given"),
+        (["--train", "notes.csv", "--eval", "notes.csv", "--cross-validate", "5"], "omit --eval"),
+        (["--train", "notes.csv", "--cross-validate", "1"], "must be greater than or equal to 2"),
+        (["--train", "notes.csv", "--fold", "7"], "fold=7 must be below folds=5"),
+        (["--train", "notes.csv", "--wanted-recall", "0.9"], "pass --positive-label"),
+        (
+            ["--train", "notes.csv", "--label-column", "urgncy", "--dry-run"],
+            "no column 'urgncy'.*did you mean urgency?",
+        ),
+        (["--train", "notes.csv", "--group-column", "patient", "--dry-run"], "--group-column names the right one"),
+        (["--train", "notes.csv", "--positive-label", "yess", "--dry-run"], "did you mean yes?"),
+        (["--train", "notes.csv", "--best-by", "recal:yes", "--dry-run"], "did you mean recall:yes?"),
+    ],
+)
+def test_mistakes_of_a_classifier_are_refused_before_the_start(weights, tmp_path, words, rule):
+    (tmp_path / "notes.csv").write_text(ROWS)
+    (weights / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *(f"w{number}" for number in range(72))]) + "\n")
+    with refused(rule.replace("?", r"\?")):
+        main("classify", [*words, "--model", str(weights), "--device", "cpu"])
 
 
 def test_entities_have_a_script_of_their_own(weights, capsys):

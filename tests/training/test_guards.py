@@ -197,6 +197,11 @@ def test_every_better_value_is_the_best(larger, expected):
     assert guard.figures() == {"best_eval_loss": 6.0 if larger else 4.0, "best_step": 20 if larger else 30}
 
 
+def test_of_equal_scores_the_later_is_the_best():
+    guard, best, *_ = follow([0.5, 0.5, 0.4], larger_is_better=True)
+    assert best == [True, True, False] and guard.figures()["best_step"] == 20
+
+
 def test_overfitting_is_logged_once_after_so_many_evaluations_above_the_best():
     with messages() as said:
         _, _, overfits, _ = follow(RISING, overfitting_evaluations=3)

@@ -11,7 +11,8 @@ from bert import REPOSITORY
 from bert.config.command_line import EntryPoint
 from bert.config.flags import is_on
 from bert.files import unset_variable
-from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings, modes_of_files
+from bert.finetuning.glue.columns import survey, usual_settings
 from bert.finetuning.glue.reading import MAX_BAD_LINE_FRACTION
 from bert.finetuning.glue.task_table import TASK_NAMES, TASKS, GlueTask, custom_task, find_task, task_name
 from bert.finetuning.inquiries import inquiries
@@ -115,6 +116,7 @@ GLUE_RECIPES: dict[str, Callable[[], Settings]] = {
 
 
 OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
+_OWN = (*OWN_FILES, "regression", "label_separator", "positive_label", "wanted_recall", "balance", "group_column")
 
 
 class GlueDataSettings(TaskDataSettings):
@@ -125,14 +127,41 @@ class GlueDataSettings(TaskDataSettings):
         description="fetch a GLUE task's files if they are not in --data-dir; without that flag, to "
         "$BERT_PREP_WORKING_DIR/download/glue/TASK or the cache",
     )
-    train_file: Path | None = Field(None, description="custom: .tsv, .csv, .jsonl or .parquet to train on")
-    eval_file: Path | None = Field(None, description="custom: labelled file to evaluate on")
+    train_file: Path | None = Field(None, description="custom: .csv, .tsv, .jsonl or .parquet to train on")
+    eval_file: Path | None = Field(
+        None, description="custom: labelled file to evaluate on; without one, a part of --train-file is held out"
+    )
     predict_file: Path | None = Field(None, description="custom: file to predict, with or without labels")
-    text_column: str = Field("sentence", description="custom: column, or key, of the text")
+    text_column: str = Field("sentence", description="custom: column, or key, of the text; inferred if not named")
     text_pair_column: str | None = Field(None, description="custom: column of the second text; none: single texts")
-    label_column: str = Field("label", description="custom: column of the label")
+    label_column: str = Field("label", description="custom: column of the label; inferred if not named")
     index_column: str | None = Field(None, description="custom: column that identifies predictions; none: 0, 1, 2 ...")
-    regression: bool = Field(False, description="custom: the label is a number (regression)")
+    regression: bool = Field(
+        False, description="custom: the label is a number (regression); inferred from fractions and many integers"
+    )
+    label_separator: str | None = Field(
+        None, min_length=1, description="custom: a text may have several labels, with this between them"
+    )
+    positive_label: str | None = Field(
+        None, description="custom: the class that F1 is of, if there are two; none: the second in order"
+    )
+    wanted_recall: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="custom: predict --positive-label from the probability that gives it this recall when evaluated",
+    )
+    best_by: str = Field(
+        "score", description="custom: what the best weights are best by: a metric, or recall:CLASS, f1:CLASS ..."
+    )
+    balance: bool = Field(False, description="custom: train on rare classes as often as on the largest")
+    folds: int = Field(
+        5, ge=2, description="custom: parts of --train-file, of which one is held out if there is no --eval-file"
+    )
+    fold: int = Field(0, ge=0, description="custom: the part that is held out, from 0")
+    group_column: str | None = Field(
+        None, description="custom: rows of equal value here (a patient, an author) are held out together"
+    )
     max_bad_line_fraction: float = Field(
         MAX_BAD_LINE_FRACTION,
         ge=0,
@@ -148,12 +177,21 @@ class GlueDataSettings(TaskDataSettings):
     @model_validator(mode="after")
     def _files_of_the_task(self) -> "GlueDataSettings":
         is_custom = self.task_name == "custom"
-        for name in ("data_dir", "download") if is_custom else (*OWN_FILES, "regression"):
+        for name in ("data_dir", "download") if is_custom else _OWN:
             if value := getattr(self, name):
                 kind = "GLUE's tasks; for task_name=custom, pass --train-file, --eval-file and --predict-file"
                 if not is_custom:
                     kind = f"task_name=custom; {self.task_name} reads the files of --data-dir, and says what they hold"
                 raise ValueError(f"{name}={'true' if value is True else value} is for {kind}")
+        if self.fold >= self.folds:
+            raise ValueError(f"fold={self.fold} must be below folds={self.folds}; change --fold")
+        if self.regression and self.label_separator:
+            raise ValueError("regression=true and label_separator contradict each other; omit one of them")
+        if self.wanted_recall and (self.positive_label is None or self.label_separator):
+            raise ValueError(
+                f"wanted_recall={self.wanted_recall:g} needs positive_label, the one class that it is of, and single "
+                "labels; pass --positive-label"
+            )
         return self
 
 
@@ -183,8 +221,14 @@ class GlueConfig(FineTuningConfig):
             text_pair=data.text_pair_column,
             label=data.label_column,
             index=data.index_column,
+            group=data.group_column,
             regression=data.regression,
+            separator=data.label_separator,
         )
+
+    def holds_out(self) -> bool:
+        """Whether a part of the training file is evaluated."""
+        return self.run.do_train and self.run.do_eval and self.data.train_file is not None and not self.data.eval_file
 
     def fetch_data(self) -> None:
         data = self.data
@@ -193,6 +237,8 @@ class GlueConfig(FineTuningConfig):
 
     def needed_files(self) -> dict[str, str]:
         files = super().needed_files()
+        if self.holds_out():
+            del files["eval_file"]
         return files if self.data.task_name == "custom" else dict.fromkeys(["data_dir"], next(iter(files.values())))
 
     def fetching(self) -> str:
@@ -201,9 +247,12 @@ class GlueConfig(FineTuningConfig):
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights, the task of the user's own files, and where --download keeps those of GLUE."""
-    implied = implied_settings(values) | _left_by_training(values)
+    modes = modes_of_files(values, held_out=True)
+    values = {**modes, **values}
+    implied = modes | implied_settings(values) | _left_by_training(values)
     if values.keys() & set(OWN_FILES):
         implied["task_name"] = "custom"
+        implied |= _inferred({**implied, **values})
     task = task_name(str(values.get("task_name", "custom")))
     if is_on(values, "download") and task != "custom":
         implied["data_dir"] = data_folder() / "glue" / task
@@ -218,7 +267,25 @@ def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
         left["regression"] = usage.regression
         if usage.name == "custom":
             left |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)
+            names = ("label_column", "label_separator")
+            left |= {name: value for name in names if (value := getattr(usage, name)) is not None}
     return left
+
+
+def _inferred(values: Mapping[str, Any]) -> Settings:
+    """The columns of the user's file that no setting names; for a training also the kind of label and the rate."""
+    trains = is_on(values, "do_train")
+    file = Path(str(values.get("train_file" if trains else "eval_file"))).expanduser()
+    names = ("text_column", "text_pair_column", "label_column")
+    if str(values.get("task_name", "custom")).lower() != "custom" or not file.is_file():
+        return {}
+    if not trains and {"text_column", "label_column"} <= values.keys():
+        return {}
+    shown = survey(file, {name: values.get(name) for name in names})
+    if not trains:
+        return dict(shown.columns)
+    regression = {} if values.get("label_separator") else {"regression": shown.regression}
+    return {**shown.columns, **regression, **usual_settings(shown.rows, int(values.get("hidden_size", 768)))}
 
 
 _TASK = "bert.finetuning.glue.task:SentenceTask"
@@ -228,6 +295,12 @@ ENTRY = EntryPoint(
     task=_TASK,
     recipes=GLUE_RECIPES,
     inquiries=inquiries(_TASK),
+    aliases={
+        "train_file": ("--train",),
+        "eval_file": ("--eval",),
+        "predict_file": ("--predict",),
+        "from_pretrained_params": ("--model",),
+    },
     implied=_implied,
     usage="(--config RECIPE | --task-name TASK) [--data-dir DIR | --download] --from-pretrained-params WEIGHTS "
     "--do-train --do-eval",

@@ -36,6 +36,7 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda predictions, labels: accuracy_score(labels, predictions),
     "f1": lambda predictions, labels: f1_score(labels == 1, predictions == 1, zero_division=0.0),
     "macro_f1": lambda predictions, labels: f1_score(labels, predictions, average="macro", zero_division=0.0),
+    "micro_f1": lambda predictions, labels: f1_score(labels, predictions, average="micro", zero_division=0.0),
     "matthews": _matthews,
     "pearson": partial(_correlation, pearsonr),
     "spearman": partial(_correlation, spearmanr),  # equal values have their average rank

@@ -1,5 +1,7 @@
 """Read the examples of files of labelled sentences: GLUE's published ones, and users' own.
 
+GLUE's are UTF-8, and quotation marks in them are text. Users' tables are read as pre-training reads them.
+
 Unreadable lines make the whole file an error that shows the first of them. In large labelled files a small fraction
 may be skipped; the skipped lines are counted and logged.
 """
@@ -7,45 +9,35 @@ may be skipped; the skipped lines are counted and logged.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bert.finetuning.glue.task_table import GlueTask, Split, shown
-from bert.finetuning.text_files import DataError, decoded_blocks, text_lines
-from data.text.encodings import NotTextError
-from data.text.tables import Column, NoColumnError, Row, TableForm, parquet_rows, rows_of_chunks, rows_of_lines
+import numpy as np
 
-_KINDS = {
-    **dict.fromkeys((".tsv", ".txt", ".tab"), "tsv"),
-    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
-    **{f".{kind}": kind for kind in ("csv", "json", "parquet")},
-}
+from bert.config.setting_errors import suggest
+from bert.finetuning.glue.task_table import GlueTask, Split, shown
+from bert.finetuning.text_files import DataError, text_lines
+from data.text.columns import NoColumnError
+from data.text.inputs import Findings, table_input
+from data.text.readers import Reading, table_rows
+from data.text.tables import Column, Row, TableForm, rows_of_lines
+
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
 _NUM_SHOWN = 3
 _SEPARATORS = re.compile(r"[\t\r\n]")
 
 
-def read_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[tuple[int, list[str] | None, str]]:
-    """Some columns of every row, in bounded memory: line, fields in order or None, problem."""
-    suffix = path.suffix.lower()
-    if (kind := _KINDS.get(suffix)) is None:
-        raise DataError(f"{path}: the suffix {suffix or '(none)'} is not supported; use .tsv, .csv, .jsonl or .parquet")
-    form = TableForm(columns, header or kind == "csv", "strict" if kind == "csv" else "none")
-    counts = Counter[str]()
+Fields = tuple[int, list[str] | None, str]  # line, fields in the order of the columns or None, problem
+
+
+def published_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[Fields]:
+    """Some columns of every row of one of GLUE's files, in bounded memory."""
     try:
-        if kind == "parquet":
-            rows = parquet_rows(path, form)
-        elif kind in ("csv", "json"):
-            rows = rows_of_chunks(decoded_blocks(path), kind, form, counts)
-        else:  # line feeds alone end lines: a carriage return within a published line is text
-            rows = rows_of_lines(text_lines(path), kind, form, counts)
-        for row in rows:
-            if kind == "csv" and row.problem.startswith("is not CSV"):
-                # After an open quote, lines cannot be told apart from quoted text: nothing more can be read.
-                raise DataError(f"{path}:{row.number}: {row.problem}, or save as TSV, where quotes are text")
+        # Line feeds alone end lines: a carriage return within a published line is text.
+        for row in rows_of_lines(text_lines(path), "tsv", TableForm(columns, header, "none"), Counter()):
             yield _fields(row, columns)
     except NoColumnError as error:
         if str(error) == "is empty":
@@ -54,11 +46,46 @@ def read_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[t
             f"{path}:1: {str(error).removeprefix('has ')}. Is it the task's file? For files of your own, use "
             "--task-name custom with --text-column, --text-pair-column and --label-column"
         ) from None
-    except NotTextError as error:
-        raise DataError(f"{path} {error}") from None
 
 
-def _fields(row: Row, columns: Sequence[Column]) -> tuple[int, list[str] | None, str]:
+def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Fields]:
+    """The columns of a user's table, row by row, in bounded memory; `notes` gets what is unusual about the file."""
+    columns = split.columns()
+    for row in own_table(path, columns, notes, split.flag):
+        yield _fields(row, columns)
+
+
+def own_table(
+    path: Path, columns: Sequence[Column] | None, notes: list[str], flag: Callable[[Column], str] = lambda name: ""
+) -> Iterator[Row]:
+    """The rows of a user's table, of any form and encoding.
+
+    Args:
+        columns: None: all.
+        flag: the flag that names a column.
+    """
+    findings = Findings()
+    if not path.is_file():
+        raise DataError(f"{path} does not exist or is not a file; check the path")
+    try:
+        yield from table_rows(table_input(path), TableForm(columns, quotes="cells"), Reading(), findings)
+    except NoColumnError as error:
+        if error.column is None:
+            raise DataError(f"{path} is empty; check the path") from None
+        hint = suggest(str(error.column), map(str, error.names), f"{flag(error.column)} names the right one")
+        raise DataError(f"{path}: {str(error).removeprefix('has ')}; {hint}") from None
+    except ValueError as error:
+        text = str(error)
+        raise DataError(text if str(path) in text else f"{path} {text}") from None
+    notes += [
+        f"{path}: read as {name}"
+        for name in findings.encodings
+        if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
+    ]
+    notes += findings.problems
+
+
+def _fields(row: Row, columns: Sequence[Column]) -> Fields:
     if row.values is None:
         return row.number, None, row.problem.removeprefix("has ")
     fields: list[str] = []
@@ -84,6 +111,7 @@ class Examples:
         texts: one list of n sentences, or two.
         labels: n labels as written in the file; None for a file without labels.
         indices: n identifiers for the prediction file.
+        groups: n values of rows that belong together; None without a column of them.
         counts: numbers of skipped and unusual lines, by kind.
     """
 
@@ -93,9 +121,21 @@ class Examples:
     indices: list[str]
     counts: dict[str, int] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    groups: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def take(self, rows: np.ndarray) -> "Examples":
+        """Some of the examples, by their numbers or a mask."""
+        numbers = np.arange(len(self))[rows].tolist()
+        texts = tuple([text[number] for number in numbers] for text in self.texts)
+        labels, indices, groups = (
+            None if values is None else [values[number] for number in numbers]
+            for values in (self.labels, self.indices, self.groups)
+        )
+        counts = {**self.counts, "empty_texts": _empty(texts)}
+        return replace(self, texts=texts, labels=labels, indices=indices or [], counts=counts, groups=groups)
 
 
 def find_file(directory: Path, split: Split) -> Path:
@@ -145,10 +185,11 @@ class _Tally:
     unlabelled: int = 0
     problems: int = 0
     shown: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def warnings(self, path: Path, max_fraction: float) -> list[str]:
         """Lines that count what was skipped."""
-        warnings: list[str] = []
+        warnings = list(self.notes)
         if self.problems:
             shown = "; ".join(self.shown) + ("; ..." if self.problems > _NUM_SHOWN else "")
             if self.problems > max_fraction * self.lines:
@@ -168,8 +209,9 @@ class _Tally:
 
 def _usable_rows(path: Path, split: Split, task: GlueTask, tally: _Tally) -> Iterator[list[str]]:
     """The fields of every line that can be used; the others are counted."""
-    num_texts = len(split.texts)
-    for line, row, problem in read_rows(path, split.columns(), split.header):
+    num_texts, is_own = len(split.texts), task.name == "custom"
+    rows = own_rows(path, split, tally.notes) if is_own else published_rows(path, split.columns(), split.header)
+    for line, row, problem in rows:
         tally.lines += 1
         if row is not None and split.label is not None:
             label = row[num_texts] = row[num_texts].strip()  # spaces around a label do not make another class
@@ -195,18 +237,28 @@ def _examples(
     num_texts = len(split.texts)
     fields = [list(values) for values in zip(*rows, strict=True)]
     labels = fields[num_texts] if split.label is not None else None
-    indices = fields[-1] if split.index is not None else [str(first + number) for number in range(len(rows))]
-    counts["empty_texts"] = sum(not text.strip() for texts in fields[:num_texts] for text in texts)
-    return Examples(path, tuple(fields[:num_texts]), labels, indices, counts, warnings)
+    place = num_texts + (split.label is not None)
+    indices = fields[place] if split.index is not None else [str(first + number) for number in range(len(rows))]
+    groups = fields[-1] if split.group is not None else None
+    counts["empty_texts"] = _empty(fields[:num_texts])
+    return Examples(path, tuple(fields[:num_texts]), labels, indices, counts, warnings, groups)
 
 
-def discover_labels(examples: Examples) -> tuple[str, ...]:
-    """The labels of a file, sorted: integers by value, then others alphabetically."""
-    labels = set(examples.labels or ())
+def _empty(texts: Sequence[Sequence[str]]) -> int:
+    return sum(not text.strip() for column in texts for text in column)
+
+
+def discover_labels(examples: Examples, task: GlueTask | None = None) -> tuple[str, ...]:
+    """The labels of a file, sorted: integers by value, then others alphabetically.
+
+    Args:
+        task: says which labels a field has; None: one.
+    """
+    labels = {name for label in examples.labels or () for name in (task.parts(label) if task else [label])}
     if len(labels) < 2:
+        every = f"every label is {shown(labels.pop())}" if labels else "no text has a label"
         raise DataError(
-            f"{examples.source}: every label is {shown(labels.pop())}; a classification needs at least two. "
-            "Is --label-column the right one?"
+            f"{examples.source}: {every}; a classification needs at least two. Is --label-column the right one?"
         )
     if len(labels) > max(100, len(examples) // 2):
         raise DataError(

@@ -1,23 +1,34 @@
 """GLUE and users' own sentence tasks as fine-tuning tasks: files -> features, outputs -> scores and predictions."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from bert.config.setting_errors import suggest
 from bert.conversion.model_description import Usage
 from bert.finetuning.glue.config import GlueConfig
+from bert.finetuning.glue.decision import Decision
 from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.glue.metrics import scores
 from bert.finetuning.glue.reading import Examples, discover_labels, find_file, read_examples, stream_examples
+from bert.finetuning.glue.scoring import best_by, details, fitted, lines, score_of_class, verdict
+from bert.finetuning.glue.splitting import balanced_rows, counted, held_out_rows, rows_in_both
 from bert.finetuning.glue.task_table import Split
 from bert.finetuning.loader import FeatureTable
-from bert.finetuning.model_files import labels_of_the_weights
+from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
-from bert.model.objectives import Objective, SequenceClassificationObjective, SequenceRegressionObjective
+from bert.finetuning.text_files import DataError
+from bert.model.objectives import (
+    MultiLabelObjective,
+    Objective,
+    SequenceClassificationObjective,
+    SequenceRegressionObjective,
+)
 from bert.tokenization.fast_tokenizer import FastTokenizer
 
 logger = logging.getLogger(__name__)
@@ -29,24 +40,67 @@ class SentenceTask(FineTuningTask):
         self._config, data, run = config, config.data, config.run
         self._tokenizer = FastTokenizer(self.vocabulary, data.do_lower_case)
         self._task = task = config.task()
+        self.notes: list[str] = []
+        self._held_out: Examples | None = None
+        self._usage = Usage()
         if run.do_train:
             part = self._part("train", data.train_file)
             self.training, self.training_file = self.read(part), part.path
             if task.labels is None and not task.is_regression:
-                self._task = task.with_labels(discover_labels(self.training))
+                self._task = task.with_labels(self._ordered(discover_labels(self.training, task)))
+            if task.name == "custom":
+                self._prepare_training()
         elif not task.is_regression:
             self._task = task.with_labels(labels_of_the_weights(config.initialization, task.labels))
+            self._usage = usage_of_the_weights(config.initialization) if task.name == "custom" else Usage()
         self.labels = self._task.labels
+        self._is_own = task.name == "custom" and not task.is_regression
+        self._decision = Decision.of(self._usage, self.labels or ())
+        if task.separator is not None:
+            self._decision = replace(self._decision, several=True)
         self.best_metric = "eval_score" if len(task.dev) == 1 else f"eval_{next(iter(task.dev))}_score"
-        self._with_probability = task.name == "custom" and not task.is_regression
+        self._best_by = best_by(data.best_by, self._task.metrics, self.labels or ()) if task.name == "custom" else None
+        if data.best_by != "score" and task.name == "custom":
+            self.best_metric = f"eval_{data.best_by.replace(':', '_')}"
         if run.do_eval:
-            self.evaluated = [
-                self._part(name, data.eval_file, f"{name}_predictions.tsv", "index\tprediction\tlabel\n")
-                for name in task.dev
-            ]
+            head = "index\tprediction\tlabel\tprobability\ttext\n" if self._is_own else "index\tprediction\tlabel\n"
+            file = data.train_file if config.holds_out() else data.eval_file
+            self.evaluated = [self._part(name, file, f"{name}_predictions.tsv", head) for name in task.dev]
         if run.do_predict:
-            head = "index\tprediction\tprobability\n" if self._with_probability else "index\tprediction\n"
+            head = "index\tprediction\tprobability\n" if self._is_own else "index\tprediction\n"
             self.predicted = [self._part(name, data.predict_file, f"{name}.tsv", head) for name in task.test]
+
+    def _ordered(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """The classes, the positive one of two at the end: F1 is that of the second."""
+        positive = self._config.data.positive_label
+        if positive is None:
+            return labels
+        if positive not in labels:
+            hint = suggest(positive, labels, f"they are {', '.join(labels[:10])}")
+            raise DataError(f"positive_label={positive} is no label of {self.training.source}; {hint}")
+        return (*(label for label in labels if label != positive), positive) if len(labels) == 2 else labels
+
+    def _prepare_training(self) -> None:
+        """Hold out a part of the user's rows, if there is no file to evaluate on, and repeat those of rare classes."""
+        data, task, examples = self._config.data, self._task, self.training
+        single = not task.is_regression and task.separator is None
+        classes = task.encode(examples.labels) if single else None
+        kind = "numbers" if task.is_regression else "classes" if single else f"labels separated by {task.separator!r}"
+        texts = " and ".join(map(repr, self._split("train").texts))
+        self.notes.append(f"columns: text {texts}, {kind} {data.label_column!r}")
+        if single:
+            self.notes.append(f"classes: {counted(examples.labels)}")
+        if self._config.holds_out():
+            mask = held_out_rows(examples, classes, data.folds, data.fold, self._config.run.seed)
+            self._held_out, self.training = examples.take(mask), examples.take(~mask)
+            together = f"equal {data.group_column}" if data.group_column else "equal texts"
+            self.notes.append(
+                f"held out: {mask.sum():,} of {len(mask):,} rows (part {data.fold} of {data.folds}, --fold and --folds)"
+                f", {'with the classes in proportion, ' if single else ''}{together} together"
+            )
+        if data.balance and single:
+            self.training = self.training.take(balanced_rows(task.encode(self.training.labels)))
+            self.notes.append(f"balanced: {counted(self.training.labels)}")
 
     def _split(self, name: str) -> Split:
         split = {"train": self._task.train, **self._task.dev, **self._task.test}[name]
@@ -63,19 +117,40 @@ class SentenceTask(FineTuningTask):
         model, fuse_mha = self._config.model, self._config.hardware.fuse_mha
         if self.labels is None:
             return SequenceRegressionObjective(model, fuse_mha)
+        if self._decision.several:
+            return MultiLabelObjective(model, fuse_mha, num_labels=len(self.labels))
         return SequenceClassificationObjective(model, fuse_mha, num_labels=len(self.labels))
 
     def usage(self) -> Usage:
         task = self._task
         columns = tuple(map(str, next(iter(task.dev.values())).texts))
-        return Usage(task.name, self._config.data.max_seq_length, columns, task.is_regression)
+        usage = Usage(task.name, self._config.data.max_seq_length, columns, task.is_regression)
+        if task.name != "custom":
+            return usage
+        decision, labels = self._decision, self.labels or ()
+        return replace(
+            usage,
+            label_column=self._config.data.label_column,
+            label_separator=task.separator,
+            temperature=decision.temperature,
+            positive_label=None if decision.positive is None else labels[decision.positive],
+            threshold=decision.threshold,
+        )
 
     def read(self, part: Part) -> Examples:
+        if part.name == "dev" and self._held_out is not None:
+            return self._held_out
         # QQP's published files have broken lines; in a leaderboard file every line is needed.
         fraction = self._config.data.max_bad_line_fraction
         examples = read_examples(part.path, self._split(part.name), self._task, fraction)
         for warning in examples.warnings:
             logger.info(warning)
+        if part.name == "dev" and self.training is not None and self._task.name == "custom":
+            if leaks := int(rows_in_both(examples, self.training).sum()):
+                self.notes.append(
+                    f"{leaks:,} of {len(examples):,} texts of {part.path} are in {self.training_file} too: the scores "
+                    "are better than on new texts; remove them from one of the files"
+                )
         return examples
 
     def windows(self, part: Part) -> Iterator[Examples]:
@@ -97,25 +172,55 @@ class SentenceTask(FineTuningTask):
         return [", ".join(parts)]
 
     def _values(self, logits: np.ndarray) -> np.ndarray:
-        """int64 classes or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
-        return logits[:, 0] if self._task.is_regression else logits.argmax(-1)
+        """Classes as of `Decision`, or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
+        if self._task.is_regression:
+            return logits[:, 0]
+        return self._decision.classes(self._decision.probabilities(logits)) if self._is_own else logits.argmax(-1)
 
     def score(self, part: Part, features: Features, logits: np.ndarray) -> dict[str, float]:
         prefix = "eval_" if len(self._task.dev) == 1 else f"eval_{part.name}_"
-        metrics = scores(self._task.metrics, self._values(logits), features.table.labels["labels"])
+        labels = features.table.labels["labels"]
+        metrics = scores(self._task.metrics, self._values(logits), labels)
+        if self._best_by is not None and self.labels is not None:
+            likely = self._decision.probabilities(logits)
+            metrics |= {
+                self.best_metric.removeprefix("eval_"): score_of_class(
+                    self.labels, labels, likely, self._values(logits), *self._best_by
+                )
+            }
         return {f"{prefix}{metric}": value for metric, value in metrics.items()}
+
+    def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
+        if not self._is_own or self.labels is None:
+            return None
+        labels, data = features.table.labels["labels"], self._config.data
+        if fits:
+            positive = None if data.positive_label is None else self.labels.index(data.positive_label)
+            self._decision = fitted(predictions, labels, self._decision.several, positive, data.wanted_recall)
+        texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
+        return details(self.labels, texts, features.examples.indices, labels, predictions, self._decision)
+
+    def detail_lines(self, details: Mapping[str, Any]) -> Sequence[str]:
+        found = lines(details)
+        return [*found, verdict(details)] if verdict(details) else found
 
     def render(self, part: Part, features: Features, logits: np.ndarray) -> list[bytes]:
         columns = [features.examples.indices, self._shown(self._values(logits))]
         if features.examples.labels is not None:
             columns.append(self._shown(features.table.labels["labels"]))
-        elif self._with_probability:
-            odds = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
-            columns.append([f"{value:.6f}" for value in odds.max(-1) / odds.sum(-1)])
+        if self._is_own:
+            likely = self._decision.probabilities(logits)
+            chosen = likely.max(-1) if self._decision.several else likely[np.arange(len(likely)), self._values(logits)]
+            columns.append([f"{value:.6f}" for value in chosen])
+        if self._is_own and features.examples.labels is not None:
+            columns.append([" ".join(text.split()) for text in features.examples.texts[0]])
         return ["".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()]
 
     def _shown(self, values: np.ndarray) -> list[str]:
         """The label of each class, or each number clipped to the task's range."""
+        if self.labels is not None and values.ndim == 2:
+            joined = f"{self._task.separator} "
+            return [joined.join(self.labels[index] for index in np.flatnonzero(row)) for row in values]
         if self.labels is not None:
             return [self.labels[value] for value in values]
         low, high = self._task.value_range or (-np.inf, np.inf)

@@ -26,6 +26,7 @@ class Split:
         files: possible names; the first that exists is read.
         label: column of the label; None if the file has no labels.
         index: column of the leaderboard's identifier of the example; None: examples are numbered from 0.
+        group: column whose equal values are held out together; None: there is none.
         header: whether the first line names the columns.
     """
 
@@ -33,11 +34,18 @@ class Split:
     texts: tuple[Column, ...]
     label: Column | None = None
     index: Column | None = None
+    group: Column | None = None
     header: bool = True
 
     def columns(self) -> list[Column]:
-        """The texts, then the label and the index if there are any."""
-        return [*self.texts, *(column for column in (self.label, self.index) if column is not None)]
+        """The texts, then the label, the index and the group if there are any."""
+        return [*self.texts, *(column for column in (self.label, self.index, self.group) if column is not None)]
+
+    def flag(self, column: Column) -> str:
+        """The flag that names a column of the user's own file."""
+        if column in self.texts:
+            return ("--text-column", "--text-pair-column")[self.texts.index(column)]
+        return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-column")
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class GlueTask:
         test: name of the leaderboard's file, without .tsv -> file to predict.
         value_range: of a regression; predictions are clipped to it for the leaderboard.
         no_label: the label of unlabelled examples, which are skipped.
+        separator: between the labels of an example, which may have several; None: each has one.
     """
 
     name: str
@@ -64,6 +73,7 @@ class GlueTask:
     value_range: tuple[float, float] | None = None
     model_of: str | None = None
     no_label: str | None = None
+    separator: str | None = None
 
     @property
     def is_regression(self) -> bool:
@@ -72,12 +82,15 @@ class GlueTask:
     def with_labels(self, labels: tuple[str, ...] | None) -> "GlueTask":
         """The task with the classes that a file or a model defines."""
         metrics = self.metrics
-        if self.name == "custom" and labels is not None:
+        if self.name == "custom" and labels is not None and self.separator is None:
             metrics = ("accuracy", "f1" if len(labels) == 2 else "macro_f1")
         return replace(self, labels=labels, metrics=metrics)
 
     def problem(self, label: str) -> str:
         """The reason why a label is not valid; "" if it is valid."""
+        if self.separator is not None:
+            unknown = [name for name in self.parts(label) if self.labels is not None and name not in self.labels]
+            return f"label {shown(unknown[0])} is not one of {', '.join(self.labels or ())}" if unknown else ""
         if self.labels is not None:
             return "" if label in self.labels else f"label {shown(label)} is not one of {', '.join(self.labels)}"
         if self.value_range is None:
@@ -89,12 +102,22 @@ class GlueTask:
             return f"label {shown(label)} is not a number"
         return "" if is_valid else f"label {shown(label)} is not a finite number from {low:g} to {high:g}"
 
+    def parts(self, label: str) -> list[str]:
+        """The labels in a field, which may have several."""
+        names = [label] if self.separator is None else label.split(self.separator)
+        return [name.strip() for name in names if name.strip()]
+
     def encode(self, labels: Sequence[str]) -> np.ndarray:
-        """int64 classes or float32 numbers [n] of valid labels."""
+        """int64 classes [n] or float32 numbers [n] of valid labels; of several labels, float32 0 or 1 [n, classes]."""
         if self.is_regression:
             return np.array([float(label) for label in labels], np.float32)
         assert self.labels is not None, "the labels must be known before they can be encoded"
         classes = {label: index for index, label in enumerate(self.labels)}
+        if self.separator is not None:
+            matrix = np.zeros((len(labels), len(classes)), np.float32)
+            for row, label in enumerate(labels):
+                matrix[row, [classes[name] for name in self.parts(label)]] = 1
+            return matrix
         return np.array([classes[label] for label in labels], np.int64)
 
 
@@ -192,17 +215,28 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
-def custom_task(*, text: str, text_pair: str | None, label: str, index: str | None, regression: bool) -> GlueTask:
+def custom_task(
+    *,
+    text: str,
+    text_pair: str | None,
+    label: str,
+    index: str | None,
+    regression: bool,
+    group: str | None = None,
+    separator: str | None = None,
+) -> GlueTask:
     """A task on the user's own files, whose paths are given in place of train, dev and test.
 
     Two classes are scored by the F1 of the second, more by the macro F1.
 
     Args:
-        text, text_pair, label, index: names of columns (TSV, CSV) or of keys (JSON lines).
+        text, text_pair, label, index, group: names of columns (TSV, CSV) or of keys (JSON lines).
         regression: the label is a number.
+        separator: as of `GlueTask`.
     """
     labelled = Split((), (text,) if text_pair is None else (text, text_pair), label, index)
-    dev, test = {"dev": labelled}, {"predictions": replace(labelled, label=None)}
+    train, dev, test = replace(labelled, group=group), {"dev": labelled}, {"predictions": replace(labelled, label=None)}
     if regression:
-        return GlueTask("custom", None, ("pearson", "spearman"), labelled, dev, test, (-math.inf, math.inf))
-    return GlueTask("custom", None, ("accuracy", "macro_f1"), labelled, dev, test)
+        return GlueTask("custom", None, ("pearson", "spearman"), train, dev, test, (-math.inf, math.inf))
+    metrics = ("accuracy", "macro_f1") if separator is None else ("micro_f1", "macro_f1")
+    return GlueTask("custom", None, metrics, train, dev, test, separator=separator)

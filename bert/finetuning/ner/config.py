@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bert import REPOSITORY
 from bert.config.command_line import EntryPoint
-from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings, modes_of_files
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import usage_in_training
 from bert.finetuning.ner.conll import ConllFormat
@@ -114,7 +114,8 @@ class TaggingConfig(FineTuningConfig):
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights; without training, also the length and the context of their training."""
-    implied, usage = implied_settings(values), usage_in_training(values, "ner")
+    modes = modes_of_files(values)
+    implied, usage = modes | implied_settings(values), usage_in_training({**modes, **values}, "ner")
     if usage.max_seq_length is not None:
         implied["max_seq_length"] = usage.max_seq_length
     return implied | {"document_context": usage.document_context}

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bert.finetuning.glue.reading import discover_labels, find_file, read_examples, read_rows
+from bert.finetuning.glue.reading import discover_labels, find_file, own_table, read_examples
 from bert.finetuning.glue.task_table import TASKS, custom_task, find_task
 from bert.finetuning.text_files import DataError
 
@@ -242,6 +242,22 @@ def test_the_same_rows_are_read_from_each_format(tmp_path, suffix):
     assert discover_labels(examples) == ("bad", "good")
 
 
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (("kind;first;second\n" + "gut;Grüße;b\n" * 20).encode("cp1252"), "read as cp1252"),
+        ("kind\tfirst\tsecond\ngut\tGrüße\tb\n".encode("utf-16"), "read as utf-16"),
+        ("kind,first,second\ngut,Grüße,b\n".encode("utf-8-sig"), ""),
+        ('first,second,kind\n"Grüße",b,"gut"\n'.encode(), ""),
+        ('kind,second,first\ngut,b,Grüße\n"gut",b,"Grüße\n'.encode(), ""),  # an open quote is text
+    ],
+)
+def test_a_table_of_any_form_and_encoding_is_read(tmp_path, content, note):
+    examples = custom(tmp_path, "mine.csv", content)
+    assert examples.texts[0][0] == "Grüße" and examples.texts[1][0] == "b" and examples.labels[0] == "gut"
+    assert note in "".join(examples.warnings) and bool(note) == bool(examples.warnings)
+
+
 def test_a_csv_field_may_hold_lines(tmp_path):
     examples = custom(tmp_path, "a.csv", 'first,second,kind\r\n"one\ntwo",b,x\r\nc,d,y\r\n')
     assert examples.texts == (["one\ntwo", "c"], ["b", "d"])
@@ -250,11 +266,11 @@ def test_a_csv_field_may_hold_lines(tmp_path):
 def test_an_empty_line_of_a_csv_of_one_column_is_an_empty_cell(tmp_path):
     """Every line has its prediction, as in the other formats; empty lines at the end are no cells."""
     (path := tmp_path / "a.csv").write_text('first\none\n\n\n"t\nwo"\n""\nthree\n\n\n')
-    rows = list(read_rows(path, ["first"], True))
+    rows = list(own_table(path, ["first"], []))
     found = [(2, "one"), (3, ""), (4, ""), (5, "t\nwo"), (7, ""), (8, "three")]
-    assert rows == [(line, [text], "") for line, text in found]
+    assert [(row.number, row.values) for row in rows] == [(line, {"first": text}) for line, text in found]
     (path := tmp_path / "b.csv").write_text("first,second\none,1\n\ntwo,2\n")
-    assert list(read_rows(path, ["first"], True)) == [(2, ["one"], ""), (4, ["two"], "")]
+    assert [row.values for row in own_table(path, ["first"], [])] == [{"first": "one"}, {"first": "two"}]
 
 
 def test_json_labels_may_be_numbers_or_booleans(tmp_path):
@@ -272,10 +288,10 @@ def test_numbers_to_be_predicted(tmp_path):
 
 
 CUSTOM_HOSTILE = {
-    "a.csv": ('first,second,kind\na,b,x\n"open,b,x\nc,d,y\n', ["not CSV", "quote"]),
-    "b.csv": ('first,second,kind\n"a" b,c,x\n', [":2: is not CSV"]),
-    "c.csv": ("first,second,kind\na,b\n", ["line 2: 2 fields"]),
-    "d.csv": ("one,two\na,b\n", [":1: no column 'first'", "'one'"]),
+    "c.csv": ("first,second,kind\na,b\n", ["line 2: no kind"]),
+    "d.csv": ("one,two\na,b\n", [": no column 'first'", "'one'", "--text-column names the right one"]),
+    "e.csv": ("first;second;kinds\na;b;x\n", [": no column 'kind'", "did you mean kinds?"]),
+    "f.csv": ("first,second,kind\na,b,c,x\n", ["line 2: 4 fields, the first row 3; quote"]),
     "a.jsonl": ('{"first": "a", "second": "b", "kind": 1}\n{"first": \n', ["line 2: is not JSON"]),
     "b.jsonl": ('{"first": "a", "second": "b", "label": 1}\n', ["line 1: no kind", "'label'"]),
     "c.jsonl": ('[{"first": "a"}]', ["line 1: is a list, not an object"]),
@@ -286,8 +302,8 @@ CUSTOM_HOSTILE = {
     "h.jsonl": ('{"first": ' + "[" * 100_000, ["line 1: is not JSON"]),
     "i.jsonl": ('{"first": "a\\ud800", "second": "b", "kind": 1}\n', ["line 1: first is not text", "'a\\ud800'"]),
     "j.jsonl": ('{"first": "a", "second": "b", "kind": "x\\ty"}\n', ["line 1: 'x\\ty' has a tab or a line break"]),
-    "a.xlsx": ("x", ["the suffix .xlsx is not supported", ".csv"]),
-    "noname": ("x", ["the suffix (none)"]),
+    "a.xlsx": ("x", ["is an office document", ".csv"]),
+    "a.bin": ("x", ["is of no format that is read (.bin)"]),
     "k.tsv": ("first\tsecond\tkind\na\tb\t \n", ["line 2: its label is empty"]),
 }
 

@@ -1,0 +1,94 @@
+"""Infers from the first rows of a user's table which columns hold texts and labels, and what kind of task it is."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bert.finetuning.glue.reading import own_table
+from bert.finetuning.text_files import DataError
+
+SAMPLE_ROWS = 5_000
+_MOST_CLASSES = 20  # of a column that has no name of a label
+_PAIRS = (("sentence1", "sentence2"), ("text", "text_pair"), ("premise", "hypothesis"))
+_TEXTS = tuple("sentence text review comment note notes report body content message description document".split())
+_LABELS = tuple("label labels class category sentiment target score rating gold_label diagnosis kind topic y".split())
+_NAMES = ("text_column", "text_pair_column", "label_column")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the first rows of a table show.
+
+    Attributes:
+        columns: text_column, text_pair_column (if there is one) and label_column -> name.
+        rows: their number, at most SAMPLE_ROWS.
+        regression: whether the labels are numbers rather than classes.
+    """
+
+    columns: dict[str, str]
+    rows: int
+    regression: bool
+
+
+def survey(path: Path, named: Mapping[str, str | None]) -> Survey:
+    """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
+    rows = [row.values for row in islice(own_table(path, None, []), SAMPLE_ROWS) if row.values]
+    values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
+    columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
+    if "text_column" not in columns and not named.get("text_pair_column"):
+        columns |= _texts(path, values, columns.get("label_column"))
+    if "label_column" not in columns:
+        columns["label_column"] = _label(path, values, [*columns.values()])
+    labels = values.get(columns["label_column"], [])
+    return Survey(columns, len(rows), _are_numbers(labels))
+
+
+def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -> dict[str, str]:
+    for pair in _PAIRS:
+        if set(pair) <= values.keys():
+            return dict(zip(_NAMES, pair, strict=False))
+    others = {name: column for name, column in values.items() if name != label and any(column)}
+    if not others:
+        raise DataError(f"{path} has no column of texts; check the file, or name it with --text-column")
+    by_name = [name for known in _TEXTS for name in others if name.lower() == known]
+    lengths = {name: sum(map(len, column)) / len(column) for name, column in others.items()}
+    return {"text_column": by_name[0] if by_name else max(lengths, key=lengths.__getitem__)}
+
+
+def _label(path: Path, values: Mapping[str, Sequence[str]], taken: Sequence[str]) -> str:
+    others = {name: column for name, column in values.items() if name not in taken}
+    by_name = [name for known in _LABELS for name in others if name.lower() == known]
+    if by_name:
+        return by_name[0]
+    counts = {name: len(set(column)) for name, column in others.items()}
+    repeated = [name for name, count in counts.items() if 2 <= count <= min(_MOST_CLASSES, len(others[name]) // 2)]
+    if len(repeated) == 1 or len(others) == 1:
+        return (repeated or [*others])[0]
+    which = f"it may be {' or '.join(map(repr, repeated))}" if repeated else f"it has {', '.join(map(repr, values))}"
+    raise DataError(f"{path}: which column holds the labels? {which}; pass --label-column")
+
+
+def _are_numbers(labels: Sequence[str]) -> bool:
+    """Whether labels are numbers that are no classes: fractions, or many different integers."""
+    with suppress(ValueError):
+        numbers = {float(label) for label in labels}
+        return len(numbers) > _MOST_CLASSES or any(not number.is_integer() for number in numbers)
+    return False
+
+
+def usual_settings(rows: int, hidden_size: int) -> dict[str, Any]:
+    """Batch, epochs and rate for a number of rows and a size of model.
+
+    The published rates are 2e-5 to 5e-5 for 768 and 1,024 units; recipes of this project have 5e-5 for 384 units and
+    5e-4 for 128. Small sets get the epochs that about 300 updates need (small models twice as many), at least 3.
+    """
+    batch_size = 16 if rows < 2_000 else 32
+    updates = 300 if hidden_size >= 512 else 600
+    return {
+        "batch_size": batch_size,
+        "epochs": float(min(20, max(3, -(-updates * batch_size // max(rows, 1))))),
+        "learning_rate": float(f"{3e-5 * (768 / hidden_size) ** 1.5:.1g}"),
+    }

@@ -1,0 +1,63 @@
+"""Which rows of the user's training file are held out, which are in both sets, and how often each is trained on."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+
+from bert.finetuning.glue.reading import Examples
+from bert.finetuning.text_files import DataError
+
+_MOST_REPEATS = 20  # of a row of a rare class
+
+
+def normalized(examples: Examples) -> list[str]:
+    """The texts of each row without differences in case and white space: two rows with equal ones are the same."""
+    return ["\t".join(" ".join(text.lower().split()) for text in row) for row in zip(*examples.texts, strict=True)]
+
+
+def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fold: int, seed: int) -> np.ndarray:
+    """bool [n]: the rows of one of the folds, with the classes in proportion. Equal texts, or groups, stay together.
+
+    Args:
+        classes: int64 [n], of which folds have equal shares; None: there are none.
+    """
+    _, firsts, units = np.unique(normalized(examples), return_index=True, return_inverse=True)
+    groups = np.unique(examples.groups, return_inverse=True)[1][firsts] if examples.groups is not None else None
+    number = len(firsts) if groups is None else int(groups.max()) + 1
+    if number < folds:
+        what = "different texts" if groups is None else "groups"
+        raise DataError(
+            f"{examples.source}: {number} {what} are too few for folds={folds}; lower --folds, or give --eval-file"
+        )
+    strata = np.zeros(len(firsts), np.int64) if classes is None else classes[firsts]
+    if groups is None:
+        kind = KFold if classes is None or np.bincount(strata).max() < folds else StratifiedKFold
+    else:
+        kind = GroupKFold if classes is None else StratifiedGroupKFold
+    with warnings.catch_warnings():  # of classes with fewer rows than folds
+        warnings.simplefilter("ignore", UserWarning)
+        splits = list(kind(folds, shuffle=True, random_state=seed).split(firsts, strata, groups))
+    is_held_out = np.zeros(len(firsts), bool)
+    is_held_out[splits[fold][1]] = True
+    return is_held_out[units]
+
+
+def rows_in_both(examples: Examples, others: Examples) -> np.ndarray:
+    """bool [n]: the rows of `examples` whose texts `others` have too."""
+    return np.isin(normalized(examples), list(set(normalized(others))))
+
+
+def balanced_rows(classes: np.ndarray) -> np.ndarray:
+    """The rows to train on: those of a rare class several times, until it has as many as the largest."""
+    counts = np.bincount(classes)
+    repeats = np.minimum(np.round(counts.max() / np.maximum(counts, 1)), _MOST_REPEATS).astype(np.int64)
+    return np.repeat(np.arange(len(classes)), repeats[classes])
+
+
+def counted(labels: Sequence[str]) -> str:
+    """`no 70, yes 30`, the largest first."""
+    names, counts = np.unique(labels, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return ", ".join(f"{names[index]} {counts[index]:,}" for index in order[:10]) + (" ..." if len(order) > 10 else "")

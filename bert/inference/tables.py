@@ -1,0 +1,176 @@
+"""Tables in and out: rows as pre-training and fine-tuning read them, and the same table with the results as columns."""
+
+import csv
+import io
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert.config.setting_errors import suggest
+from bert.inference.lines import Keys, LineFormat, RawRequest, is_document, kind_of, read_lines
+from data.text.encodings import Encoding, decode
+from data.text.inputs import COMPRESSIONS, Findings, table_input
+from data.text.readers import Reading, delimiter_of, table_rows
+from data.text.tables import Row, TableForm, rows_of_chunks
+
+_ALL = TableForm(None, quotes="cells")
+_BATCH_ROWS = 2048
+Record = dict[str, Any]
+
+
+class TableInput:
+    """The rows of a table, each with all of its columns.
+
+    Args:
+        path: None: a CSV on standard input, in UTF-8.
+    """
+
+    def __init__(self, path: Path | None, descriptor: BinaryIO, kind: str) -> None:
+        self._path, self._descriptor, self._findings = path, descriptor, Findings()
+        self._source = None if path is None else table_input(path, kind)
+
+    def rows(self) -> Iterator[Row]:
+        if self._source is None:
+            chunks = decode(iter(lambda: self._descriptor.read(1 << 16), b""), Encoding("utf-8-sig", 0, ""), Counter())
+            return rows_of_chunks(chunks, "csv", _ALL, Counter())
+        return table_rows(self._source, _ALL, Reading(), self._findings)
+
+    def has_columns(self, keys: Keys) -> bool:
+        """Whether the first row has all texts of one tuple."""
+        first = next((row.values for row in self.rows() if row.values), {})
+        return any(set(names) <= first.keys() for names in keys)
+
+    def dialect(self) -> tuple[str, str]:
+        """The delimiter of the file, and the byte order mark if its encoding was not plain UTF-8."""
+        if self._source is None or self._source.kind not in ("csv", "tsv"):
+            return ",", ""
+        delimiter = delimiter_of(self._source, Reading(), findings := Findings())
+        is_plain = all(name.startswith("utf-8 (valid") for name in findings.encodings)
+        return delimiter, "" if is_plain else "\ufeff"
+
+
+def kind_of_table(path: Path | None, kind: str) -> str:
+    """csv, tsv, json, jsonl or parquet if an input is read as a table, by its flag or name; "": it is read as lines."""
+    if path is None or kind not in ("auto", "csv"):
+        return "csv" if kind == "csv" else ""
+    if kind == "csv":
+        return kind
+    is_compressed = path.suffix.lower() in COMPRESSIONS
+    suffix = Path(path.stem).suffix.lower() if is_compressed else path.suffix.lower()
+    if suffix == ".json" and not is_compressed:
+        return "json" if is_document(path) else ""
+    kinds = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"}
+    return kinds.get(suffix, "jsonl" if is_compressed and suffix in (".jsonl", ".ndjson", ".json") else "")
+
+
+def require_columns(row: Mapping[str, Any], keys: Keys, where: str) -> None:
+    """Raise ValueError unless a row has all columns of one tuple."""
+    if any(all(name in row for name in names) for names in keys):
+        return
+    if "data" in row and any("question" in names for names in keys):
+        raise ValueError(f"{where} has no column 'question'; SQuAD's form is for run_squad.py --predict-file")
+    hint = suggest(keys[0][0], map(str, row), "--text-column names the right one")
+    raise ValueError(f"{where} has no column {' and '.join(map(repr, keys[0]))}, only {list(row)[:20]}; {hint}")
+
+
+def checked_lines(
+    path: Path, keys: Keys, check: Callable[[RawRequest], tuple[str, ...]], *, splits_tabs: bool = False
+) -> Iterator[tuple[str, ...] | ValueError]:
+    """The texts that `check` gives for each row or line of a file that is not empty, or the error, which names it."""
+    for number, raw in _requests(path, keys, splits_tabs):
+        try:
+            yield check(raw() if callable(raw) else raw)
+        except ValueError as error:
+            yield ValueError(f"{path}:{number}: {error}")
+
+
+def _requests(path: Path, keys: Keys, splits_tabs: bool) -> Iterator[tuple[int, Any]]:
+    """The number of each line and what it asks, or a function that gives it."""
+    with open(path, "rb") as file:
+        kind = kind_of_table(path, "auto")
+        table = TableInput(path, file, kind) if kind else None
+        if table is not None and (kind != "tsv" or table.has_columns(keys)):
+            for row in table.rows():
+                yield row.number, row.values or {}
+            return
+        line_format = LineFormat(kind_of("auto", path), splits_tabs, keys)
+        for line in read_lines(file.fileno()):
+            if line is not None and not line_format.is_header(line) and (line.text.strip() or line.error):
+                yield line.number, partial(line_format.parse, line)
+
+
+def flat(result: Mapping[str, Any]) -> Record:
+    """A result as columns: the probability of each class has its own, other lists become JSON."""
+    columns: Record = {}
+    for name, value in result.items():
+        if isinstance(value, dict):
+            columns |= {f"probability_{key}": number for key, number in value.items()}
+        else:
+            columns[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return columns
+
+
+def joined(record: Mapping[str, Any], result: Mapping[str, Any]) -> Record:
+    """A record with a result; where it has a value of that name already, the result's is called predicted_NAME."""
+    return {**record, **{free_name(name, record): value for name, value in result.items()}}
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    while name in taken:
+        name = f"predicted_{name}"
+    return name
+
+
+def csv_lines(records: Sequence[Record], columns: Sequence[str], delimiter: str, *, header: bool) -> bytes:
+    """Rows of a CSV or TSV, in UTF-8."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, delimiter=delimiter, lineterminator="\n", extrasaction="raise")
+    try:
+        if header:
+            writer.writeheader()
+        writer.writerows({name: _shown(value) for name, value in record.items()} for record in records)
+    except ValueError as error:
+        raise ValueError(f"{error}: the first row had {', '.join(columns)}; name a .jsonl as --output") from None
+    return text.getvalue().encode()
+
+
+def _shown(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
+
+
+def write_parquet(file: BinaryIO, source: Path, added: Mapping[str, Any]) -> None:
+    """Replace JSON lines, one for each row of a Parquet file, by that file with the columns `added`.
+
+    Args:
+        added: name -> an example of the values.
+    """
+    kinds = {
+        name: pa.from_numpy_dtype(type(value)) if isinstance(value, (int, float)) else pa.string()
+        for name, value in added.items()
+    }
+    file.seek(0)
+    with tempfile.TemporaryFile(dir=Path(file.name).parent) as whole:
+        rows, writer = pq.ParquetFile(source), None
+        for batch in rows.iter_batches(_BATCH_ROWS):
+            results = [json.loads(next(file)) for _ in range(len(batch))]
+            table = pa.Table.from_batches([batch])
+            for name, kind in kinds.items():
+                name = free_name(name, batch.schema.names)
+                table = table.append_column(name, pa.array([result.get(name) for result in results], kind))
+            writer = writer or pq.ParquetWriter(whole, table.schema)
+            writer.write_table(table)
+        if writer is None:
+            raise ValueError(f"{source} has no rows; check the input")
+        writer.close()
+        whole.seek(0)
+        file.seek(0)
+        file.truncate()
+        shutil.copyfileobj(whole, file)

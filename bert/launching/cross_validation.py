@@ -1,0 +1,49 @@
+"""`--cross-validate 5`: one training for each part of the user's rows, which is held out; scores over all rows."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.config.training_settings import derive
+from bert.exit_codes import OK
+from bert.files import read_json, write_atomically
+from bert.finetuning.config import FineTuningConfig
+from bert.launching.process_runner import Runner
+from bert.launching.seeds import metric_table, metrics_of
+from bert.launching.settings import Ranks
+from bert.launching.start_training import launch
+from bert.reporting.run_record import SCORES_FILE
+
+
+def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: int) -> int:
+    """Train on all parts but one, for each of them; returns the exit code. The same command resumes."""
+    folder, runner, metrics, scores = config.run.output_dir, Runner(), {}, []
+    for part in range(parts):
+        print(f"\n==== part {part} ({part + 1} of {parts})", flush=True)
+        own = folder / f"part-{part}"
+        fold = derive(config, fold=part, folds=parts, output_dir=own, report_file=own / "report.json")
+        code = launch(script, fold, ranks, runner)
+        if code != OK:
+            return code
+        metrics[part] = metrics_of(own)
+        scores.append(read_json(fold.log_dir() / SCORES_FILE))
+    lines = [f"{config.stage()}: {parts} parts", "", *metric_table(metrics, "part"), *_all_rows(scores)]
+    write_atomically(folder / "cross_validation.md", ("\n".join(lines) + "\n").encode())
+    print(
+        "\n" + "\n".join(lines) + f"\n\nThe table is in {folder}/cross_validation.md; each part has a model of its own."
+    )
+    return OK
+
+
+def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
+    """The classes, counted over all parts: every row was held out once."""
+    if not all("confusion" in found for found in scores):
+        return []
+    matrix = np.sum([found["confusion"] for found in scores], axis=0)
+    lines = ["", "| class, over all rows | precision | recall | F1 | lines |", "|---|---|---|---|---|"]
+    for index, name in enumerate(scores[0]["classes"]):
+        hits, truths, said = matrix[index, index], matrix[index].sum(), matrix[:, index].sum()
+        row = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
+        lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in row)} | {truths} |")
+    return lines

@@ -1,0 +1,142 @@
+"""What is inferred from users' rows, what is held out, and how a classifier's logits become scores and decisions."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.finetuning.glue.columns import survey, usual_settings
+from bert.finetuning.glue.decision import Decision
+from bert.finetuning.glue.reading import Examples
+from bert.finetuning.glue.scoring import best_by, details, fitted, lines, score_of_class, verdict
+from bert.finetuning.glue.splitting import balanced_rows, held_out_rows, rows_in_both
+from bert.finetuning.text_files import DataError
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "regression"),
+    [
+        ("id;report;urgency\n1;fever and a cough;low\n2;no news;low\n3;pain;high\n4;fall;high\n",
+         {"text_column": "report", "label_column": "urgency"}, False),
+        ("label\tsentence\n1\ta\n0\tb\n", {"text_column": "sentence", "label_column": "label"}, False),
+        ("sentence1,sentence2,score\na,b,0.5\nc,d,1.5\n",
+         {"text_column": "sentence1", "text_pair_column": "sentence2", "label_column": "score"}, True),
+        ("a,b\nx,some long text\ny,another long text\n", {"text_column": "b", "label_column": "a"}, False),
+        ("text,days\n" + "".join(f"t{n},{n}\n" for n in range(30)),
+         {"text_column": "text", "label_column": "days"}, True),
+    ],
+)  # fmt: skip
+def test_columns_and_numbers_are_inferred(tmp_path, content, columns, regression):
+    (tmp_path / "a.csv").write_text(content)
+    shown = survey(tmp_path / "a.csv", {})
+    assert shown.columns == columns and shown.regression == regression
+
+
+def test_two_columns_that_may_be_the_label_are_named_and_one_can_be_given(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,sex,ward\n" + "".join(f"text number {n},{'fm'[n % 2]},{'abc'[n % 3]}\n" for n in range(30)))
+    with pytest.raises(DataError, match="which column holds the labels.*'sex' or 'ward'; pass --label-column"):
+        survey(path, {})
+    assert survey(path, {"label_column": "ward"}).columns == {"text_column": "text", "label_column": "ward"}
+
+
+def test_epochs_and_rate_follow_rows_and_size():
+    assert usual_settings(600, 768) == {"batch_size": 16, "epochs": 8.0, "learning_rate": 3e-5}
+    assert usual_settings(5_000, 128) == {"batch_size": 32, "epochs": 4.0, "learning_rate": 4e-4}
+    assert usual_settings(60, 384)["epochs"] == 20 and usual_settings(5_000, 1024)["epochs"] == 3
+
+
+def examples(texts, labels, groups=None) -> Examples:
+    return Examples(Path("a.csv"), (texts,), labels, [str(n) for n in range(len(texts))], groups=groups)
+
+
+def test_each_fold_has_its_share_of_each_class_and_no_text_of_another():
+    texts = [f"text {n % 180}" for n in range(200)]  # twenty of them twice
+    classes = np.array([n % 180 < 18 for n in range(200)], np.int64)
+    rows = examples(texts, None)
+    masks = [held_out_rows(rows, classes, 5, fold, 42) for fold in range(5)]
+    assert (np.sum(masks, axis=0) == 1).all()
+    for mask in masks:
+        assert 3 <= classes[mask].sum() <= 9
+        assert not rows_in_both(rows.take(mask), rows.take(~mask)).any()
+    assert (held_out_rows(rows, classes, 5, 1, 42) == masks[1]).all()
+    assert (held_out_rows(rows, classes, 5, 1, 43) != masks[1]).any()
+
+
+def test_the_rows_of_a_patient_are_held_out_together():
+    groups = [f"P{n // 4}" for n in range(80)]
+    rows, classes = examples([f"text {n}" for n in range(80)], None, groups), np.arange(80) % 2
+    mask = held_out_rows(rows, classes, 4, 0, 42)
+    assert 8 <= mask.sum() <= 32
+    assert not set(np.array(groups)[mask]) & set(np.array(groups)[~mask])
+    with pytest.raises(DataError, match="20 groups are too few for folds=30; lower --folds"):
+        held_out_rows(rows, classes, 30, 0, 42)
+
+
+def test_texts_in_both_files_are_found_in_any_case_and_spacing():
+    assert rows_in_both(examples(["A  b", "c"], None), examples(["a b ", "d"], None)).tolist() == [True, False]
+
+
+def test_rare_classes_are_repeated():
+    rows = balanced_rows(np.array([0] * 9 + [1] * 3 + [2]))
+    assert np.bincount(np.array([0] * 9 + [1] * 3 + [2])[rows]).tolist() == [9, 9, 9]
+
+
+RNG = np.random.RandomState(5)
+LABELS = RNG.choice(3, 3000, p=[0.7, 0.24, 0.06])
+TRUE_LOGITS = RNG.randn(3000, 3) + 2 * np.eye(3)[LABELS] + np.log([0.7, 0.24, 0.06])
+NAMES = ("routine", "soon", "urgent")
+
+
+def test_the_temperature_undoes_overconfidence():
+    sharp = (4 * TRUE_LOGITS).astype("float32")
+    decision = fitted(sharp, LABELS, False, None, None)
+    found = details(NAMES, ["t"] * 3000, [""] * 3000, LABELS, sharp, decision)
+    assert found["calibration_error"]["after"] < found["calibration_error"]["before"] / 3
+    perfect = fitted(np.eye(3, dtype="float32")[LABELS] * 9, LABELS, False, None, None)
+    assert perfect.temperature == pytest.approx(1, abs=0.01)  # not sharpened without limit
+
+
+@pytest.mark.parametrize("recall", [0.5, 0.9, 1.0])
+def test_the_threshold_has_the_wanted_recall_with_the_fewest_alarms(recall):
+    decision = fitted(TRUE_LOGITS, LABELS, False, 2, recall)
+    likely = decision.probabilities(TRUE_LOGITS)
+    said = decision.classes(likely) == 2
+    assert said[LABELS == 2].mean() >= recall
+    stricter = likely[:, 2][LABELS == 2] >= np.sort(likely[:, 2][said & (LABELS == 2)])[1]
+    assert recall == 1.0 or stricter.mean() < recall
+    assert (decision.classes(likely)[~said] == likely[~said][:, :2].argmax(-1)).all()
+
+
+def test_scores_of_classes_mistakes_and_the_worst_errors():
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    logits = np.log(np.array([[8, 1, 1], [6, 3, 1], [1, 8, 1], [1, 8, 1], [6, 3, 1], [98, 1, 1]]) / 10).astype(
+        "float32"
+    )
+    found = details(NAMES, list("abcdef"), list("123456"), labels, logits, Decision())
+    assert found["confusion"] == [[2, 1, 0], [1, 1, 0], [1, 0, 0]]
+    assert found["classes"]["soon"]["recall"] == 0.5 and found["classes"]["urgent"]["precision"] == 0
+    assert [error["row"] for error in found["worst"]] == ["6", "3", "5"]
+    assert found["worst"][0] == {
+        "row": "6", "text": "f", "label": "urgent", "prediction": "routine", "probability_of_label": 0.01
+    }  # fmt: skip
+    assert verdict(found).startswith("the model has learned no more than the largest class: it is right in 50.0%")
+    assert any(line.split() == ["soon", "0.500", "0.500", "0.500", "0.750", "2"] for line in lines(found)), lines(found)
+
+
+def test_several_labels_are_decided_one_by_one():
+    decision = Decision(several=True)
+    likely = decision.probabilities(np.array([[2.0, -1.0, 0.5], [-3.0, -2.0, -1.0]]))
+    assert decision.classes(likely).tolist() == [[1, 0, 1], [0, 0, 0]]
+
+
+def test_the_best_can_be_best_by_a_class():
+    assert best_by("score", ("accuracy",), NAMES) is None
+    assert best_by("recall:urgent", ("accuracy",), NAMES) == ("recall", "urgent")
+    with pytest.raises(ValueError, match="best_by=recall:urgnt must be one of .*; did you mean recall:urgent"):
+        best_by("recall:urgnt", ("accuracy",), NAMES)
+    labels, likely = np.array([0, 1]), np.array([[0.9, 0.1], [0.6, 0.4]])
+    values = [
+        score_of_class(("no", "yes"), labels, likely, likely.argmax(-1), kind, "yes") for kind in ("recall", "auc")
+    ]
+    assert values == [0.0, 1.0]
