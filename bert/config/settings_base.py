@@ -1,5 +1,6 @@
 """The base class of all settings."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
@@ -13,6 +14,15 @@ def _switch_value(value: Any) -> Any:
 
 
 Switch = Annotated[SWITCH_VALUES, BeforeValidator(_switch_value)]
+
+
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds of a duration such as 90, 90s, 10m or 1.5h, above 0; None if it is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)\s*([smh]?)", text.strip().lower())
+    return (float(match[1]) * _SECONDS[match[2]] or None) if match else None
 
 
 class Settings(BaseModel):

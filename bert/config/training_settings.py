@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
-from bert.config.settings_base import Settings, Switch
+from bert.config.settings_base import Settings, Switch, seconds_of
 
 
 class BatchSettings(Settings):
@@ -53,11 +53,22 @@ class OptimizerSettings(Settings):
     warmup_start_lr: float = Field(0.0, ge=0, description="learning rate that warm-up rises from")
     warmup_proportion: float = Field(0.01, ge=0, lt=1, description="share of --max-steps spent warming up")
     end_learning_rate: float = Field(0.0, ge=0, description="learning rate that decay falls to")
-    lr_decay_power: float = Field(1.0, gt=0, description="1.0: linear decay; 0.5: square root, as in other recipes")
+    lr_schedule: Literal["polynomial", "linear", "cosine", "constant", "inverse-sqrt", "wsd"] = Field(
+        "polynomial",
+        description="learning rate after warm-up. polynomial: falls with --lr-decay-power; wsd (warm-up, stable, decay): "
+        "stays at the peak, then falls linearly in the last --lr-decay-share, which --finish-in or a file FINISH in the "
+        "output folder can begin earlier",
+    )
+    lr_decay_power: float = Field(
+        1.0, gt=0, description="of the polynomial schedule. 1.0: linear decay; 0.5: square root, as in other recipes"
+    )
     lr_decay_from: Literal["warmup", "start"] = Field(
         "warmup",
-        description="warmup: decay over the updates after warm-up; start: over all updates, of which warm-up replaces "
-        "the first, as NVIDIA's PyTorch and TensorFlow trainers do",
+        description="of the polynomial schedule. warmup: decay over the updates after warm-up; start: over all updates, "
+        "of which warm-up replaces the first, as NVIDIA's PyTorch and TensorFlow trainers do",
+    )
+    lr_decay_share: float = Field(
+        0.15, gt=0, lt=1, description="of the wsd schedule: share of the updates, or of the time, kept for the decay"
     )
     beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
@@ -95,6 +106,31 @@ class OptimizerSettings(Settings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _settings_of_the_schedule(self) -> "OptimizerSettings":
+        """A setting that the schedule does not read has its default."""
+        decaying = ("polynomial", "linear", "cosine", "inverse-sqrt", "wsd")
+        readers = {"lr_decay_power": ("polynomial",), "lr_decay_from": ("polynomial",), "lr_decay_share": ("wsd",)}
+        for name, schedules in {**readers, "end_learning_rate": decaying}.items():
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if self.lr_schedule not in schedules and value != default:
+                raise ValueError(
+                    f"{name}={value} has no effect with lr_schedule={self.lr_schedule}; drop "
+                    f"--{name.replace('_', '-')} (its default is {default}), or pass --lr-schedule {schedules[0]}"
+                )
+        return self
+
+    def decay_text(self) -> str:
+        """The schedule after warm-up, in words."""
+        return {
+            "polynomial": f"decay of power {self.lr_decay_power:g}",
+            "linear": "linear decay",
+            "cosine": "decay along half a cosine",
+            "constant": "constant",
+            "inverse-sqrt": "decay with the inverse square root of the update",
+            "wsd": f"stable, with linear decay in the last {self.lr_decay_share:.0%}",
+        }[self.lr_schedule]
+
 
 class PrecisionSettings(Settings):
     amp: bool = Field(False, description="mixed precision: matrix products in --amp-dtype, loss and update in float32")
@@ -126,6 +162,12 @@ class PrecisionSettings(Settings):
 class RunSettings(Settings):
     max_steps: int = Field(ge=1, description="updates of the whole run; the learning rate ends there")
     steps_this_run: int | None = Field(None, ge=1, description="save and stop after this many updates; none: no limit")
+    finish_in: float | None = Field(
+        None,
+        gt=0,
+        description="end this long after this start of the process (90, 90s, 10m, 2h), the last evaluation and "
+        "checkpoint included: the decay of --lr-schedule wsd begins early enough; --max-steps is the most; none: no limit",
+    )
     seed: int = Field(42, ge=0, lt=2**31, description="decides initial weights, order of samples and dropout")
     output_dir: Path = Field(Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/STAGE/STEP")
     bert_model: str = Field(
@@ -165,6 +207,15 @@ class RunSettings(Settings):
         description="alert: report the spike and continue; rollback: restore the newest checkpoint from before the "
         "spike and skip its batches",
     )
+
+    @field_validator("finish_in", mode="before")
+    @classmethod
+    def _duration(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if (seconds := seconds_of(value)) is None:
+            raise ValueError(f"finish_in={value} must be a duration above 0: 90, 90s, 10m or 2h")
+        return seconds
 
     @field_validator("loss_spike_factor")
     @classmethod
@@ -280,6 +331,15 @@ class TrainingConfig(Settings):
             raise ValueError(
                 f"fleet_strategies={self.optimizer.fleet_strategies} needs amp_dtype=float16, not "
                 f"{self.precision.amp_dtype}: Fleet's amp_configs have no other type; drop --fleet-strategies"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _decays_in_time(self) -> "TrainingConfig":
+        if self.run.finish_in is not None and self.optimizer.lr_schedule != "wsd":
+            raise ValueError(
+                f"finish_in={self.run.finish_in:g} needs lr_schedule=wsd, whose decay can begin at any update, not "
+                f"{self.optimizer.lr_schedule}; pass --lr-schedule wsd, or drop --finish-in"
             )
         return self
 

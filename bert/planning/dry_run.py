@@ -34,7 +34,7 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
         "batch": f"{config.batch.batch_size} x {micro_steps} micro-steps x {world_size} ranks = "
         f"{config.batch.resolved_global_batch_size(world_size):,} sequences an update",
         "optimizer": f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {warmup} of warm-up, "
-        f"then decay of power {optimizer.lr_decay_power:g}",
+        f"then {optimizer.decay_text()}",
         "precision": _precision(config.precision),
     }
 

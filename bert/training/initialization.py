@@ -229,6 +229,8 @@ def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_ste
         optimizer.warmup_start_lr,
         optimizer.end_learning_rate,
         optimizer.lr_decay_from == "start",
+        optimizer.lr_schedule,
+        optimizer.lr_decay_share,
     )
 
 

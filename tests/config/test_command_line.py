@@ -25,6 +25,8 @@ COMPANIONS = {
     "fuse_attention": {"amp": True},
     "last_step_of_checkpoint": {"from_checkpoint": "d"},
     "from_phase1_final_params": {"phase": 2},
+    "lr_decay_share": {"lr_schedule": "wsd"},
+    "finish_in": {"lr_schedule": "wsd"},
 }
 
 
@@ -174,6 +176,11 @@ def test_a_switch_in_a_file_of_an_earlier_version_was_a_boolean(tmp_path, text, 
     assert parse(["--config", str(file)]).hardware.fuse_linear == value
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), (".5 H", 1800)])
+def test_a_duration_has_a_unit_or_is_in_seconds(text, seconds):
+    assert parse([*BASE, "--lr-schedule", "wsd", "--finish-in", text]).run.finish_in == seconds
+
+
 def test_none_takes_a_value_away():
     assert parse([*BASE, "--eval-dir", "None"]).data.eval_dir is None
     assert parse(["--config", "phase1_large", "--global-batch-size", "none"]).batch.global_batch_size is None
@@ -297,6 +304,13 @@ def test_show_config_and_dry_run_are_answered_and_end(capsys):
         ),
         ("--config phase1_large --batch-size 1.5", "batch_size=1.5 must be a valid integer"),
         ("--config phase1_large --batch-size none", "batch_size=none must be a valid integer"),
+        ("--config phase1_large --finish-in 10x", "finish_in=10x must be a duration above 0: 90, 90s, 10m or 2h"),
+        ("--config phase1_large --finish-in 10m", "finish_in=600 needs lr_schedule=wsd, whose decay can begin at any"),
+        ("--config phase1_large --lr-decay-share 0.2", "lr_decay_share=0.2 has no effect with lr_schedule=polynomial"),
+        (
+            "--config phase1_large_pytorch --lr-schedule cosine",
+            "lr_decay_power=0.5 has no effect with lr_schedule=cosine; drop --lr-decay-power (its default is 1.0), or",
+        ),
         ("--config phase1_large --seed -1", "seed=-1 must be greater than or equal to 0"),
         ("--config phase1_large --warmup-proportion 1", "warmup_proportion=1 must be less than 1"),
         ("--config phase1_large --learning-rate inf", "learning_rate=inf must be a finite number"),

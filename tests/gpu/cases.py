@@ -18,8 +18,10 @@ _SCHEDULE = (
     "warmup_start_lr",
     "warmup_proportion",
     "end_learning_rate",
+    "lr_schedule",
     "lr_decay_power",
     "lr_decay_from",
+    "lr_decay_share",
 )
 
 

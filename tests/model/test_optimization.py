@@ -187,9 +187,36 @@ def test_square_root_decay_stays_above_linear_decay():
     assert (root[1:] > linear[1:]).all() and linear[-1] > 0, "the last update has a rate"
 
 
+CURVES = {
+    "linear": {8: 0.5, 11: 0.125},
+    "cosine": {6: 0.5 * (1 + np.cos(np.pi / 4)), 8: 0.5, 11: 0.5 * (1 - np.cos(np.pi / 8))},
+    "constant": {6: 1.0, 11: 1.0},
+    "inverse-sqrt": {8: 0.5**0.5, 11: (4 / 11) ** 0.5},
+    "wsd": {8: 1.0, 9: 1.0, 10: 2 / 3, 11: 1 / 3},
+}
+
+
+@pytest.mark.parametrize("kind", CURVES)
+def test_each_schedule_has_its_shape_after_the_same_warm_up(kind):
+    """12 updates, 4 of them warm-up, from 1 to 0; wsd decays in the last quarter."""
+    table = Schedule(1.0, 4, 12, kind=kind, decay_share=0.25).table()
+    np.testing.assert_allclose(table[:5], [0.25, 0.5, 0.75, 1.0, 1.0], rtol=1e-6)
+    for step, rate in CURVES[kind].items():
+        assert table[step] == pytest.approx(rate, rel=1e-6), step
+    assert (np.diff(table[4:]) <= 0).all()
+    raised = Schedule(1.0, 4, 12, end=0.5, kind=kind, decay_share=0.25).table()
+    np.testing.assert_allclose(raised[4:], 0.5 + 0.5 * table[4:], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("share", "warmup", "start"), [(0.15, 0, 17), (0.99, 5, 5), (0.001, 5, 19), (0.5, 20, 19)])
+def test_the_decay_of_wsd_has_at_least_an_update_and_begins_after_warm_up(share, warmup, start):
+    assert Schedule(1.0, warmup, 20, kind="wsd", decay_share=share).decay_start == start
+
+
+@pytest.mark.parametrize("kind", [*CURVES, "polynomial"])
 @pytest.mark.parametrize("warmup_steps", [0, 1, 19, 20])
-def test_any_share_of_warm_up_gives_a_rate_for_every_update(warmup_steps):
-    table = Schedule(peak=1.0, warmup_steps=warmup_steps, total_steps=20).table()
+def test_any_share_of_warm_up_gives_a_rate_for_every_update(warmup_steps, kind):
+    table = Schedule(1.0, warmup_steps, total_steps=20, kind=kind, decay_share=0.15).table()
     assert table.shape == (20,)
     assert np.isfinite(table).all() and (table > 0).all() and table.max() == 1.0
 
