@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 BEST = "best.json"  # beside the steps: which of them has the best evaluation
+STABLE = "stable.json"  # ... and which is the last before the decay of a stable learning rate
 _TEMPORARY_PREFIX = ".saving-"
 _REPLACED_PREFIX = ".saving-replaced-"  # the step follows
 _LOCK = ".lock"
@@ -140,8 +141,9 @@ def remove_temporaries(parent: Path) -> None:
 
 
 def prune(parent: Path, keep: int) -> None:
-    """Delete all steps but the newest `keep` and the best, oldest first, and all set aside but the newest `keep`."""
-    for path in _surplus(parent, keep, keep, {best_step(parent)}):
+    """Delete all steps but the newest `keep`, the best and the stable one, oldest first, and all set aside but the
+    newest `keep`."""
+    for path in _surplus(parent, keep, keep, {best_step(parent), stable_step(parent)}):
         _delete(path)
 
 
@@ -156,12 +158,14 @@ def _surplus(parent: Path, keep: int, keep_aside: int, kept: set[int | None]) ->
 def make_room(parent: Path, num_bytes: int, keep: int) -> None:
     """Prune before a save where the disk has no room for it: what `prune` would delete after it, and what is set aside.
 
-    The best checkpoint and the newest valid one are kept, so a save that fails all the same loses nothing.
+    The best checkpoint, the stable and the newest valid one are kept, so a save that fails all the same loses nothing.
     """
     if shutil.disk_usage(parent).free >= num_bytes:
         return
     newest = newest_valid(parent)
-    kept = {best_step(parent), int(newest.directory.name)} if newest else {*list_steps(parent), None}
+    kept: set[int | None] = {*list_steps(parent), None}
+    if newest:
+        kept = {best_step(parent), stable_step(parent), int(newest.directory.name)}
     for path in _surplus(parent, keep - 1, 0, kept):
         if shutil.disk_usage(parent).free < num_bytes:
             _delete(path)
@@ -182,9 +186,24 @@ def write_best(parent: Path, step: int, facts: dict[str, Any]) -> None:
         write_atomically(parent / BEST, (json.dumps({"step": step, **facts}, indent=1) + "\n").encode())
 
 
+def write_stable(parent: Path, step: int) -> None:
+    """Name the last step before the decay, from which a longer run continues: its checkpoint is never pruned."""
+    if step_directory(parent, step).is_dir():
+        write_atomically(parent / STABLE, (json.dumps({"step": step}) + "\n").encode())
+
+
 def best_step(parent: Path) -> int | None:
     """The step that best.json names, if its checkpoint is there."""
-    step = read_json(parent / BEST).get("step")
+    return _named_step(parent, BEST)
+
+
+def stable_step(parent: Path) -> int | None:
+    """The step that stable.json names, if its checkpoint is there."""
+    return _named_step(parent, STABLE)
+
+
+def _named_step(parent: Path, file: str) -> int | None:
+    step = read_json(parent / file).get("step")
     return step if isinstance(step, int) and step_directory(parent, step).is_dir() else None
 
 

@@ -45,6 +45,17 @@ class Totals:
     total_seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class DecayState:
+    """The decay of --lr-schedule wsd (`bert.training.decay`), whose rates were last spread anew at `step`."""
+
+    first: int  # the step before its first update, the last with the stable rate
+    last: int  # the last step, where the run ends
+    step: int
+    applied: int  # updates by `step`, without those that were skipped
+    rate: float  # of the update after `step`
+
+
 @dataclass
 class LoopState:
     """The state of the training loop that is not on the device."""
@@ -56,6 +67,7 @@ class LoopState:
     totals: Totals = Totals()
     warmup_steps: int | None = None  # of an extended run, where they are not those of its settings
     started_from: str | None = None  # the weights before the first update
+    decay: DecayState | None = None  # once it has begun
 
     @staticmethod
     def read(values: dict[str, Any]) -> "LoopState":

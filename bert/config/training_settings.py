@@ -55,17 +55,17 @@ class OptimizerSettings(Settings):
     end_learning_rate: float = Field(0.0, ge=0, description="learning rate that decay falls to")
     lr_schedule: Literal["polynomial", "linear", "cosine", "constant", "inverse-sqrt", "wsd"] = Field(
         "polynomial",
-        description="learning rate after warm-up. polynomial: falls with --lr-decay-power; wsd (warm-up, stable, decay): "
-        "stays at the peak, then falls linearly in the last --lr-decay-share, which --finish-in or a file FINISH in the "
-        "output folder can begin earlier",
+        description="learning rate after warm-up. polynomial: falls with --lr-decay-power; wsd (warm-up, stable, "
+        "decay): stays at the peak, then falls linearly in the last --lr-decay-share, which --finish-in or a file "
+        "FINISH in the output folder begins earlier",
     )
     lr_decay_power: float = Field(
         1.0, gt=0, description="of the polynomial schedule. 1.0: linear decay; 0.5: square root, as in other recipes"
     )
     lr_decay_from: Literal["warmup", "start"] = Field(
         "warmup",
-        description="of the polynomial schedule. warmup: decay over the updates after warm-up; start: over all updates, "
-        "of which warm-up replaces the first, as NVIDIA's PyTorch and TensorFlow trainers do",
+        description="of the polynomial schedule. warmup: decay over the updates after warm-up; start: over all "
+        "updates, of which warm-up replaces the first, as NVIDIA's PyTorch and TensorFlow trainers do",
     )
     lr_decay_share: float = Field(
         0.15, gt=0, lt=1, description="of the wsd schedule: share of the updates, or of the time, kept for the decay"
@@ -166,7 +166,8 @@ class RunSettings(Settings):
         None,
         gt=0,
         description="end this long after this start of the process (90, 90s, 10m, 2h), the last evaluation and "
-        "checkpoint included: the decay of --lr-schedule wsd begins early enough; --max-steps is the most; none: no limit",
+        "checkpoint included: the decay of --lr-schedule wsd begins early enough, and --max-steps is the most; none: "
+        "no limit",
     )
     seed: int = Field(42, ge=0, lt=2**31, description="decides initial weights, order of samples and dropout")
     output_dir: Path = Field(Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/STAGE/STEP")

@@ -34,7 +34,7 @@ def has_checkpoint(config: TrainingConfig) -> bool:
 
 
 def is_done(config: TrainingConfig) -> bool:
-    """Whether all updates were made, or early stopping ended them, and their checkpoint is there.
+    """Whether all updates were made, or early stopping or a decay ended them, and their checkpoint is there.
 
     A benchmark is never done, nor is a run whose number of updates is not known yet.
     """
@@ -43,7 +43,8 @@ def is_done(config: TrainingConfig) -> bool:
         return False
     step, is_longer = summary.get("steps", 0), run.max_steps > summary.get("max_steps", 0)
     since_best = summary.get("early_stopping", 0) if summary.get("stopped_early") and not is_longer else 0
-    return is_trained(run, step, since_best) and (config.checkpoint_dir() / str(step)).is_dir()
+    last_step = None if is_longer else summary.get("last_step")
+    return is_trained(run, step, since_best, last_step) and (config.checkpoint_dir() / str(step)).is_dir()
 
 
 def refuse_other_run(config: TrainingConfig) -> None:

@@ -89,6 +89,7 @@ class Log:
     """
 
     first_step = 0  # where the progress bar begins; known once a checkpoint was read
+    total_steps = 1  # where it ends, as far as is known
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Log:
         stream: IO[str] | None = None,
         messages: Messages | None = None,
     ):
-        is_on, self._total_steps = directory is not None, total_steps
+        is_on, self.total_steps = directory is not None, total_steps
         self._directory = directory = directory or Path()
         directory.mkdir(parents=True, exist_ok=True)
         self._opened, self._progress_written = time.perf_counter(), -math.inf
@@ -132,12 +133,12 @@ class Log:
         if self._bar is not None:
             self._console(lambda: self._bar.set_postfix_str(shown))
         elif self._show_steps:
-            self._show(f"step {step}/{self._total_steps}  {shown}  eta {duration(eta_seconds)}")
+            self._show(f"step {step}/{self.total_steps}  {shown}  eta {duration(eta_seconds)}")
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Held-out metrics after update `step`; their names start with `eval_`."""
         self._metrics(step, epoch, metrics)
-        self._show(f"step {step}/{self._total_steps}  held out: {metrics_line(metrics)}")
+        self._show(f"step {step}/{self.total_steps}  held out: {metrics_line(metrics)}")
 
     def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
         """Something that happened at a step, such as a save and what it cost."""
@@ -147,13 +148,14 @@ class Log:
     def advance(self, step: int, eta_seconds: float, loss: float | None) -> None:
         """After every update: move the progress bar and, at most once a second, replace progress.json."""
         if self._bar is not None:
+            self._bar.total = self.total_steps
             self._console(lambda: self._bar.update(step - self._bar.n))
-        if time.monotonic() - self._progress_written >= 1.0 or step == self._total_steps:
+        if time.monotonic() - self._progress_written >= 1.0 or step == self.total_steps:
             self._progress_written = time.monotonic()
             values = {
                 "step": step,
                 "first_step": self.first_step,
-                "total_steps": self._total_steps,
+                "total_steps": self.total_steps,
                 "eta_seconds": eta_seconds,
                 "loss": loss,
             }
@@ -197,7 +199,7 @@ class Log:
             lines.add(record)
 
     def _open_bar(self) -> None:
-        self._bar = progress("", self._total_steps, "steps", terminal=self._stream)
+        self._bar = progress("", self.total_steps, "steps", terminal=self._stream)
 
     def _show(self, message: str) -> None:
         """One line on the console, above the progress bar if there is one."""

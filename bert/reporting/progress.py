@@ -128,6 +128,7 @@ class RunProgress(threading.Thread):
             self._bar.reset(values["total_steps"])
             self._bar.set_description(self._title, refresh=False)
             self._bar.initial = self._bar.n = values["first_step"]
+        self._bar.total = values["total_steps"]
         if values.get("loss") is not None:
             self._bar.set_postfix_str(f"loss {values['loss']:.3f}", refresh=False)
         self._bar.update(values["step"] - self._bar.n)

@@ -84,7 +84,8 @@ class DivergenceGuard(Guard):
             self._loss = loss
             state.above = state.above + 1 if loss > self._limit() else 0
         # A run must not end, as if it had succeeded, with a loss above the limit.
-        is_far, at_end = self._loss > FAR * self._limit(), interval.step >= self._max_steps
+        last = self._loop.decay.last if self._loop.decay else self._max_steps
+        is_far, at_end = self._loss > FAR * self._limit(), interval.step >= last
         if state.above >= STOP_AFTER or (at_end and state.above > 0 and (state.above >= LEAST_AT_END or is_far)):
             raise TrainingDiverged(str(self))
         if math.isfinite(loss) and state.above == WARN_AFTER:
@@ -233,13 +234,14 @@ class BestMetric:
 NO_METRIC = BestMetric("", keeps=False)
 
 
-def is_trained(run: RunSettings, step: int, since_best: int) -> bool:
+def is_trained(run: RunSettings, step: int, since_best: int, last_step: int | None = None) -> bool:
     """Whether a training is over: all its updates were made, or early stopping ended it.
 
     Args:
         since_best: evaluations without a better one.
+        last_step: of the decay that has begun; None: --max-steps.
     """
-    return step >= run.max_steps or 0 < getattr(run, "early_stopping", 0) <= since_best
+    return step >= (last_step or run.max_steps) or 0 < getattr(run, "early_stopping", 0) <= since_best
 
 
 class EvaluationGuard(Guard):

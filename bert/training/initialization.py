@@ -44,6 +44,9 @@ def initialize_weights(
         source = _checkpoint_to_continue(config)
         if source is not None:
             parameters, optimizer, resumed = checkpoint.load(source)
+            if (stable := _before_the_decay(config, source, resumed)) is not None:
+                source = stable
+                parameters, optimizer, resumed = checkpoint.load(source)
             checkpoint.check_continues(resumed, progress)
             checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
             for line in _changed_settings(resumed.settings, progress.settings, type(config)):
@@ -158,6 +161,40 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
     return newest
 
 
+def _before_the_decay(
+    config: TrainingConfig, source: VerifiedCheckpoint, resumed: Progress
+) -> VerifiedCheckpoint | None:
+    """The checkpoint before the decay where `auto` continues longer than the decay was planned for.
+
+    Raises:
+        CheckpointError: it is gone or damaged.
+    """
+    decay = resumed.carried.decay
+    is_own_choice = config.initialization.last_step_of_checkpoint == "auto" and not config.run.benchmark
+    if decay is None or decay.first == resumed.step or not (is_own_choice and _outlasts_decay(config, resumed)):
+        return None
+    stable = checkpoint_files.step_directory(source.directory.parent, decay.first)
+    if not stable.is_dir():
+        raise CheckpointError(
+            f"{stable}, the last checkpoint before the decay, is not there, and step {resumed.step} is in it; name a "
+            f"step: --last-step-of-checkpoint {resumed.step} continues there, with a jump of the learning rate"
+        )
+    logger.info(
+        f"the learning rate of step {resumed.step:,} has decayed; a longer run continues at step {decay.first:,}, "
+        "before the decay, and its first save sets the later steps aside"
+    )
+    return checkpoint_files.verify(stable)
+
+
+def _outlasts_decay(config: TrainingConfig, resumed: Progress) -> bool:
+    """Whether the run is to last longer than was known when its decay began."""
+    decay, run = resumed.carried.decay, config.run
+    if decay is None or config.optimizer.lr_schedule != "wsd":
+        return False
+    has_new_time = run.finish_in is not None and (resumed.step == decay.first or resumed.step >= decay.last)
+    return has_new_time or run.max_steps > int(resumed.settings["run"]["max_steps"])
+
+
 def _weights_of_nvidia(start: Path) -> Path | None:
     """The *.pdparams of NVIDIA's phase 1: named itself, by its prefix, or by a folder (of STEPs)."""
     steps = [checkpoint_files.step_directory(start, step) for step in reversed(checkpoint_files.list_steps(start))]
@@ -235,9 +272,14 @@ def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_ste
 
 
 def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) -> None:
-    """Load the schedule of a resumed run and log a change of its length; an extended run gets its patience anew."""
+    """Load the schedule of a resumed run and log a change of its length; an extended run gets its patience anew.
+
+    A run that lasts longer than its decay forgets it: the rate is stable again.
+    """
     if progress.step == 0:
         return
+    if config.optimizer.lr_schedule != "wsd" or _outlasts_decay(config, progress):
+        progress.carried.decay = None
     state, before, now = progress.carried, int(progress.settings["run"]["max_steps"]), config.run.max_steps
     share = progress.settings["optimizer"]["warmup_proportion"]
     warmup_steps = config.warmup_steps()

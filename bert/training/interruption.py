@@ -13,6 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
+import psutil
+
 from bert.exit_codes import INTERRUPTED, STALLED
 
 if TYPE_CHECKING:  # the launcher, which does not load Paddle, reads the names of this module
@@ -20,9 +22,15 @@ if TYPE_CHECKING:  # the launcher, which does not load Paddle, reads the names o
 
 logger = logging.getLogger(__name__)
 STOP_FILE = "STOP"  # in the output folder
+FINISH_FILE = "FINISH"  # beside it
 STOPPED_BY = "BERT_STOPPED_BY"  # environment variable: a file in which the launcher names what it was stopped by
 SECONDS_BETWEEN_LOOKS = 1.0  # of ranks on GPUs
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm can send USR1 before a time limit
+
+
+def process_age() -> float:
+    """Seconds since the start of this process."""
+    return max(0.0, time.time() - psutil.Process().create_time())
 
 
 class StopRequest:
@@ -31,16 +39,18 @@ class StopRequest:
     The flag is read only between updates, so signals during a save cannot interrupt it.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, age_seconds: float = 0.0) -> None:
+        """`age_seconds`: since the start of the process."""
         self.signal_name: str | None = None  # of the signal or the file
         self._file: Path | None = None
-        self._clock, self._looked_at = clock, float("-inf")
+        self.clock, self._looked_at = clock, float("-inf")
+        self.started = clock() - age_seconds
         self._created = time.time()
 
     def __bool__(self) -> bool:
         """Looks for the file at most once a second: on a network file system this costs a round trip."""
-        if self._file is not None and self.signal_name is None and self._clock() - self._looked_at >= 1.0:
-            self._looked_at = self._clock()
+        if self._file is not None and self.signal_name is None and self.clock() - self._looked_at >= 1.0:
+            self._looked_at = self.clock()
             if self._take(self._file):
                 self.signal_name = str(self._file)
         return self.signal_name is not None
@@ -65,11 +75,22 @@ class StopRequest:
         """Stop when the file `folder`/STOP appears, and remove it; one rank watches.
 
         A file older than this process was meant for an earlier run. It would stop every restart, so it is removed too.
+        So is an old FINISH, which `take_finish` looks for.
         """
         self._file = folder / STOP_FILE
-        with suppress(OSError):
-            if self._file.stat().st_mtime < self._created and self._take(self._file):
-                logger.info(f"{self._file} was left from an earlier run; removed")
+        for file in (self._file, folder / FINISH_FILE):
+            with suppress(OSError):
+                if file.stat().st_mtime < self._created and self._take(file):
+                    logger.info(f"{file} was left from an earlier run; removed")
+
+    def take_finish(self) -> str | None:
+        """Remove the file FINISH -> what it says, stripped; None if it is not there or this rank does not watch."""
+        if self._file is None:
+            return None
+        file, text = self._file.with_name(FINISH_FILE), ""
+        with suppress(OSError, ValueError):
+            text = file.read_text().strip()
+        return text if self._take(file) else None
 
     @staticmethod
     def _take(file: Path) -> bool:

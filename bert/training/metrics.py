@@ -2,6 +2,8 @@
 
 import dataclasses
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +18,7 @@ from bert.training.devices import Device
 from program import TRAINING_METRICS, TrainingProgram
 
 _MOST_MFU = 1.2
+_MOST_INTERVALS = 1000  # remembered for the speed of late
 
 
 @dataclasses.dataclass
@@ -33,14 +36,15 @@ class Counts:
 class Throughput:
     """The clock and the counts of one leg. The clock runs while batches are read and updates made."""
 
-    def __init__(self, model: BertConfig, before: Totals) -> None:
-        self._model, self._before = model, before
+    def __init__(self, model: BertConfig, before: Totals, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._model, self._before, self._clock = model, before, clock
         self.interval, self._leg = Counts(), Counts()  # since the last `end_interval`, and before it
-        self._begin = time.perf_counter()
+        self._ends = deque([(0.0, 0)], maxlen=_MOST_INTERVALS)  # of the last intervals: seconds and updates of the leg
+        self._begin = clock()
         self._started: float | None = None
 
     def start(self) -> None:
-        self._started = time.perf_counter()
+        self._started = self._clock()
 
     def pause(self) -> None:
         self.interval.seconds, self._started = self._elapsed(), None
@@ -59,6 +63,7 @@ class Throughput:
         self.pause()
         counts, self.interval = self.interval, Counts()
         self._leg = _sum(self._leg, counts)
+        self._ends.append((self._leg.seconds, self._leg.updates))
         self.start()
         return counts
 
@@ -71,15 +76,28 @@ class Throughput:
         done = self._leg.updates + self.interval.updates
         return updates * (self._leg.seconds + self._elapsed()) / done if done else float("inf")
 
+    def seconds_per_update(self, window: float) -> float | None:
+        """The mean of the intervals in the last `window` seconds, of the last one at least; None before an update."""
+        seconds, updates = self._ends[-1]
+        earlier = [end for end in self._ends if end[1] < updates]
+        if not earlier:
+            return None
+        first, before = next((end for end in earlier if end[0] >= seconds - window), earlier[-1])
+        return (seconds - first) / (updates - before)
+
+    def seconds_of_run(self) -> float:
+        """The time since the start of the run, over all legs."""
+        return self._before.total_seconds + self._clock() - self._begin
+
     def totals(self, collective: Collective, world_size: int) -> Totals:
         """Totals of the run including this leg. Every rank must call it."""
         leg = self._leg
         sums = collective.sum(np.array([leg.sequences, leg.tokens, leg.flops], "float64")).tolist()
-        times = [leg.seconds, leg.seconds * world_size, time.perf_counter() - self._begin]
+        times = [leg.seconds, leg.seconds * world_size, self._clock() - self._begin]
         return _sum(self._before, Totals(*sums, *times))
 
     def _elapsed(self) -> float:
-        running = time.perf_counter() - self._started if self._started is not None else 0.0
+        running = self._clock() - self._started if self._started is not None else 0.0
         return self.interval.seconds + running
 
 

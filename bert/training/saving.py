@@ -80,22 +80,23 @@ class Checkpoints(NoCheckpoints):
     ) -> None:
         self._config, self._program, self._device, self._start, self._writer = config, program, device, start, writer
         self._parent, self._texts, self._metric = config.checkpoint_dir(), texts or {}, metric
-        self._saved: tuple[int, str] | None = None  # step of the newest checkpoint, and what evaluations had added
+        # Step of the newest checkpoint, and what evaluations and the start of a decay had added.
+        self._saved: tuple[int, str] | None = None
         if resumed is not None and _is_saved(config, resumed.step):
-            self._saved = (resumed.step, str(resumed.carried.evaluations))
+            self._saved = (resumed.step, _added_later(resumed.carried))
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, state: LoopState) -> None:
         """Rank 0 copies the state and writes it, in the background if the writer does; the others continue.
 
-        Of a step that was saved before, only what an evaluation has added since is written.
+        Of a step that was saved before, only what an evaluation or the start of a decay has added since is written.
 
         Raises:
             SaveFailed: this save, or the one before.
         """
         if not self._device.group.is_main:
             return
-        before, self._saved = self._saved, (step, str(state.evaluations))
+        before, self._saved = self._saved, (step, _added_later(state))
         state = deepcopy(state)  # the loop changes it while it is written
         if before is None or before[0] != step:
             self._writer.save(step, lambda: self._capture(step, epoch, state))
@@ -152,19 +153,26 @@ class Checkpoints(NoCheckpoints):
             self._texts,
             config.run.keep_checkpoints,
         )
-        self._name_best_and_prune(progress.carried)
+        self._name_steps_and_prune(progress.carried)
         logger.info(f"saved {directory}")
 
     def _amend(self, step: int, state: LoopState) -> None:
         checkpoint.amend(self._parent, self._config.run.model_prefix, step, state)
-        self._name_best_and_prune(state)  # the best before this one may be surplus
+        self._name_steps_and_prune(state)  # the best before this one may be surplus
 
-    def _name_best_and_prune(self, state: LoopState) -> None:
+    def _name_steps_and_prune(self, state: LoopState) -> None:
         if self._metric is not None and state.evaluations.best is not None:
             step, value = state.evaluations.best
             facts = {self._metric: value, "is_final": state.evaluations.ends_with_best}
             checkpoint_files.write_best(self._parent, step, facts)
+        if state.decay is not None:
+            checkpoint_files.write_stable(self._parent, state.decay.first)
         checkpoint_files.prune(self._parent, self._config.run.keep_checkpoints)
+
+
+def _added_later(state: LoopState) -> str:
+    """What may be added to the state of a step after it was saved."""
+    return str((state.evaluations, state.decay))
 
 
 def _is_saved(config: TrainingConfig, step: int) -> bool:

@@ -4,12 +4,13 @@ from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bert.checkpoints.progress import LoopState, Totals
+from bert.checkpoints.progress import DecayState, LoopState, Totals
 from bert.config.training_settings import TrainingConfig
 from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, write_variable
+from bert.training.decay import Decay
 from bert.training.devices import Device
 from bert.training.feeding import Feeding
 from bert.training.guards import NO_METRIC, BestMetric, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard
@@ -31,6 +32,7 @@ class Outcome:
     metrics: dict[str, float]  # of the last log line, and of evaluations after it
     totals: Totals
     evaluations: dict  # figures of the metric that is followed: the best, that of the given weights, early stopping
+    decay: DecayState | None  # of a stable rate, once it has begun
 
 
 class Trainer:
@@ -64,14 +66,15 @@ class Trainer:
         self._state = state if state is not None and not run.benchmark else LoopState()
         self._program, self._device, self._config, self._log, self._stop = program, device, config, log, stop
         self._start_step = self._step = start_step
-        self._last_step, self._epoch, self._num_samples = last_step, 0, num_samples
+        self._last_of_leg, self._epoch, self._num_samples = last_step, 0, num_samples
         self._evaluate, self._evaluates_first, self._metric = evaluate, evaluates_first, metric or NO_METRIC
         self._checkpoints, self._watchdog = checkpoints or NoCheckpoints(), watchdog or Watchdog(0, Path(), 0)
         self._feeding = Feeding(program, device)
         self._stop_on_any_rank = StopOnAnyRank(stop, device.group, device.collective)
         self._sequences_per_update = config.batch.resolved_global_batch_size(device.group.world_size)
         self._warmup_end = start_step + run.benchmark_warmup_steps if run.benchmark else None
-        self._throughput = Throughput(config.model, self._state.totals)
+        self._throughput = Throughput(config.model, self._state.totals, stop.clock)
+        self._decay = Decay(config, device, self._state, self._throughput, stop, start_step, log.event)
         self._evaluations = EvaluationGuard(self._state, self._metric)
         best = self._state.evaluations.best
         if self._metric.keeps and best and not self._checkpoints.has(best[0]):
@@ -102,6 +105,8 @@ class Trainer:
         """
         if self._evaluates_first and self._step == 0:
             self._run_evaluation()
+        if self._decay.begins_at(self._step) and not self._is_ending():
+            self._begin_decay()
         batches = open_batches(self._step)
         self._throughput.start()
         try:
@@ -112,6 +117,7 @@ class Trainer:
                     batches.close()
                     batches = open_batches(self._step)
                     continue
+                self._log.total_steps = self._decay.last_step
                 self._log.advance(self._step, self._seconds_left(), self._metrics.get("loss"))
                 if self._step == self._warmup_end:
                     self._throughput.forget()
@@ -133,6 +139,11 @@ class Trainer:
         """Whether the current step is a multiple of `frequency` (0: never); never in a benchmark."""
         return frequency > 0 and not self._config.run.benchmark and self._step % frequency == 0
 
+    @property
+    def _last_step(self) -> int:
+        """The last step of this leg, as far as is known."""
+        return min(self._last_of_leg, self._decay.last_step)
+
     def _is_ending(self) -> bool:
         return self._interrupted or self._stopped_early or self._step >= self._last_step
 
@@ -140,22 +151,24 @@ class Trainer:
         """Whether the interval ends here. A save ends it too, as checkpoints lack the interval's sums on the device."""
         run = self._config.run
         ends = self._is_ending() or self._step == self._warmup_end or self._is_every(run.num_steps_per_checkpoint)
+        ends = ends or self._decay.begins_at(self._step)
         may_save = bool(self._metric.name) and self._is_every(run.eval_freq)
         return ends or may_save or self._step % run.log_freq == 0
 
     def _seconds_left(self) -> float:
-        return self._throughput.seconds_left(self._last_step - self._step)
+        return self._decay.seconds_left(self._throughput.seconds_left(self._last_step - self._step))
 
     def _outcome(self) -> Outcome:
         stopped_by = self._stop.signal_name or "a signal to another rank"
         return Outcome(
             self._step,
             self._epoch,
-            finished=self._step >= self._config.run.max_steps or self._stopped_early,
+            finished=self._step >= self._decay.last_step or self._stopped_early,
             interrupted_by=stopped_by if self._step < self._last_step and not self._stopped_early else None,
             metrics=self._metrics,
             totals=self._totals(),
             evaluations=self._evaluations.figures(),
+            decay=self._state.decay,
         )
 
     def _update(self, batch) -> None:
@@ -195,19 +208,31 @@ class Trainer:
                 self._step, self._interrupted = progress.step, False  # a stop request is looked at again later
                 restored = progress.carried
                 self._state.spikes, self._state.divergence = restored.spikes, restored.divergence
-                self._state.evaluations = restored.evaluations
+                self._state.evaluations, self._state.decay = restored.evaluations, restored.decay
+                self._decay.restored(self._step)
                 return True
+        self._decay.after_interval(self._step, self._epoch)
         return False
 
     def _evaluate_and_save(self) -> None:
         run = self._config.run
-        is_last = self._step == run.max_steps
+        is_last = self._step == self._decay.last_step
         if is_last and self._evaluate is not None:
             self._save()  # first, so that nothing that ends the evaluation can lose an update
         is_best = (is_last or self._is_every(run.eval_freq)) and self._run_evaluation()
+        if self._decay.begins_at(self._step) and not self._is_ending():
+            self._begin_decay()
         if self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best:
             self._save()
         self._log_saves()
+
+    def _begin_decay(self) -> None:
+        """Begin the decay and save: this checkpoint is kept, as a longer run continues from it."""
+        if self._decay.needs_evaluation():
+            self._run_evaluation()
+        self._decay.begin(self._step, self._epoch)
+        if self._step:
+            self._save()
 
     def _run_evaluation(self) -> bool:
         """Add metrics of the held-out data, if there is any, to those of the last log line -> whether to save now.
@@ -217,6 +242,7 @@ class Trainer:
         if self._evaluate is None:
             return False
         self._state.totals = self._totals()  # while all ranks are at one place
+        began = self._stop.clock()
         try:
             with self._watchdog.paused(f"evaluating after update {self._step}"):
                 metrics = self._evaluate(self._step)
@@ -225,6 +251,7 @@ class Trainer:
                 self._checkpoints.save(self._step, self._epoch, self._state)
                 self._checkpoints.finish()
             raise
+        self._decay.evaluated(self._stop.clock() - began)
         self._metrics |= metrics
         self._log.evaluation(self._step, self._epoch, metrics)
         if not self._metric.name:
@@ -246,6 +273,7 @@ class Trainer:
     def _log_saves(self) -> None:
         """Log the times of finished saves. Raises SaveFailed if one failed."""
         for times in self._checkpoints.saved():
+            self._decay.saved(times)
             costs = {f"checkpoint_{name}": value for name, value in asdict(times).items() if name != "step"}
             self._log.event("checkpoint", times.step, self._epoch, costs)
 

@@ -25,7 +25,7 @@ from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
 from bert.training.guards import is_trained
 from bert.training.initialization import initialize_weights, resume_schedule, schedule_of
-from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
+from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog, process_age
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start, take_over_best
 from bert.training.task import Evaluation, Session, Task
@@ -43,7 +43,7 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
     Raises:
         Failure: a guard ended the training, or a checkpoint could not be written.
     """
-    stop = StopRequest()  # first, because a STOP file made from now on is meant for this run
+    stop = StopRequest(age_seconds=process_age())  # first, because a STOP file made from now on is meant for this run
     group = group_from_environment(choose_device(config))
     with contextlib.ExitStack() as stack:
         messages = stack.enter_context(Messages()) if group.is_main else None
@@ -80,8 +80,9 @@ def _train(
     log.parameters({**facts, "peak_tflops_per_rank": device.peak_tflops})
     if group.is_main:
         stop.watch(config.run.output_dir)
-    if is_trained(config.run, progress.step, state.evaluations.since_best) and not config.run.benchmark:
-        logger.info(f"{config.stage()} is trained: step {progress.step} of {config.run.max_steps}")
+    last_step = state.decay.last if state.decay else config.run.max_steps
+    if is_trained(config.run, progress.step, state.evaluations.since_best, last_step) and not config.run.benchmark:
+        logger.info(f"{config.stage()} is trained: step {progress.step} of {last_step}")
         is_incomplete = task.finishes or not (config.stage_dir() / "summary.json").exists()
         if not device.collective.any(group.is_main and is_incomplete):
             return exit_codes.OK
@@ -168,6 +169,7 @@ def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: T
     return {
         "steps": outcome.step,
         "max_steps": config.run.max_steps,
+        **({"decay_from": outcome.decay.first, "last_step": outcome.decay.last} if outcome.decay else {}),
         "finished": outcome.finished and not config.run.benchmark,
         "interrupted_by": outcome.interrupted_by,
         "e2e_train_time": totals.total_seconds,

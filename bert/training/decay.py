@@ -1,0 +1,208 @@
+"""Decides when the decay of a stable learning rate begins (--lr-schedule wsd), and how many updates it has.
+
+Without a limit of time it takes the last --lr-decay-share of --max-steps. With one (--finish-in, or a file FINISH) it
+begins when that share of the time is left, and ends at the update that fits. Rank 0 decides, where a log interval ends,
+and all ranks follow. `LoopState` keeps what was decided, so that a resumed run has the same rates.
+"""
+
+import logging
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+
+import numpy as np
+
+from bert.checkpoints.progress import DecayState, LoopState
+from bert.checkpoints.writer import SaveTimes
+from bert.config.settings_base import seconds_of
+from bert.config.training_settings import TrainingConfig
+from bert.model.optimization import APPLIED_UPDATES, LEARNING_RATE_TABLE
+from bert.reporting.progress import duration
+from bert.runtime.paddle_api import read_variable, write_variable
+from bert.training.devices import Device
+from bert.training.initialization import schedule_of
+from bert.training.interruption import FINISH_FILE, STOP_FILE, StopRequest
+from bert.training.metrics import Throughput
+
+logger = logging.getLogger(__name__)
+
+FEW = 5  # updates that a decay has in any case
+WINDOW = 0.25  # of the time that is planned: the time before, whose speed is expected
+TOLERANCE, TOLERATED_SECONDS = 0.02, 0.25  # of the time that is left; a smaller difference is not corrected
+SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
+
+
+class Decay:
+    """The decay of one leg. Methods without another word are called by all ranks.
+
+    Attributes:
+        is_on: whether the run has such a decay.
+        start: the step after which it begins, as far as is known.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        device: Device,
+        state: LoopState,
+        throughput: Throughput,
+        stop: StopRequest,
+        step: int,
+        log_event: Callable[[str, int, int, dict], None],
+    ) -> None:
+        run, optimizer = config.run, config.optimizer
+        self._run, self._share, self._end_rate = run, optimizer.lr_decay_share, optimizer.end_learning_rate
+        self._device, self._state, self._throughput, self._stop = device, state, throughput, stop
+        self._log_event = log_event
+        self.is_on = optimizer.lr_schedule == "wsd" and not run.benchmark
+        self._evaluation_seconds: float | None = None
+        self._pause_seconds = self._write_seconds = 0.0  # of a save: training waits, the thread writes
+        self._deadline: float | None = None  # by the clock of `stop`
+        self._kept_seconds = 0.0  # before the deadline, for the decay
+        if self.is_on and run.finish_in is not None:
+            self._deadline = stop.started + run.finish_in
+            self._kept_seconds = self._share * (state.totals.total_seconds + run.finish_in)
+        self.start = run.max_steps
+        if self.is_on:
+            schedule = schedule_of(config, state.warmup_steps)
+            self._table, self._by_updates = schedule.table(), schedule.decay_start
+            self.restored(step)
+
+    @property
+    def last_step(self) -> int:
+        """The last update of the run, as far as is known."""
+        return self._state.decay.last if self._state.decay else self._run.max_steps
+
+    def restored(self, step: int) -> None:
+        """Follow the state, which is that of `step` again: at the start, and after a roll back."""
+        if not self.is_on:
+            return
+        self.start = max(step, self._by_updates)
+        self._write_rates()
+        if self._state.decay and self._state.decay.last > self._run.max_steps > step:  # the run was shortened
+            self._spread(step, self._run.max_steps)
+
+    def begins_at(self, step: int) -> bool:
+        return self.is_on and self._state.decay is None and self.start <= step < self._run.max_steps
+
+    def needs_evaluation(self) -> bool:
+        """Whether time is limited and no evaluation was measured, as the end will have one."""
+        missing = self._deadline is not None and self._evaluation_seconds is None
+        return bool(self._device.collective.from_main(int(missing)))
+
+    def begin(self, step: int, epoch: int) -> None:
+        """The decay begins after update `step`."""
+        most = self._run.max_steps - step
+        fitting = self._fitting(step, self._seconds_left())
+        last = step + self._device.collective.from_main(most if fitting is None else min(most, max(FEW, fitting)))
+        decay = self._spread(step, last)
+        self._log_event("decay", step, epoch, {"learning_rate": decay.rate, "last_step": last})
+        logger.info(
+            f"the learning rate decays from {decay.rate:.3g} after update {step:,}; the last update is {last:,}"
+        )
+
+    def after_interval(self, step: int, epoch: int) -> None:
+        """Plan the start of the decay, or correct its end."""
+        self._take_file()
+        if not self.is_on:
+            return
+        decay, collective = self._state.decay, self._device.collective
+        if decay is None:
+            self.start = collective.from_main(self._planned_start(step))
+        elif step < decay.last and (last := collective.from_main(self._corrected_last(step, decay))) != decay.last:
+            now = self._spread(step, last)
+            self._log_event("decay", step, epoch, {"learning_rate": now.rate, "last_step": last})
+            logger.info(f"the last update is {last:,} instead of {decay.last:,}, by the time that is left")
+
+    # ---- rank 0 decides ----------------------------------------------------------------------------------------------
+
+    def evaluated(self, seconds: float) -> None:
+        self._evaluation_seconds = seconds
+
+    def saved(self, times: SaveTimes) -> None:
+        waits = not self._run.async_checkpoint
+        self._pause_seconds = times.wait_seconds + times.copy_seconds + times.write_seconds * waits
+        self._write_seconds = 0.0 if waits else times.write_seconds
+
+    def seconds_left(self, by_updates: float) -> float:
+        """The time that is left, of which the speed of the updates says `by_updates`."""
+        if self._deadline is None:
+            return by_updates
+        return max(0.0, min(by_updates, self._deadline - self._stop.clock()))
+
+    def _planned_start(self, step: int) -> int:
+        if self._deadline is None:
+            return self.start
+        fitting = self._fitting(step, self._deadline - self._stop.clock() - self._kept_seconds)
+        return self.start if fitting is None else max(step, min(self._by_updates, step + fitting))
+
+    def _corrected_last(self, step: int, decay: DecayState) -> int:
+        left = self._seconds_left()
+        speed, fitting = self._speed(left), self._fitting(step, left)
+        if left is None or speed is None or fitting is None:
+            return decay.last
+        difference = abs(left - self._seconds_for(decay.last - step, step, speed))
+        if difference <= max(TOLERANCE * left, TOLERATED_SECONDS):
+            return decay.last
+        return min(max(step + max(1, fitting), decay.first + FEW), self._run.max_steps)
+
+    def _seconds_left(self) -> float | None:
+        """The time for updates, without that of the end; None without a limit."""
+        if self._deadline is None:
+            return None
+        at_end = self._pause_seconds + max(self._evaluation_seconds or 0.0, self._write_seconds) + SECONDS_TO_EXIT
+        return self._deadline - self._stop.clock() - at_end
+
+    def _seconds_for(self, updates: int, step: int, speed: float) -> float:
+        """The time of the updates after `step`, and of the evaluations and saves before the last of them."""
+        run, last = self._run, step + updates - 1
+        evaluations = last // run.eval_freq - step // run.eval_freq if run.eval_freq and updates else 0
+        saves = last // run.num_steps_per_checkpoint - step // run.num_steps_per_checkpoint if updates else 0
+        pauses = evaluations * (self._evaluation_seconds or 0.0) + saves * self._pause_seconds
+        return updates * speed + pauses
+
+    def _speed(self, seconds: float | None) -> float | None:
+        """Seconds per update of late, for a plan of so many seconds; None without a limit, or before it is known."""
+        return None if seconds is None else self._throughput.seconds_per_update(WINDOW * seconds)
+
+    def _fitting(self, step: int, seconds: float | None) -> int | None:
+        """Updates after `step` for which `seconds` are enough; None as in `_speed`."""
+        if seconds is None or (speed := self._speed(seconds)) is None:
+            return None
+        numbers = range(self._run.max_steps - step + 1)
+        return max(0, bisect_right(numbers, seconds, key=lambda number: self._seconds_for(number, step, speed)) - 1)
+
+    def _take_file(self) -> None:
+        """Take the file FINISH: the time that it says is left."""
+        if (text := self._stop.take_finish()) is None:
+            return
+        seconds = seconds_of(text) if text else self._share * self._throughput.seconds_of_run()
+        if not self.is_on:
+            logger.warning(f"{FINISH_FILE} needs --lr-schedule wsd and is ignored; a file {STOP_FILE} saves and ends")
+        elif seconds is None:
+            logger.warning(
+                f"{FINISH_FILE} says {text[:40]!r} and is ignored: it must be empty or say 90, 90s, 10m or 2h"
+            )
+        elif self._state.decay and not text:
+            logger.info(f"{FINISH_FILE}: the decay has begun already; a duration in the file corrects it")
+        else:
+            self._deadline, self._kept_seconds = self._stop.clock() + seconds, math.inf
+            logger.info(f"{FINISH_FILE}: the learning rate decays now, the run ends in about {duration(seconds)}")
+
+    # ---- the rates ---------------------------------------------------------------------------------------------------
+
+    def _spread(self, step: int, last: int) -> DecayState:
+        """Let the rate of the next update fall to the end in the updates up to `last`."""
+        applied, decay = int(read_variable(self._device.scope, APPLIED_UPDATES)[0]), self._state.decay
+        rate = float(self._rates[min(applied, len(self._rates) - 1)])
+        self._state.decay = decay = DecayState(decay.first if decay else step, last, step, applied, rate)
+        self._write_rates()
+        return decay
+
+    def _write_rates(self) -> None:
+        self._rates, decay = self._table.copy(), self._state.decay
+        if decay is not None:
+            falling = np.arange(len(self._rates) - decay.applied) / (decay.last - decay.step)
+            share = np.maximum(0.0, 1.0 - falling)
+            self._rates[decay.applied :] = self._end_rate + (decay.rate - self._end_rate) * share
+        write_variable(self._device.scope, LEARNING_RATE_TABLE, self._rates, self._device.place)
