@@ -8,7 +8,8 @@ usage() {
   cat <<HELP
 usage: BERT_PREP_WORKING_DIR=DIR bash data/create_datasets_from_start.sh [options]
 
-Makes, below \$BERT_PREP_WORKING_DIR, the data that the recipes for BERT-large read:
+Makes, below \$BERT_PREP_WORKING_DIR (default: results/data of the checkout, which scripts/docker/launch.sh mounts), the
+data that the recipes for BERT-large read:
   wikipedia   wikipedia/source/LANG/N.txt          the articles' text, from a verified dump
   books       books/source/LANG/N.txt              only with --books-list
   vocabulary  vocab/NAME-vocab.txt
@@ -77,14 +78,19 @@ while (($#)); do
   shift 2
 done
 
-[[ -n "${BERT_PREP_WORKING_DIR:-}" ]] || stop "BERT_PREP_WORKING_DIR is not set; name the folder for the data"
+# shellcheck source=scripts/setup.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../scripts/setup.sh"
+next=""
+if [[ -z "${BERT_PREP_WORKING_DIR:-}" ]]; then
+  BERT_PREP_WORKING_DIR="${REPOSITORY}/results/data"
+  printf -v next "; so that the trainings find it: export BERT_PREP_WORKING_DIR=%q" "${BERT_PREP_WORKING_DIR}"
+  echo "BERT_PREP_WORKING_DIR is not set: the data goes to ${BERT_PREP_WORKING_DIR}${next}" >&2
+fi
 ${dry_run} || mkdir -p -- "${BERT_PREP_WORKING_DIR}"
 work="$(realpath --canonicalize-missing -- "${BERT_PREP_WORKING_DIR}")"
 wikipedia="${work}/wikipedia" books="${work}/books"
 [[ -n "${vocab_file}" ]] || vocab_file="${work}/vocab/${vocabulary}-vocab.txt"
 
-# shellcheck source=scripts/setup.sh
-source "$(dirname "${BASH_SOURCE[0]}")/../scripts/setup.sh"
 ${dry_run} || find_python train
 cd "${REPOSITORY}"
 
@@ -139,4 +145,4 @@ fi
 if wanted glue; then
   run data.download_glue --outdir "${work}/download/glue"
 fi
-echo "done: ${work}"
+echo "done: ${work}${next}"

@@ -2,9 +2,11 @@
 
 import json
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -122,17 +124,31 @@ class FineTuningEvaluation(Evaluation):
                     self._outputs(self._task.features(examples)[0])
             return self._rate()
         if last_step is not None and self._metric is not None:
-            figures["best_step"] = use_best_weights(self._config, self._device, last_step)
-            if figures["best_step"] not in (0, last_step):
-                self._latest = None  # of other weights
+            figures |= self._use_best(last_step)
         if self._data.evaluated:
-            figures |= self._finish_evaluation(last_step and (figures.get("best_step") or last_step))
+            step = last_step and (figures.get("best_step") or last_step)
+            figures |= self._finish_evaluation(step, is_best="last_step" in figures)
         for part, number in self._data.predicted:
             self._sequences, self._seconds = 0, 0.0
             self._write_predictions(part, number)
         return figures | self._rate()
 
-    def _finish_evaluation(self, step: int | None) -> dict[str, float]:
+    def _use_best(self, last_step: int) -> dict[str, Any]:
+        """Take the weights of the best evaluation; the metrics of the last, where these are others, are `last_NAME`."""
+        best_step = use_best_weights(self._config, self._device, last_step)
+        if best_step in (0, last_step):
+            return {"best_step": best_step}
+        metrics = self._latest[0] if self._latest else {}
+        self._latest = None  # of other weights
+        if metrics:  # rank 0 alone has them
+            logger.info(f"{self._config.stage()}, update {last_step} (last):  {metrics_line(metrics)}")
+        last = {f"last_{name}": value for name, value in self._under_all_names(metrics).items()}
+        return {"best_step": best_step, "last_step": last_step, **last}
+
+    def _under_all_names(self, metrics: dict[str, float]) -> dict[str, float]:
+        return metrics | {name: metrics[key] for key, name in self._task.summary_names.items() if key in metrics}
+
+    def _finish_evaluation(self, step: int | None, is_best: bool) -> dict[str, float]:
         """The scores and predictions of the weights in use; `step`: of a training, whose checkpoint they are in."""
         if self._latest is None:
             self.evaluate(0)
@@ -153,11 +169,22 @@ class FineTuningEvaluation(Evaluation):
             contents = self._task.render(part, features, predictions)
             for (name, file), content in zip(part.results.items(), contents, strict=True):
                 write_atomically(folder / name, file.head + content + file.tail)
-            logger.info(f"predictions of {part.name} are in {folder}")
-        logger.info(f"{self._config.stage()}:  {metrics_line(metrics)}")
+            self._announce(part)
+        which = f", update {step} (best)" if is_best else ""
+        logger.info(f"{self._config.stage()}{which}:  {metrics_line(metrics)}")
         if step is not None:
             self._keep_texts(step)
-        return metrics | {name: metrics[key] for key, name in self._task.summary_names.items()}
+        return self._under_all_names(metrics)
+
+    def _announce(self, part: Part) -> None:
+        """Log where the results are; a task whose users look for them beside the checkpoints gets links there."""
+        folder, beside = self._config.stage_dir(), self._config.checkpoint_dir()
+        for name in part.results if self._task.results_beside_checkpoints else ():
+            with suppress(OSError):  # a file system without links
+                beside.mkdir(parents=True, exist_ok=True)
+                (beside / name).unlink(missing_ok=True)
+                (beside / name).symlink_to(os.path.relpath(folder.resolve() / name, beside.resolve()))
+        logger.info(f"predictions of {part.name} are in {folder}")
 
     def _keep_texts(self, step: int) -> None:
         """Put into the checkpoint what the last evaluation has added to the files beside the weights."""
@@ -188,7 +215,7 @@ class FineTuningEvaluation(Evaluation):
         assert position is not None, "a file without examples is refused when it is read"
         for line in self._task.describe(part.path, position["counts"]):
             logger.info(line)
-        logger.info(f"predictions of {part.name} are in {folder}")
+        self._announce(part)
 
     def _windows(
         self, part: Part, position: Position | None, move_bar: Callable[[int], Any] = lambda place: None

@@ -65,6 +65,7 @@ class FineTuningTask(ABC):
 
     unit: ClassVar[str] = "examples"
     summary_names: ClassVar[Mapping[str, str]] = {}
+    results_beside_checkpoints: ClassVar[bool] = False  # links there to the files of the results
     best_metric: str = "eval_f1"
     training: Any = None
     training_file: Path | None = None

@@ -23,6 +23,7 @@ PRECISIONS = {  # the names that NVIDIA's scripts have for them
     "fp16": {"amp": True, "tf32": "auto"},
 }
 _ALIASES = {"num_processes": ["--num-gpus"]}
+POSITIONAL_PLAN = "positional arguments"  # the name of their plan
 
 
 class Positional(NamedTuple):

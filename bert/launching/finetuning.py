@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
-from bert.checkpoints.directories import best_directory, weights_folder
+from bert.checkpoints.directories import best_directory, list_steps, weights_folder
 from bert.config.command_line import resolve_config, take_questions, usage_errors
 from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
 from bert.files import read_json, require_writable
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.interpreter import repository_environment, shell_command
-from bert.launching.arguments import CommandLine, read_command_line
+from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, read_command_line
 from bert.launching.cross_validation import cross_validate
 from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, task_of
 from bert.launching.process_runner import Runner, module_command
@@ -45,7 +45,8 @@ def main(name: str, words: Sequence[str]) -> int:
     script = REPOSITORY / task.entry.script
     if (parts := getattr(getattr(plan.launch, "start", None), "cross_validate", None)) is not None:
         return cross_validate(script, config, plan.ranks, parts)
-    code = launch(script, config, plan.ranks, Runner())
+    log_file = config.run.output_dir / "logfile.txt" if plan.name == POSITIONAL_PLAN else None  # as NVIDIA's scripts
+    code = launch(script, config, plan.ranks, Runner(), log_file=log_file)
     if code == OK:
         print("\n".join(result_lines(config, task.scores)))
     return code
@@ -67,7 +68,7 @@ def plan_of(task: FineTuningLauncher, words: Sequence[str]) -> LaunchPlan:
     available = 0 if config.hardware.device == "cpu" else num_gpus()
     launched = read_settings(task.settings, {"num_processes": max(1, available), **launch_settings, **flags})
     config = with_global_batch(config, launched.nodes.world_size())
-    return LaunchPlan(settings.get("config", ""), [config], launched, questions)
+    return LaunchPlan(POSITIONAL_PLAN if line.positional else settings.get("config", ""), [config], launched, questions)
 
 
 def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine) -> dict[str, Any]:
@@ -152,7 +153,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
     """A table of the scores and the throughput, as far as summary.json has them, and where the results are."""
     folder = config.log_dir()
     summary = read_json(folder / "summary.json")
-    rows = [row for row in [*(scores or evaluation_scores(summary)), *_THROUGHPUT] if summary.get(row[1]) is not None]
+    rows = [*_of_both_weights(scores or evaluation_scores(summary), summary), *_THROUGHPUT]
+    rows = [row for row in rows if summary.get(row[1]) is not None]
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
         return [*lines, f"Summary: {folder}/summary.json"]
@@ -163,6 +165,14 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
     if (model := trained_model(config)) is not None:
         lines.append(f"Use the model:  {shell_command('run_predict.py', model)}")
     return lines
+
+
+def _of_both_weights(scores: Sequence[Row], summary: Mapping[str, Any]) -> list[Row]:
+    """The scores, which are of the best weights; then of the last, where these are others."""
+    if "last_step" not in summary:
+        return list(scores)
+    last = [(title, f"last_{key}", form) for title, key, form in scores]
+    return [("best evaluation, after update", "best_step", ","), *scores, ("last update", "last_step", ","), *last]
 
 
 def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
@@ -176,4 +186,4 @@ def trained_model(config: FineTuningConfig) -> Path | None:
     folder = config.checkpoint_dir()
     if (best := best_directory(folder)) is not None:
         return best.parent
-    return folder if folder.is_dir() else None
+    return folder if list_steps(folder) else None

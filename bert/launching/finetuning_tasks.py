@@ -107,9 +107,12 @@ def _squad_form(line: CommandLine) -> Form:
     settings, launch = dict[str, Any](), dict[str, Any]()
     recipe, quickstart = name or "squad", ""
     if line.positional:
-        settings = settings_of_nvidia(read_positional(line, _SQUAD_POSITIONAL))
+        words = read_positional(line, _SQUAD_POSITIONAL)
+        settings = settings_of_nvidia(words)
         launch = {setting: settings.pop(setting) for setting in ("num_processes", "squad_dir", "mode")}
-        settings["report_file"] = f"{settings['output_dir']}/dllogger_squad.json"
+        output_dir = line.training.get("output_dir", words["output_dir"])
+        settings["report_file"] = f"{output_dir}/dllogger_{words['num_processes']}_{words['precision']}.json"
+        settings["predict_batch_size"] = words["batch_size"]
         if "config_file" not in settings and "hidden_size" not in implied_by_weights(settings):
             settings["bert_model"] = "bert-large-uncased"
     elif name in ("", *_QUESTIONS) and not names_data:

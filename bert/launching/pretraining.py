@@ -117,8 +117,10 @@ def train_phase(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> 
     job, log_file = plan.launch.start, None
     if job.create_logfile:
         stamp = time.strftime("%y%m%d%H%M%S")
+        precision = "amp" if config.precision.amp else "tf32" if config.precision.tf32 == "on" else "fp32"
         batch = config.batch.resolved_global_batch_size(plan.world_size())
-        log_file = config.run.output_dir / f"{job.job_name}.phase{config.run.phase}_gbs{batch}.{stamp}.log"
+        run = f"paddle_bert_pretraining_{config.stage()}_{precision}_gbs{batch}"  # as NVIDIA's script names it
+        log_file = config.run.output_dir / f"{job.job_name}.{run}.{stamp}.log"
     return launch(
         job.code_dir / ENTRY.script,
         config,

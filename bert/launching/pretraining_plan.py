@@ -16,6 +16,7 @@ from bert.config.setting_sources import merged, read_settings
 from bert.config.training_settings import derive
 from bert.interpreter import is_installed
 from bert.launching.arguments import (
+    POSITIONAL_PLAN,
     CommandLine,
     Launcher,
     Positional,
@@ -155,7 +156,7 @@ def _positional_form(line: CommandLine) -> _Form:
     for phase, settings in of_phases.items():
         report = {"report_file": results / f"dllogger_p{phase}.json"}
         phases[phase] = {"config": f"phase{phase}_large", **common, **report, **settings}
-    return _Form("positional arguments", launch, phases)
+    return _Form(POSITIONAL_PLAN, launch, phases)
 
 
 def _phase(line: CommandLine, phase: int, layer: Mapping[str, Any]) -> PretrainingConfig:

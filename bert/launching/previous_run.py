@@ -52,11 +52,15 @@ def refuse_other_run(config: TrainingConfig) -> None:
 
     A run may be extended: more updates or epochs than before. It may be shortened to what it has not made yet.
     """
-    if not (config.trains() and settings_asked_for(config).exists() and has_checkpoint(config)):
+    if not (config.trains() and settings_asked_for(config).exists()):
         return
     before = yaml.safe_load(settings_asked_for(config).read_text(encoding="utf-8")) or {}
-    values = config.model_dump(mode="json")
-    for name, (section, field) in flat_fields(type(config)).items():
+    model = before.get("bert_model", config.run.bert_model)  # its checkpoints lie in a folder of that name
+    if not list_steps(config.run.output_dir / model / config.stage()):
+        return
+    values, fields = config.model_dump(mode="json"), flat_fields(type(config))
+    for name in ("bert_model", *fields):  # another model's sizes differ too
+        section, field = fields[name]
         value = values[section][name]
         old = before.get(name, field.get_default())  # a setting that its version did not have had the default
         if section in MAY_DIFFER_SECTIONS or old == value:

@@ -68,6 +68,7 @@ SPECIAL = {
     "INIT_CHECKPOINT": "the start: a run to continue (PHASE=1, both), or phase 1's result (PHASE=2; default: "
     "that in OUTPUT_DIR)",
     "PREPROCESS": "auto (default), only or never: see run.sub",
+    "IMAGE_VERSION, USE_JEMALLOC": "of NVIDIA's run.sub, without effect: CONT names the container",
 }
 
 

@@ -181,6 +181,7 @@ def results(runs: Sequence[RunRecord]) -> Rows:
     names = {name for run in runs for name in [*run.summary, *run.metric_names()]}
     for name in sorted(name for name in names if name.startswith("eval_")):
         add(name.replace("_", " "), [_metric(name, run) for run in runs])
+        add(f"{name.replace('_', ' ')}, last update", [_metric(f"last_{name}", run) for run in runs])
         if name == "eval_masked_lm_loss":
             add("unigram entropy, to be below", [run.summary.get("unigram_entropy") for run in runs])
     for title, name, else_median in (

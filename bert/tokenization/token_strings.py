@@ -116,8 +116,8 @@ class TokenStrings:
         _join(ids, starts, stops, self.table, text, offsets)
         if offsets[-1] > np.iinfo(np.int32).max:
             raise ValueError(
-                f"the texts of a column come to {offsets[-1]} bytes, a column of a shard holds 2 GiB; use "
-                "a smaller --block-size"
+                f"the texts of a column come to {offsets[-1]} bytes, a column of a shard holds 2 GiB; write smaller "
+                "shards: a smaller --block-size, or with data.import_shards more --num-shards"
             )
         buffers = pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(text[: offsets[-1]])
         return pa.StringArray.from_buffers(len(starts), *buffers)

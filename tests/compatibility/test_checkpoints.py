@@ -7,6 +7,8 @@ import pytest
 
 from bert.checkpoints.state import CheckpointError
 from bert.config.training_settings import derive
+from bert.launching import finetuning
+from bert.launching.finetuning_tasks import TASKS
 from tests.conversion.test_formats import nvidia_file, nvidia_names
 from tests.support import foreign, runs, tiny
 
@@ -50,8 +52,10 @@ def test_their_weights_start_a_run(tmp_path, theirs, flag, named):
         np.testing.assert_array_equal(started.parameters[name], value, err_msg=name)
 
 
-def test_their_checkpoint_cannot_be_continued_and_the_message_says_what_can(tmp_path, theirs):
-    config = tiny.pretraining_config(tmp_path, output_dir=tmp_path / "new", from_checkpoint=theirs[0])
+@pytest.mark.parametrize("step", [None, "auto"])  # auto: as the 20th word of run_pretraining.sh
+def test_their_checkpoint_cannot_be_continued_and_the_message_says_what_can(tmp_path, theirs, step):
+    start = dict(from_checkpoint=theirs[0], last_step_of_checkpoint=step)
+    config = tiny.pretraining_config(tmp_path, output_dir=tmp_path / "new", **start)
     with pytest.raises(CheckpointError, match="as NVIDIA's: .* pass --from-pretrained-params .*theirs"):
         runs.run(config, 1, train=False)
 
@@ -76,6 +80,13 @@ def test_a_step_is_named_as_in_their_readme(tmp_path, named):
     }[named]
     resumed = runs.run(derive(config, **changes), 5)
     assert any(line.endswith("4 at step 4") for line in resumed.said) and resumed.outcome.step == 5
+
+
+def test_their_weights_are_the_first_word_of_run_squad(tmp_path, theirs):
+    (tmp_path / "vocab.txt").write_text("".join(f"word{number}\n" for number in range(tiny.MODEL.vocab_size)))
+    words = [str(theirs[0]), *"- - - - fp32 1 - squad".split(), str(tmp_path / "vocab.txt"), "out", "--device", "cpu"]
+    (config,) = finetuning.plan_of(TASKS["squad"], [*words, "--max-seq-length", "16"]).phases
+    assert config.initialization.from_pretrained_params == theirs[0] and config.model.hidden_size == 32
 
 
 def test_another_number_than_the_folders_is_refused(tmp_path):

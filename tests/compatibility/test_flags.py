@@ -1,11 +1,14 @@
 """Flags of NVIDIA's run_pretraining.py and run_squad.py, as its README and scripts type them."""
 
+from pathlib import Path
+
 import pytest
 
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import parse_arguments
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.pretraining.entry import ENTRY as PRETRAINING
+from bert.pretraining.recipes import RECIPES
 
 PHASE_1 = ["--phase1", "--max-steps", "9", "--input-dir", "shards"]
 LARGE = BUILT_IN_MODELS["bert-large-uncased"]
@@ -51,6 +54,19 @@ def test_show_config_with_a_value_goes_on(folder, word):
 def test_underscores_are_dashes_as_in_an_example_of_their_readme(folder):
     assert pretraining("--vocab_file", "a_b", "--learning_rate=3e-4").optimizer.learning_rate == 3e-4
     assert str(pretraining("--vocab_file", "a_b").data.vocab_file) == "a_b"
+
+
+def test_the_named_arguments_of_their_readme_are_the_published_recipe(folder):
+    words = """--input-dir=/path/to/dataset/phase1 --vocab-file=vocab/bert-large-uncased-vocab.txt
+        --output-dir=./results --bert-model=bert-large-uncased --from-checkpoint=./results/bert-large-uncased/phase1
+        --last-step-of-checkpoint=auto --batch-size=256 --max-steps=7038 --num-steps-per-checkpoint=200 --log-freq=1
+        --max-seq-length=128 --max-predictions-per-seq=20 --gradient-merge-steps=32 --amp --use-dynamic-loss-scaling
+        --optimizer=Lamb --phase1 --scale-loss=1048576 --learning-rate=6e-3 --warmup-proportion=0.2843
+        --report-file=./results/dllogger_p1.json"""
+    config, recipe = parse_arguments(PRETRAINING, words.split()), RECIPES["phase1_large"]()
+    assert (config.model, config.optimizer, config.precision) == (recipe.model, recipe.optimizer, recipe.precision)
+    assert config.batch.resolved_global_batch_size(8) == recipe.batch.global_batch_size
+    assert config.checkpoint_dir() == Path("results/bert-large-uncased/phase1")
 
 
 def test_flags_of_their_squad_scripts_are_accepted(folder, capsys):

@@ -71,9 +71,11 @@ def test_a_wrong_argument_is_named(tmp_path, arguments, message):
     assert code == 2 and message in error
 
 
-def test_the_folder_must_be_named():
-    code, _, error = run(None)
-    assert code == 2 and "BERT_PREP_WORKING_DIR is not set" in error
+def test_without_a_folder_the_data_goes_where_the_container_mounts_it_and_the_reader_is_told():
+    code, out, error = run(None, "--dry-run")
+    folder = REPOSITORY / "results/data"
+    assert code == 0 and f"BERT_PREP_WORKING_DIR is not set: the data goes to {folder}; " in error
+    assert f"--outdir {folder}/wikipedia " in error and out.count(f"export BERT_PREP_WORKING_DIR={folder}\n") == 1
 
 
 def steps(error: str) -> list[str]:

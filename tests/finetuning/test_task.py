@@ -31,6 +31,8 @@ from bert.model.objectives import (
     SequenceRegressionObjective,
     TokenClassificationObjective,
 )
+from bert.reporting.report import results
+from bert.reporting.run_record import read_run
 from bert.runtime.paddle_api import static
 from bert.training import training_run
 from bert.training.trainer import Trainer
@@ -257,12 +259,21 @@ def test_a_stopped_run_continues_as_if_it_had_not(trained, tmp_path):
     assert (config.stage_dir() / "logits").read_bytes() == (trained.stage_dir() / "logits").read_bytes()
 
 
-def test_the_best_weights_are_kept_and_used(tmp_path):
+def test_the_best_weights_are_kept_and_used_and_both_scores_told_apart(tmp_path, capsys):
     config = config_of(tmp_path)
     assert run(config, scored([0.9, 0.5, 0.4, 0.9])) == 0
     assert checkpoint_files.list_steps(config.checkpoint_dir()) == [12, 25, 30, 34]
     assert checkpoint_files.final_step(config.checkpoint_dir()) == 12
-    assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] == 12
+    shown = capsys.readouterr().out
+    assert (
+        "numbers, update 34 (last):  accuracy 40.0%" in shown and "numbers, update 12 (best):  accuracy 90.0%" in shown
+    )
+    scores = {"eval_accuracy": 0.9, "best_step": 12, "last_eval_accuracy": 0.4, "last_step": 34}
+    reported = json.loads((tmp_path / "report.json").read_text().splitlines()[-1].removeprefix("DLLL "))["data"]
+    for summary in (reported, json.loads((config.stage_dir() / "summary.json").read_text())):
+        assert {name: summary[name] for name in scores} == scores
+    rows_of_report = results([read_run(config.stage_dir(), "numbers")])
+    assert ["eval accuracy", "90.0%"] in rows_of_report and ["eval accuracy, last update", "40.0%"] in rows_of_report
     only = config_of(
         tmp_path,
         run={"do_train": False, "do_eval": False, "output_dir": tmp_path / "alone"},

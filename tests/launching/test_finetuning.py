@@ -92,17 +92,21 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": 7.25}))
 
     rows = (("F1", "eval_f1", ".2f"), ("recall", "eval_recall", ".2f"))
+    figures = {"eval_f1": 0.5, "best_step": 200, "last_eval_f1": 0.4, "last_step": 1400}
 
     def lines(config):
         return [line.split() for line in result_lines(config, rows)]
 
     said = ["Predictions", "and", "summary.json:", str(folder)]
     assert lines(found) == [[], ["F1", "0.50"], [], said, curves]
+    (folder / "summary.json").write_text(json.dumps(figures))
+    best = [["best", "evaluation,", "after", "update", "200"], ["F1", "0.50"]]
+    assert lines(found)[1:5] == [*best, ["last", "update", "1,400"], ["F1", "0.40"]]
     config = derive(found, benchmark=True)
     throughput = ["training,", "sequences/s", "7.2"]
     assert lines(config) == [[], throughput, [], ["Summary:", f"{folder}/benchmark/summary.json"]]
     model = config.checkpoint_dir()
-    model.mkdir(parents=True)
+    (model / "7").mkdir(parents=True)
     assert trained_model(config) == model
     assert lines(found)[-1][-2:] == [str(REPOSITORY / "run_predict.py"), str(model)]
     earlier = model.with_name(f"{model.name}-best")  # where earlier versions kept the best weights

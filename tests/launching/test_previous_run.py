@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, parse_arguments
 from bert.config.flags import flat_fields
 from bert.config.training_settings import derive
@@ -96,6 +97,16 @@ def test_a_run_is_continued_whose_settings_have_tf32_as_a_boolean(config):
     settings_asked_for(config).write_text(written)
     (config.checkpoint_dir() / "7").mkdir(parents=True)
     refuse_other_run(config)
+
+
+def test_a_run_of_another_model_is_refused_by_its_name(config):
+    """As one that an earlier version began without a model's name, when the default was BERT-base."""
+    settings_asked_for(config).write_text(dump_yaml(config))
+    other = derive(config, bert_model="bert-large-uncased", model=BUILT_IN_MODELS["bert-large-uncased"])
+    refuse_other_run(other)  # nothing was trained yet
+    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    with pytest.raises(ValueError, match="bert_model=bert-large-uncased differs from bert-quickstart of the run in"):
+        refuse_other_run(other)
 
 
 @pytest.mark.parametrize("entry", [SQUAD, GLUE, NER], ids=lambda entry: entry.script)

@@ -22,6 +22,7 @@ _JSON_FILE = ResultsFile(b"{\n", b",\n", b"\n}\n")
 class SquadTask(FineTuningTask):
     unit = "questions"
     summary_names = {"eval_exact_match": "exact_match", "eval_f1": "F1"}
+    results_beside_checkpoints = True  # where NVIDIA's run_squad.py writes them
 
     def __init__(self, config: SquadConfig) -> None:
         super().__init__(config)

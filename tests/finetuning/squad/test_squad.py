@@ -102,6 +102,13 @@ def test_the_files_hold_what_was_scored(trained):
         assert (predictions[identity] == "") == (null_odds[identity] > 0)
 
 
+def test_the_files_are_also_beside_the_checkpoints(trained):
+    """Where NVIDIA's users look for them: one file, found in two places, also of a folder that was moved."""
+    for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
+        beside = trained.checkpoint_dir() / name
+        assert beside.samefile(trained.stage_dir() / name) and not beside.readlink().is_absolute()
+
+
 def test_the_saved_model_answers_as_in_the_run(trained):
     reader = load_model(trained.run.output_dir)
     names = ReaderSettings.model_fields
@@ -148,8 +155,9 @@ def test_prediction_needs_no_answers(trained, tmp_path):
         data={"predict_file": tmp_path / "unlabelled.json"},
         initialization={"from_pretrained_params": trained.checkpoint_dir()},
     )
-    assert run(config) == 0
-    predictions = json.loads((config.stage_dir() / "predictions.json").read_text())
+    for _ in range(2):  # the second finds links
+        assert run(config) == 0
+    predictions = json.loads((config.checkpoint_dir() / "predictions.json").read_text())
     assert [predictions[f"q{number}"].lower() for number in range(1, 5)] == ["nile"] * 4
     assert "F1" not in summary_of(config)
 
