@@ -32,6 +32,8 @@ def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
     default = {"bert_model": entry.default_model}
     layers = [{**_architecture(layer), **layer} for layer in layers]
     values = merged(*layers, alternatives=entry.alternatives, followers=entry.followers)
+    if "vocab_file" in values:  # what is refused where it is to lie beside weights that have none
+        default["vocab_file"] = values["vocab_file"]
     values = _files_of_nvidias_image(values)
     return read_settings(entry.config_class, {**_architecture(default), **default, **entry.implied(values), **values})
 

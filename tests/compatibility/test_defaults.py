@@ -6,8 +6,8 @@ import pytest
 
 from bert import REPOSITORY
 from bert.config.command_line import parse_arguments
-from bert.finetuning.squad.config import ENTRY as SQUAD
-from bert.pretraining.entry import ENTRY as PRETRAINING
+from bert.finetuning.squad.config import ENTRY as squad
+from bert.pretraining.entry import ENTRY as pretraining
 
 BOTH = {
     "bert-model": "bert-large-uncased",
@@ -41,6 +41,8 @@ BOTH = {
     "use-pure-fp16": False,
     "fuse-mha": False,
 }
+PRETRAINING, SQUAD = "run_pretraining.py", "run_squad.py"
+ENTRIES = {PRETRAINING: pretraining, SQUAD: squad}
 THEIRS = {  # but for the flags that are required there: input-dir, vocab-file, output-dir, of pre-training max-steps
     PRETRAINING: {
         **BOTH,
@@ -85,7 +87,7 @@ EXAMPLES = {  # of flags without a default
 }
 WITH = {"last-step-of-checkpoint": ["--from-checkpoint", "weights"], "use-pure-fp16": ["--amp"]}
 ALIASES = {"train-batch-size": "batch_size"}
-ENTRIES = pytest.mark.parametrize("entry", THEIRS, ids=lambda entry: entry.script)
+EACH_SCRIPT = pytest.mark.parametrize("script", THEIRS)
 
 
 @pytest.fixture(autouse=True)
@@ -95,9 +97,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def settings(entry, *words: str) -> dict:
+def settings(script, *words: str) -> dict:
     values = {}
-    for _, section in parse_arguments(entry, [*NEEDED[entry], *words]):
+    for _, section in parse_arguments(ENTRIES[script], [*NEEDED[script], *words]):
         values |= dict(section)
     return values
 
@@ -109,32 +111,32 @@ def shown(value) -> str:
     return str(int(value)) if isinstance(value, float) and value == int(value) else str(value)
 
 
-def differences(entry) -> dict[str, tuple[str, str]]:
+def differences(script) -> dict[str, tuple[str, str]]:
     """(theirs, ours) by flag."""
-    ours = settings(entry) | {"config_file": None, "show_config": False}  # flags that are no settings
+    ours = settings(script) | {"config_file": None, "show_config": False}  # flags that are no settings
     pairs = {
         flag: (shown(value), shown(ours[ALIASES.get(flag, flag.replace("-", "_"))]))
-        for flag, value in THEIRS[entry].items()
+        for flag, value in THEIRS[script].items()
     }
     return {flag: pair for flag, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def documented(entry) -> dict[str, tuple[str, str]]:
+def documented(script) -> dict[str, tuple[str, str]]:
     text = (REPOSITORY / "scripts/COMING_FROM_NVIDIA.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `--([\w-]+)` \| (.*?) \| (.*?) \| (.*?) \| .+ \|$", text, re.M)
-    return {flag: (theirs, ours) for flag, scripts, theirs, ours in rows if scripts in ("both", f"`{entry.script}`")}
+    return {flag: (theirs, ours) for flag, scripts, theirs, ours in rows if scripts in ("both", f"`{script}`")}
 
 
-@ENTRIES
-def test_the_document_names_every_default_that_differs_and_no_other(entry):
-    assert documented(entry) == differences(entry)
+@EACH_SCRIPT
+def test_the_document_names_every_default_that_differs_and_no_other(script):
+    assert documented(script) == differences(script)
 
 
-@ENTRIES
-def test_each_flag_is_typed_with_its_default(entry):
-    for flag, value in THEIRS[entry].items():
+@EACH_SCRIPT
+def test_each_flag_is_typed_with_its_default(script):
+    for flag, value in THEIRS[script].items():
         words = [f"--{flag}"] if value is False else [f"--{flag}", str(EXAMPLES.get(flag, value))]
-        values = settings(entry, *words, *WITH.get(flag, []))
+        values = settings(script, *words, *WITH.get(flag, []))
         if flag not in ("config-file", "show-config"):  # which are no settings
             typed = True if value is False else EXAMPLES.get(flag, value)
             assert shown(values[ALIASES.get(flag, flag.replace("-", "_"))]) == shown(typed), flag

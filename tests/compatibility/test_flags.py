@@ -67,6 +67,7 @@ def test_the_named_arguments_of_their_readme_are_the_published_recipe(folder):
     assert (config.model, config.optimizer, config.precision) == (recipe.model, recipe.optimizer, recipe.precision)
     assert config.batch.resolved_global_batch_size(8) == recipe.batch.global_batch_size
     assert config.checkpoint_dir() == Path("results/bert-large-uncased/phase1")
+    assert config.data.vocab_file == Path("vocab/bert-large-uncased-vocab.txt")  # no weights, nothing downloaded yet
 
 
 def test_flags_of_their_squad_scripts_are_accepted(folder, capsys):
