@@ -3,7 +3,6 @@
 A fact that cannot be read is None or empty. Reading never raises.
 """
 
-import importlib.metadata
 import json
 import locale
 import os
@@ -24,6 +23,7 @@ import psutil
 
 from bert import REPOSITORY
 from bert.doctor import requirements as environment
+from bert.doctor.requirements import installed_version
 from bert.files import lock
 from bert.interpreter import is_installed
 from bert.runtime import topology
@@ -189,13 +189,6 @@ def extras_for(cards: tuple[Gpu, ...]) -> tuple[str, ...]:
     if is_new or installed.startswith("3."):
         return ("train", "paddle3-gpu" if has_gpu else "paddle3")
     return ("train", "gpu" if has_gpu else "paddle")
-
-
-def installed_version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def has_package(package: str) -> bool:

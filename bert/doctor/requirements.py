@@ -87,15 +87,19 @@ def declared(extras: Iterable[str]) -> dict[str, str]:
 def differences(wanted: dict[str, str]) -> list[str]:
     lines = []
     for package, version in wanted.items():
-        try:
-            installed = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            installed = "missing"
-        if package == "setuptools" and installed != "missing" and int(installed.split(".")[0]) < 81:
+        installed = installed_version(package)
+        if package == "setuptools" and installed is not None and int(installed.split(".")[0]) < 81:
             continue  # images bring their own; every version with pkg_resources is good enough
         if installed != version:
-            lines.append(f"{package} is {installed}, wanted {version}")
+            lines.append(f"{package} is {installed or 'missing'}, wanted {version}")
     return lines
+
+
+def installed_version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | None:
@@ -110,12 +114,9 @@ def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | N
     for requirement in map(Requirement, ranges):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue  # of an extra, or of another version of Python
-        try:
-            installed = importlib.metadata.version(requirement.name)
-        except importlib.metadata.PackageNotFoundError:
-            installed = "missing"
-        if installed == "missing" or not requirement.specifier.contains(installed, prereleases=True):
-            lines.append(f"{requirement.name} is {installed}, wanted {requirement.specifier}")
+        installed = installed_version(requirement.name)
+        if installed is None or not requirement.specifier.contains(installed, prereleases=True):
+            lines.append(f"{requirement.name} is {installed or 'missing'}, wanted {requirement.specifier}")
     return lines
 
 

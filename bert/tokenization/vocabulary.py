@@ -73,18 +73,14 @@ class Vocabulary:
         """Read vocab.txt: UTF-8, one token per line; or a tokenizer.json (any name that ends in .json)."""
         if _is_json(path):
             return cls.from_tokenizer_json(path)
-        lines = Path(path).read_bytes().split(b"\n")
-        if lines and not lines[-1]:
-            lines.pop()
-        tokens = []
-        for line, raw in enumerate(lines, start=1):
-            try:
-                tokens.append(raw.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path}:{line}: {raw!r} is not UTF-8 ({error.reason}); save the file as UTF-8"
-                ) from error
-        return cls(tuple(tokens), str(path))
+        content = Path(path).read_bytes()
+        try:
+            tokens = content.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raw = content.split(b"\n")[line - 1]
+            raise ValueError(f"{path}:{line}: {raw!r} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
+        return cls(tuple(tokens if tokens[-1] else tokens[:-1]), str(path))
 
     @classmethod
     def from_tokenizer_json(cls, path: str | Path) -> "Vocabulary":
