@@ -136,7 +136,8 @@ def main(argv: list[str] | None = None) -> None:
         earlier = None if arguments.overwrite else _earlier(arguments.output, arguments.vocab_size)
         if arguments.output.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(arguments.output))
-        require_writable(arguments.output.parent)  # before the training
+        # Before the training, and without making folders for one that is refused.
+        require_writable(next(folder for folder in arguments.output.absolute().parents if folder.exists()))
         vocabulary = train_vocabulary(
             arguments.input,
             arguments.vocab_size,
@@ -147,6 +148,7 @@ def main(argv: list[str] | None = None) -> None:
         if earlier is not None and earlier.tokens != vocabulary.tokens:
             raise ValueError(_other_vocabulary(arguments.output, earlier))
         if earlier is None:
+            arguments.output.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(arguments.output, vocabulary.file_content())
         print(
             f"{len(vocabulary)} tokens in {shown(arguments.output)} (sha256 {vocabulary.sha256[:16]})"
