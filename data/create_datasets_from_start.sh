@@ -33,7 +33,7 @@ Every step resumes its earlier work: after an interruption, start the same comma
   --masking KIND         static or dynamic (default: static)
   --seed N               default: 12439
   --local-n-workers N    processes (default: all cores)
-  --dry-run              print the commands, run none
+  --dry-run              print the commands, and estimates of disk and time; run none
   --help
 HELP
 }
@@ -144,5 +144,13 @@ if wanted squad; then
 fi
 if wanted glue; then
   run data.download_glue --outdir "${work}/download/glue"
+fi
+if ${dry_run}; then
+  steps=()
+  for step in "${STEPS[@]}"; do if wanted "${step}"; then steps+=("${step}"); fi; done
+  flags=(--folder "${work}" --dump "${local_dump}" --sample-ratio "${sample_ratio}" --processes "${num_workers}"
+    --duplicate-factor "${duplicate_factor}")
+  if [[ "${language}" == en && -z "${dump_date}${local_dump}" ]]; then flags+=(--pinned); fi
+  exec "$(supported_python 13)" -P data/preprocessing/estimates.py "${flags[@]}" "${steps[@]}"
 fi
 echo "done: ${work}${next}"

@@ -20,16 +20,16 @@ from bert.files import only_writer
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from data.fetching.transfer import DownloadError, Remote, fetch
+from data.preprocessing.estimates import PINNED_DUMP_BYTES, TEXT_PER_DUMP_BYTE
 from data.text.lddl_writer import check_language
 from data.wikipedia.articles import Extraction, extract
 
 _PINNED_DATES = {"en": "20200101"}
 _PINNED_DUMPS = {  # what MLPerf's BERT is trained on
-    "enwiki-20200101-pages-articles-multistream.xml.bz2": ("md5:00d47075e0f583fb7c0791fac1c57cb3", 17_751_214_669)
+    "enwiki-20200101-pages-articles-multistream.xml.bz2": ("md5:00d47075e0f583fb7c0791fac1c57cb3", PINNED_DUMP_BYTES)
 }
 _WIKIMEDIA = "https://dumps.wikimedia.org/{wiki}/{date}/"
 _ARCHIVE = "https://archive.org/download/{wiki}-{date}/"
-_TEXT_PER_DUMP_BYTE = 0.85  # rough, English
 
 
 def dump_name(language: str, date: str) -> str:
@@ -93,7 +93,7 @@ def download_dump(
 
 def _tell_room(folder: Path, dump_bytes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    needed, free = dump_bytes * (1 + _TEXT_PER_DUMP_BYTE), shutil.disk_usage(folder).free
+    needed, free = dump_bytes * (1 + TEXT_PER_DUMP_BYTE), shutil.disk_usage(folder).free
     print(
         f"needs about {megabytes(needed)} of disk, dump and text; {folder} has {megabytes(free)}"
         + ("" if free > needed else ": this will not be enough"),

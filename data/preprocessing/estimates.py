@@ -1,0 +1,115 @@
+"""Estimates disk and time of data/create_datasets_from_start.sh, for its --dry-run. A script without imports of ours,
+because a dry run installs no packages:
+
+    python3 -P data/preprocessing/estimates.py --folder D --duplicate-factor 5 wikipedia phase1 phase2
+
+The rates were measured on one core of an AMD EPYC with 7 MB of documentation: as plain text, and in a dump of our
+making with links, references and templates. Real articles have more markup.
+"""
+
+import argparse
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+PINNED_DUMP_BYTES = 17_751_214_669  # English, of 2020-01-01
+TEXT_PER_DUMP_BYTE = 0.85  # rough, English
+DOWNLOAD_BYTES_PER_SECOND = 12.5e6  # 100 Mbit/s
+DUMP_BYTES_PER_SECOND = 1.5e6  # extracted by one process
+SHARD_BYTES_PER_TEXT_BYTE = 1.0  # of each copy, static masks, snappy
+PEAK = 0.2  # of a phase's shards: blocks that wait until they are written
+SECONDS_PER_TEXT_BYTE, SECONDS_PER_COPIED_BYTE = 0.16e-6, 0.015e-6  # of one process: reading; sampling and writing
+_PHASES = ("phase1", "phase2")
+
+
+class Estimate(NamedTuple):
+    what: str
+    num_bytes: float
+    seconds: float
+    source: str
+
+
+def estimates(
+    steps: list[str],
+    dump_bytes: float,
+    text_bytes: float,
+    *,
+    is_local: bool,
+    sample_ratio: float,
+    duplicate_factor: int,
+    processes: int,
+) -> Iterator[Estimate]:
+    """Of each step that takes long.
+
+    Args:
+        text_bytes: of the articles that are there already; 0: they come from the dump.
+        is_local: the dump is there.
+    """
+    if "wikipedia" in steps and not text_bytes:
+        if not is_local:
+            yield Estimate("dump", dump_bytes, dump_bytes / DOWNLOAD_BYTES_PER_SECOND, "download at 100 Mbit/s")
+        seconds = dump_bytes / DUMP_BYTES_PER_SECOND / processes
+        yield Estimate("text", dump_bytes * TEXT_PER_DUMP_BYTE, seconds, f"{TEXT_PER_DUMP_BYTE:g} of the dump")
+    text, copies = text_bytes or dump_bytes * TEXT_PER_DUMP_BYTE, sample_ratio * duplicate_factor
+    source = f"{sample_ratio:.0%} of the documents, {duplicate_factor} x"
+    for phase in [step for step in steps if step in _PHASES]:
+        seconds = text * (SECONDS_PER_TEXT_BYTE + SECONDS_PER_COPIED_BYTE * copies) / processes
+        yield Estimate(f"shards of {phase}", SHARD_BYTES_PER_TEXT_BYTE * text * copies, seconds, source)
+
+
+def report(rows: list[Estimate], folder: Path, processes: int) -> str:
+    """The rows and their sum as text, beside what is free."""
+    lines = [_line(*row) for row in rows]
+    shards = [row.num_bytes for row in rows if row.what.startswith("shards")]
+    disk = sum(row.num_bytes for row in rows) + PEAK * max(shards, default=0.0)
+    parent = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(parent).free
+    where = f"{processes} processes; {free / 1e9:,.1f} GB free in {parent}{'' if free > disk else ': too little'}"
+    lines.append(_line("in all, about", disk, sum(row.seconds for row in rows), where))
+    return "\n".join(lines)
+
+
+def _line(what: str, num_bytes: float, seconds: float, source: str) -> str:
+    return f"{what:16}  {num_bytes / 1e9:8,.1f} GB  {seconds / 3600:6,.1f} h  {source}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps", nargs="*", help="of the script that are run")
+    parser.add_argument("--folder", type=Path, required=True, help="of all data")
+    parser.add_argument("--dump", default="", help="a dump that is there")
+    parser.add_argument("--pinned", action="store_true", help="the English dump whose size is known")
+    parser.add_argument("--sample-ratio", type=float, default=1.0)
+    parser.add_argument("--duplicate-factor", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.dump and not Path(arguments.dump).is_file():
+        parser.error(f"local_dump={arguments.dump}: no such file; give a dump, *.xml.bz2 or *.xml")
+    text = sum(file.stat().st_size for file in arguments.folder.glob("wikipedia/source/*/*.txt"))
+    dump = Path(arguments.dump).stat().st_size if arguments.dump else PINNED_DUMP_BYTES if arguments.pinned else 0
+    if not dump and not text:
+        print("disk and time: known with --local-dump, or once there is the text")
+        return
+    rows = list(
+        estimates(
+            arguments.steps,
+            dump,
+            text,
+            is_local=bool(arguments.dump),
+            sample_ratio=arguments.sample_ratio,
+            duplicate_factor=arguments.duplicate_factor,
+            processes=arguments.processes,
+        )
+    )
+    if rows:
+        print(report(rows, arguments.folder, arguments.processes))
+
+
+if __name__ == "__main__":
+    main()
