@@ -151,6 +151,6 @@ if ${dry_run}; then
   flags=(--folder "${work}" --dump "${local_dump}" --sample-ratio "${sample_ratio}" --processes "${num_workers}"
     --duplicate-factor "${duplicate_factor}")
   if [[ "${language}" == en && -z "${dump_date}${local_dump}" ]]; then flags+=(--pinned); fi
-  exec "$(supported_python 13)" -P data/preprocessing/estimates.py "${flags[@]}" "${steps[@]}"
+  "$(supported_python 13)" -P data/preprocessing/estimates.py "${flags[@]}" "${steps[@]}"
 fi
 echo "done: ${work}${next}"
