@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 FEW = 5  # updates that a decay has in any case
 WINDOW = 0.25  # of the time that is planned: the time before, whose speed is expected
-TOLERANCE, TOLERATED_SECONDS = 0.02, 0.25  # of the time that is left; a smaller difference is not corrected
+TOLERANCE = 0.02  # of the updates that are left: a smaller difference is not corrected
 SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
 
 
@@ -93,13 +93,9 @@ class Decay:
     def begin(self, step: int, epoch: int) -> None:
         """The decay begins after update `step`."""
         most = self._run.max_steps - step
-        fitting = self._fitting(step, self._seconds_left())
-        last = step + self._device.collective.from_main(most if fitting is None else min(most, max(FEW, fitting)))
-        decay = self._spread(step, last)
-        self._log_event("decay", step, epoch, {"learning_rate": decay.rate, "last_step": last})
-        logger.info(
-            f"the learning rate decays from {decay.rate:.3g} after update {step:,}; the last update is {last:,}"
-        )
+        fitting = self._fitting(step, self._seconds_for_updates())
+        num_updates = self._device.collective.from_main(most if fitting is None else min(most, max(FEW, fitting)))
+        self._decide(step, epoch, step + num_updates)
 
     def after_interval(self, step: int, epoch: int) -> None:
         """Plan the start of the decay, or correct its end."""
@@ -110,9 +106,12 @@ class Decay:
         if decay is None:
             self.start = collective.from_main(self._planned_start(step))
         elif step < decay.last and (last := collective.from_main(self._corrected_last(step, decay))) != decay.last:
-            now = self._spread(step, last)
-            self._log_event("decay", step, epoch, {"learning_rate": now.rate, "last_step": last})
-            logger.info(f"the last update is {last:,} instead of {decay.last:,}, by the time that is left")
+            self._decide(step, epoch, last)
+
+    def _decide(self, step: int, epoch: int, last: int) -> None:
+        decay = self._spread(step, last)
+        self._log_event("decay", step, epoch, {"learning_rate": decay.rate, "last_step": last})
+        logger.info(f"the learning rate decays from {decay.rate:.3g} after update {step:,} to the last, {last:,}")
 
     # ---- rank 0 decides ----------------------------------------------------------------------------------------------
 
@@ -137,40 +136,32 @@ class Decay:
         return self.start if fitting is None else max(step, min(self._by_updates, step + fitting))
 
     def _corrected_last(self, step: int, decay: DecayState) -> int:
-        left = self._seconds_left()
-        speed, fitting = self._speed(left), self._fitting(step, left)
-        if left is None or speed is None or fitting is None:
-            return decay.last
-        difference = abs(left - self._seconds_for(decay.last - step, step, speed))
-        if difference <= max(TOLERANCE * left, TOLERATED_SECONDS):
+        planned, fitting = decay.last - step, self._fitting(step, self._seconds_for_updates())
+        if fitting is None or abs(fitting - planned) <= TOLERANCE * planned:
             return decay.last
         return min(max(step + max(1, fitting), decay.first + FEW), self._run.max_steps)
 
-    def _seconds_left(self) -> float | None:
-        """The time for updates, without that of the end; None without a limit."""
+    def _seconds_for_updates(self) -> float | None:
+        """The time that is left, without that of the end; None without a limit."""
         if self._deadline is None:
             return None
         at_end = self._pause_seconds + max(self._evaluation_seconds or 0.0, self._write_seconds) + SECONDS_TO_EXIT
         return self._deadline - self._stop.clock() - at_end
 
-    def _seconds_for(self, updates: int, step: int, speed: float) -> float:
-        """The time of the updates after `step`, and of the evaluations and saves before the last of them."""
-        run, last = self._run, step + updates - 1
-        evaluations = last // run.eval_freq - step // run.eval_freq if run.eval_freq and updates else 0
-        saves = last // run.num_steps_per_checkpoint - step // run.num_steps_per_checkpoint if updates else 0
-        pauses = evaluations * (self._evaluation_seconds or 0.0) + saves * self._pause_seconds
-        return updates * speed + pauses
-
-    def _speed(self, seconds: float | None) -> float | None:
-        """Seconds per update of late, for a plan of so many seconds; None without a limit, or before it is known."""
-        return None if seconds is None else self._throughput.seconds_per_update(WINDOW * seconds)
-
     def _fitting(self, step: int, seconds: float | None) -> int | None:
-        """Updates after `step` for which `seconds` are enough; None as in `_speed`."""
-        if seconds is None or (speed := self._speed(seconds)) is None:
+        """Updates after `step` for which `seconds` are enough, with the evaluations and saves before the last of them;
+        None without a limit, or before a speed is known."""
+        if seconds is None or (speed := self._throughput.seconds_per_update(WINDOW * seconds)) is None:
             return None
-        numbers = range(self._run.max_steps - step + 1)
-        return max(0, bisect_right(numbers, seconds, key=lambda number: self._seconds_for(number, step, speed)) - 1)
+        pauses = [(self._run.num_steps_per_checkpoint, self._pause_seconds)]
+        if self._run.eval_freq and self._evaluation_seconds:
+            pauses.append((self._run.eval_freq, self._evaluation_seconds))
+
+        def needed(updates: int) -> float:
+            before = max(step, step + updates - 1)
+            return updates * speed + sum(cost * (before // every - step // every) for every, cost in pauses)
+
+        return max(0, bisect_right(range(self._run.max_steps - step + 1), seconds, key=needed) - 1)
 
     def _take_file(self) -> None:
         """Take the file FINISH: the time that it says is left."""

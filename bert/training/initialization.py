@@ -22,6 +22,7 @@ from bert.checkpoints.state import CheckpointError
 from bert.config.flags import flat_fields
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import read_pretrained
+from bert.files import read_json
 from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
 from bert.training.devices import Device
 from program import TrainingProgram
@@ -187,11 +188,12 @@ def _before_the_decay(
 
 
 def _outlasts_decay(config: TrainingConfig, resumed: Progress) -> bool:
-    """Whether the run is to last longer than was known when its decay began."""
+    """Whether the run is to last longer than its decay: more updates, or new time before it or after its summary."""
     decay, run = resumed.carried.decay, config.run
     if decay is None or config.optimizer.lr_schedule != "wsd":
         return False
-    has_new_time = run.finish_in is not None and (resumed.step == decay.first or resumed.step >= decay.last)
+    is_complete = read_json(config.stage_dir() / "summary.json").get("steps") == resumed.step >= decay.last
+    has_new_time = run.finish_in is not None and (resumed.step == decay.first or is_complete)
     return has_new_time or run.max_steps > int(resumed.settings["run"]["max_steps"])
 
 

@@ -50,6 +50,17 @@ def test_done_means_all_steps_and_their_checkpoint(config):
     assert not is_done(derive(config, max_steps=8))
 
 
+def test_a_completed_decay_is_done_until_more_updates_are_asked_for(config):
+    config = derive(config, max_steps=100, lr_schedule="wsd", finish_in=60)
+    config.stage_dir().mkdir(parents=True)
+    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    for last_step, done in ((7, True), (9, False)):
+        summary = {"steps": 7, "max_steps": 100, "decay_from": 5, "last_step": last_step}
+        (config.stage_dir() / "summary.json").write_text(json.dumps(summary))
+        assert is_done(config) is done
+        assert not is_done(derive(config, max_steps=101))
+
+
 def decides(config_class) -> set[str]:
     """Settings that a continued run must repeat, besides those of the model, the optimizer and the precision."""
     return {

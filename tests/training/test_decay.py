@@ -87,6 +87,7 @@ def test_the_run_ends_in_time_however_seldom_it_logs(tmp_path, log_freq):
     assert stable_step(config.checkpoint_dir()) == 39
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("factor", [0.4, 2.0])
 def test_a_decay_whose_speed_changes_still_ends_in_time_and_its_rate_never_rises(tmp_path, factor):
     config, clock = settings(tmp_path, finish_in=52, log_freq=1), Clock(lambda step: factor if step >= 42 else 1.0)
@@ -97,6 +98,7 @@ def test_a_decay_whose_speed_changes_still_ends_in_time_and_its_rate_never_rises
     assert len(decays(config)) > 1 and decays(config)[-1][1] == outcome.step
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("eval_freq", [10, 0])
 def test_evaluations_are_part_of_the_time_and_the_last_is_measured_before_the_decay(tmp_path, eval_freq):
     config, clock, steps = settings(tmp_path, finish_in=62, eval_freq=eval_freq), Clock(), []
@@ -132,12 +134,15 @@ def test_a_run_killed_in_its_decay_repeats_what_was_decided(tmp_path):
     tiny.assert_identical(resumed.parameters, uninterrupted.parameters)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", [{"finish_in": 22}, {"max_steps": 60}], ids=["time", "updates"])
 def test_a_longer_run_continues_before_the_decay_without_a_jump(tmp_path, more):
     config = settings(tmp_path, max_steps=20, log_freq=1)
     whole = train(derive(config, output_dir=tmp_path / "whole", max_steps=60), last_step=20)
     train(config)
     assert list_steps(config.checkpoint_dir()) == [16, 20]
+    assert train(resuming(config, finish_in=22)).outcome.step == 20, "without a summary it was killed at its end"
+    (config.stage_dir() / "summary.json").write_text('{"steps": 20}')
     run = train(resuming(config, **{"max_steps": 60, **more}), last_step=20)
     assert any("a longer run continues at step 16, before the decay" in line for line in run.said)
     assert [rates(config)[step] for step in (17, 18, 19, 20)] == [pytest.approx(PEAK)] * 4
@@ -149,6 +154,7 @@ def test_a_longer_run_continues_before_the_decay_without_a_jump(tmp_path, more):
     assert (again.step, again.finished) == (finished.step, True), "it stays finished"
 
 
+@pytest.mark.thorough
 def test_a_longer_run_needs_the_checkpoint_before_the_decay(tmp_path):
     config = settings(tmp_path, max_steps=10)
     train(config)
@@ -160,9 +166,9 @@ def test_a_longer_run_needs_the_checkpoint_before_the_decay(tmp_path):
     assert any(line.startswith("extended from 10 to 20 updates; learning rate continues at 0.01") for line in run.said)
 
 
-@pytest.mark.parametrize(("text", "last"), [("", 14), ("6s", 18), ("1h", 1000)])
+@pytest.mark.parametrize(("text", "last"), [("", 15), ("9s", 18), ("1h", 1000)])
 def test_a_file_begins_the_decay(tmp_path, text, last):
-    """Empty: a fifth of the 10 s until then, of which the least number of updates is more."""
+    """Empty: in a fifth of the 10 s until then, or the least number of updates."""
     config, clock = settings(tmp_path, log_freq=1), Clock()
     config.run.output_dir.mkdir()
     clock.stop.watch(config.run.output_dir)
@@ -175,7 +181,7 @@ def test_a_file_begins_the_decay(tmp_path, text, last):
 
     outcome = train(config, clock, last_step=20, change=change).outcome
     assert not file.exists() and outcome.decay.first == 10
-    assert outcome.decay.last == last or (outcome.finished and abs(outcome.decay.last - last) <= 3)
+    assert abs(outcome.decay.last - last) <= 1, "saves take real time"
 
 
 def test_a_file_that_cannot_be_obeyed_is_removed_with_a_warning(tmp_path):
