@@ -25,19 +25,18 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         yield temporary
         sync(temporary)
         os.replace(temporary, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # the error of a full disk names no file
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
     """Write a file atomically: to a temporary file beside it, which is flushed to the disk and renamed."""
-    try:
-        with atomic_path(path) as temporary:
-            with open(temporary, "wb") as file:
-                file.write(data)
-    except OSError as error:
-        error.filename = error.filename or str(path)  # the error of a full disk names no file
-        raise
+    with atomic_path(path) as temporary:
+        with open(temporary, "wb") as file:
+            file.write(data)
 
 
 def sync(path: str | Path) -> None:
