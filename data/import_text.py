@@ -3,9 +3,9 @@
     python -m data.import_text --input DIR_OR_FILES... --output-dir D [--document-separator line] [--deduplicate near]
 
 Reads plain text, Markdown, HTML, jsonl, json, csv, tsv and parquet, also as .gz, .bz2, .zst and .xz, in any encoding
-and language. Writes D/source/<lang>/N.txt, or with --held-out-fraction D/train/... and D/held_out/..., one document
-per line, its id first. D/report.json and the last lines printed name what was read, left out and dropped, and why. A
-killed run leaves no text: start it again.
+and language; docx, odt, epub, and with the extra `office` pdf, rtf and xlsx. Writes D/source/<lang>/N.txt, or with
+--held-out-fraction D/train/... and D/held_out/..., one document per line, its id first. D/report.json and the last
+lines printed name what was read, left out and dropped, and why. A killed run leaves no text: start it again.
 """
 
 from pathlib import Path
@@ -30,7 +30,9 @@ def main(argv: list[str] | None = None) -> None:
         default="file",
         help="of txt: a document is a file (default), a line, or the text between blank lines",
     )
-    parser.add_argument("--encoding", default="auto", help="of all but parquet (default: detected, file by file)")
+    parser.add_argument(
+        "--encoding", default="auto", help="of text, HTML, JSON, csv and tsv (default: detected, file by file)"
+    )
     parser.add_argument(
         "--text-field",
         metavar="NAME[,NAME...]",

@@ -10,7 +10,7 @@
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
 # shellcheck disable=SC2034 # for the scripts that source this one
-TESTS="train paddle serve onnx chinese dask test check" # extras of the tests
+TESTS="train paddle serve onnx chinese office dask test check" # extras of the tests
 
 export PYTHONUTF8=1 # paths and text are UTF-8, whatever the locale
 

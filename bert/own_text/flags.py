@@ -15,7 +15,7 @@ _VALUES: dict[str, tuple[str, str]] = {
         "jieba|none",
         "finds the words of Chinese text, which masks then cover whole (default: jieba, if it is installed)",
     ),
-    "encoding": ("NAME", "of all but parquet (default: detected, file by file)"),
+    "encoding": ("NAME", "of text, HTML, JSON and CSV (default: detected, file by file)"),
     "document_separator": ("file|line|blank-line", "of txt: what separates documents (default: file)"),
     "text_field": (
         "NAME[,NAME...]",

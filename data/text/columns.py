@@ -8,7 +8,7 @@ from typing import Any
 from data.text.encodings import NotTextError
 
 SAMPLE_ROWS, SAMPLE_CHARACTERS = 50, 1 << 20  # of a table without a column of the names
-_LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a row and of the sample; less is a name, a date or a setting
+_LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a text and of the sample; less is a name, a date or a setting
 _LONGEST_NAME = 60  # a longer "name" is a first row of text
 _MAX_SHOWN = 20
 
@@ -80,12 +80,12 @@ class TextColumn:
 
 def _longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
     """The column with the most characters, unless it has too few for text, or a name that is a text itself."""
-    characters, number = Counter[str](), 0
+    characters, numbers = Counter[str](), Counter[str]()
     for row in rows:
-        number += 1
         for name, value in row.items():
             if isinstance(value, str) and (not value.isascii() or len(value.split(None, 3)) > 2):
                 characters[name] += len(value)
+                numbers[name] += 1
     name, most = max(characters.items(), key=lambda item: item[1], default=("", 0))
-    is_text = most >= max(_LEAST_TOTAL, _LEAST_MEAN * number) and len(name) <= _LONGEST_NAME
+    is_text = most >= max(_LEAST_TOTAL, _LEAST_MEAN * numbers[name]) and len(name) <= _LONGEST_NAME
     return name if is_text else None

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
 import zstandard
 
 from bert.files import shown
+from bert.interpreter import install_command
 from data.text.columns import NoColumnError
 from data.text.encodings import NotTextError
 
@@ -131,12 +133,19 @@ _SUFFIXES = {
     "csv": ".csv",
     "tsv": ".tsv .tab",
     "parquet": ".parquet .pq",
+    "docx": ".docx .docm",
+    "odt": ".odt",
+    "epub": ".epub",
+    "rtf": ".rtf",
+    "pdf": ".pdf",
+    "xlsx": ".xlsx .xlsm",
 }
+OFFICE_KINDS = ("docx", "odt", "epub", "rtf", "pdf", "xlsx")
 FORMATS = tuple(_SUFFIXES)
 _FORMAT_OF = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
 _REASONS = {
-    "is PDF; convert it to text, e.g. with pdftotext": ".pdf",
-    "is an office document or e-book; save it as text": ".doc .docx .odt .rtf .ppt .pptx .xls .xlsx .ods .epub .mobi",
+    "is an office document that is not read; save it as docx, xlsx, csv or text": ".doc .ppt .pptx .xls .ods .odp",
+    "is an e-book that is not read; save it as epub or text": ".mobi .azw .azw3",
     "is an archive; unpack it": ".zip .tar .tgz .tbz2 .txz .7z .rar",
 }
 _REASON_OF = {suffix: reason for reason, suffixes in _REASONS.items() for suffix in suffixes.split()}
@@ -145,6 +154,7 @@ _BUILD_FILE = re.compile(r".*file", re.IGNORECASE)  # Makefile, Dockerfile, Jenk
 _OTHER_KIND = "files of other kinds left out"
 _MAX_PROBLEMS = 50
 _MAX_LEFT_OUT = 10_000
+_PACKAGES = {"pdf": "pypdf", "rtf": "striprtf", "xlsx": "openpyxl"}  # of the extra `office`
 
 
 @dataclass(frozen=True)
@@ -308,8 +318,10 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
         if by_suffix is None and _BUILD_FILE.fullmatch(bare.name) and not named:
             return "is a build file by its name; if it is text, name it *.txt"
         kind = by_suffix or "txt"
-    if kind == "parquet" and compression:
-        return "is compressed parquet; unpack it"
+    if compression and kind in ("parquet", *OFFICE_KINDS):
+        return f"is compressed {kind}; unpack it"
+    if missing := missing_package(kind):
+        return missing
     name = name[: len(name) - len(compression) - len(suffix if by_suffix else "")]
     return Input(path, shown(name), kind, compression, named)
 
@@ -317,10 +329,18 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
 def table_input(path: Path, kind: str = "auto") -> Input:
     """A table; plain text is a TSV. ValueError for a file of another kind."""
     source = _input(path, path.name, kind)
-    if isinstance(source, Input) and source.kind != "html":
+    if isinstance(source, Input) and source.kind not in ("html", *OFFICE_KINDS):
         return replace(source, kind="tsv") if source.kind == "txt" else source
-    reason = source if isinstance(source, str) else "is a web page"
+    reason = source if isinstance(source, str) else f"is {source.kind}"
     raise ValueError(f"{shown(path)}: {reason}; tables are .csv, .tsv, .jsonl, .json or .parquet")
+
+
+def missing_package(kind: str) -> str:
+    """Why files of a format cannot be read here, with the remedy; "" if they can."""
+    package = _PACKAGES.get(kind)
+    if package is None or find_spec(package) is not None:
+        return ""
+    return f"needs the package {package}; install it with `{install_command('office')}`"
 
 
 def total_bytes(inputs: Iterable[Input]) -> int:

@@ -4,14 +4,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from html.parser import HTMLParser
-from typing import Any
+from typing import Any, TypeVar
 
 from bert.files import shown
 from data.text.columns import TextColumn
 from data.text.encodings import NotTextError, decoded, lines, whole_lines
-from data.text.inputs import CHUNK_BYTES, Findings, Input, read_chunks
+from data.text.html_text import text_of_html
+from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, DamagedError, Findings, Input, read_chunks
+from data.text.office import office_text, xlsx_rows
 from data.text.tables import KINDS, Row, TableForm, delimiter_in, parquet_rows, rows_of_chunks
+from data.text.time_limit import limited
 
 _START = re.compile(r"^\s*\*\s*\*\s*\*\s*START\s+OF\s+(?:THE|THIS)\s+PROJECT\s+GUTENBERG\b", re.I)
 _END = re.compile(
@@ -51,62 +53,10 @@ def _without_credits(text: str) -> str:
     return "\n\n".join(kept)
 
 
-_DROPPED = frozenset("head script style noscript template svg nav select button".split())
-_OF_HEAD = frozenset("html head title base link meta script style noscript template".split())
-_CONTENT = frozenset("main article".split())  # what ends navigation whose end tag is missing
-_INLINE = frozenset("a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup".split())
-
-
-def text_of_html(chunks: Iterable[str]) -> Iterator[str]:
-    """The text in pieces; elements other than inline ones are separated by line ends."""
-    parser = _Parser()
-    for chunk in chunks:
-        parser.feed(chunk)
-        yield "".join(parser.text)
-        parser.text.clear()
-    parser.close()
-    yield "".join(parser.text)
-
-
-class _Parser(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.text: list[str] = []
-        self._dropped: list[str] = []  # open elements whose text is left out
-        self._num_dropped = Counter[str]()  # of each tag: a page of 100,000 end tags is not searched so often
-
-    def handle_starttag(self, tag: str, _: object) -> None:
-        if self._dropped and self._ends(tag):
-            self._dropped.clear()
-            self._num_dropped.clear()
-        if tag in _DROPPED:
-            self._dropped.append(tag)
-            self._num_dropped[tag] += 1
-        self.handle_startendtag(tag, _)
-
-    def handle_startendtag(self, tag: str, _: object) -> None:
-        if tag not in _INLINE:
-            self.text.append("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        while self._num_dropped[tag]:
-            last = self._dropped.pop()
-            self._num_dropped[last] -= 1
-            if last == tag:
-                break
-        self.handle_startendtag(tag, None)
-
-    def handle_data(self, data: str) -> None:
-        if not self._dropped:
-            self.text.append(data)
-
-    def _ends(self, tag: str) -> bool:
-        """Whether an element begins that the open ones cannot hold: an end tag is missing, or was omitted."""
-        in_head = self._dropped[-1] == "head" and tag not in _OF_HEAD
-        in_navigation = self._dropped[0] in ("nav", "select", "button") and tag in _CONTENT
-        return tag == "body" or in_head or in_navigation
-
-
+_LEAST_SECONDS = 5  # of CPU time for a file of HTML or Office
+_SECONDS_PER_MEGABYTE = {"html": 5, "office": 20}  # and this, ten times what they take
+_MAX_SHOWN = 200  # characters of a library's message
+T = TypeVar("T")
 SEPARATORS = ("file", "line", "blank-line")
 
 
@@ -142,12 +92,17 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
     """
-    if source.kind in KINDS:
+    if source.kind in (*KINDS, "xlsx"):
         form = TableForm([reading.id_field] if reading.id_field else [], text=TextColumn(reading.text_field))
         return _row_pieces(source, table_rows(source, form, reading, findings), form, findings)
+    if source.kind in OFFICE_KINDS:
+        text = office_text(
+            source.path, source.kind, lambda problem: findings.problem(f"{shown(source.path)}: {problem}")
+        )
+        return _txt_pieces(source, _bounded(source, text, Exception), "file")
     chunks = _text_chunks(source, reading, findings)
     if source.kind == "html":
-        return _txt_pieces(source, text_of_html(chunks), "file")
+        return _txt_pieces(source, _bounded(source, text_of_html(chunks), TimeoutError), "file")
     return _txt_pieces(source, chunks, reading.separator)
 
 
@@ -155,6 +110,8 @@ def table_rows(source: Input, form: TableForm, reading: Reading, findings: Findi
     """The rows of a table in any encoding, plain or compressed."""
     if source.kind == "parquet":
         return parquet_rows(source.path, form)
+    if source.kind == "xlsx":
+        return _bounded(source, xlsx_rows(source.path, form), Exception)
     return rows_of_chunks(_text_chunks(source, reading, findings), source.kind, form, findings.counts)
 
 
@@ -162,6 +119,22 @@ def delimiter_of(source: Input, reading: Reading, findings: Findings) -> str:
     """What separates the columns of a CSV or TSV."""
     line = next(whole_lines(_text_chunks(source, reading, findings)), None) or ""
     return delimiter_in(line, source.kind)
+
+
+def _bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Iterator[T]:
+    """The items in a time that is proportional to the file's size; DamagedError for the errors that mean damage."""
+    per_megabyte = _SECONDS_PER_MEGABYTE["html" if source.kind == "html" else "office"]
+    seconds = _LEAST_SECONDS + per_megabyte * source.path.stat().st_size / 1e6
+    try:
+        yield from limited(items, seconds)
+    except (NotTextError, DamagedError):
+        raise
+    except damage as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        message = " ".join(str(error).split())[:_MAX_SHOWN] or type(error).__name__
+        reason = message if isinstance(error, TimeoutError) else f"is damaged or cut off ({message})"
+        raise DamagedError(source.path, f"{reason}; save it anew, or leave it out") from error
 
 
 def _text_chunks(source: Input, reading: Reading, findings: Findings) -> Iterator[str]:

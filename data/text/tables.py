@@ -83,14 +83,14 @@ class Row(NamedTuple):
 def rows_of_chunks(chunks: Iterable[str], kind: str, form: TableForm, counts: Counter) -> Iterator[Row]:
     """The rows of decoded text; kind is not parquet. `counts` gets what was repaired."""
     if kind == "json":
-        return _with_text(_document_rows(chunks, form), form)
+        return with_text(_document_rows(chunks, form), form)
     return rows_of_lines(whole_lines(chunks), kind, form, counts)
 
 
 def rows_of_lines(lines: Iterable[str | None], kind: str, form: TableForm, counts: Counter) -> Iterator[Row]:
     """The rows of lines without their ends, of which None was too long; kind is csv, tsv or jsonl."""
     if kind == "jsonl":
-        return _with_text(_json_rows(lines, form), form)
+        return with_text(_json_rows(lines, form), form)
     return _Table(iter(lines), kind, form, counts).rows()
 
 
@@ -105,7 +105,7 @@ def _first(items: Iterator[T], size: Callable[[T], int], is_enough: Callable[[T]
     return taken
 
 
-def _with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
+def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
     """The rows of JSON, after the form's text column was chosen by the first ones."""
     if form.text is None:
         return rows

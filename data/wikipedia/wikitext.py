@@ -1,7 +1,7 @@
 """Converts wiki markup to prose: removes templates, tables, lists, headings, references, files and formulas.
 
-Every step is one pass of a regular expression or of a stack, so the time is proportional to the length of the page for
-any markup. Of markup that is never closed only the marks are removed, not the text after them.
+Every step is one pass of a regular expression or of a stack of limited depth, so the time is proportional to the length
+of the page for any markup. Of markup that is never closed only the marks are removed, not the text after them.
 """
 
 import html
@@ -73,6 +73,7 @@ def _without_raw_tags(text: str) -> str:
 
 
 _TOKEN = re.compile(r"\{\{|\}\}|\[\[|\]\]|^[ \t:]*+\{\||^[ \t]*+\|\}(?!\})|<table\b[^<>]*>|</table\s*>", re.M | re.I)
+_MAX_DEPTH = 100  # of nested constructs; MediaWiki itself expands 40
 _OPENERS = {"{{": "template", "[[": "link", "{|": "table", "<table": "html table"}
 _CLOSERS = {"}}": "template", "]]": "link", "|}": "table", "</table": "html table"}
 
@@ -80,20 +81,27 @@ _CLOSERS = {"}}": "template", "]]": "link", "|}": "table", "</table": "html tabl
 def _without_nesting(text: str, site: Site) -> str:
     """Replace templates, links and tables, also nested ones, with the text that a reader sees in a sentence.
 
-    A closing mark ends the innermost construct of its kind; constructs still open inside it become text.
+    A closing mark ends the innermost construct of its kind; constructs still open inside it become text. So do those
+    that are nested too deeply, with the marks that close them.
     """
     stack: list[tuple[str, list[str]]] = [("page", [])]  # open constructs and their text so far
-    num_open = Counter[str]()
+    num_open, too_deep = Counter[str](), Counter[str]()
     position = 0
     while token := _TOKEN.search(text, position):
         stack[-1][1].append(text[position : token.start()])
         position = token.end()
         mark = token[0].strip(" \t:").lower()
         if kind := _OPENERS.get(mark if mark in _OPENERS else mark[:6]):
+            if len(stack) > _MAX_DEPTH:
+                too_deep[kind] += 1
+                continue
             stack.append((kind, []))
             num_open[kind] += 1
             continue
         kind = _CLOSERS[mark if mark in _CLOSERS else "</table"]
+        if too_deep[kind]:
+            too_deep[kind] -= 1
+            continue
         if not num_open[kind]:
             continue
         content = _closed(stack, kind, num_open)

@@ -11,8 +11,8 @@ import pytest
 
 from data import import_text
 from data.text import tables
+from data.text.html_text import text_of_html
 from data.text.inputs import Findings
-from data.text.readers import text_of_html
 from tests.support.commands import refused
 
 TAR = io.BytesIO()
@@ -37,8 +37,9 @@ READ = {
     "lines.jsonl": (b'{"text": "Line."}\n', {"lines:1": "Line."}),
 }
 LEFT_OUT = {
-    "paper.pdf": (b"%PDF-1.4", "is PDF; convert it to text"),
-    "letter.docx": (b"PK\x03\x04", "is an office document or e-book; save it as text"),
+    "slides.ppt": (b"%PDF-1.4", "is an office document that is not read; save it as docx"),
+    "letter.docx": (b"PK\x03\x04", "is damaged or cut off (File is not a zip file)"),
+    "letter.docx.gz": (gzip.compress(b"PK"), "is compressed docx; unpack it"),
     "all.zip": (b"PK\x03\x04", "is an archive; unpack it"),
     "all.tar.gz": (b"", "is an archive; unpack it"),
     "photo.png": (b"\x89PNG\r\n", "is of no format that is read (.png)"),
@@ -104,9 +105,9 @@ def test_the_list_on_the_screen_is_bounded_and_the_report_has_the_rest(tmp_path,
     printed = capsys.readouterr().out
     assert printed.count(".png: is of no format") == 20 and f"... and 10 more in {tmp_path}/.out/report.json" in printed
     assert len(report["left out"]) == 30 == report["counts"]["files of other kinds left out"]
-    (tmp_path / "zz.pdf").write_bytes(b"%PDF")
+    (tmp_path / "zz.zip").write_bytes(b"PK")
     run(tmp_path, "--output-dir", str(tmp_path / ".more"))
-    assert "zz.pdf: is PDF" in capsys.readouterr().out  # another reason is shown before the twentieth picture
+    assert "zz.zip: is an archive" in capsys.readouterr().out  # another reason is shown before the twentieth picture
     findings = Findings()
     for number in range(20_000):
         findings.leave_out("x", str(number), "is x")

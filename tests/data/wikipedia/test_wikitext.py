@@ -147,7 +147,16 @@ PIECES = (
 SPACED = ["{|\n", "\n|}", " ", "( ", ": ", "\n:", "[[ (|", ". ", "\n=", ", "]
 
 
-@pytest.mark.parametrize("piece", PIECES + SPACED)
+NESTED = [("[[", "]]"), ("{{lang|", "}}"), ("[[a|", "]]"), ("\n{|\n", "\n|}\n"), ("[[{{", "}}]]"), ("[[", "")]
+
+
+def nested(start: str, end: str, count: int) -> str:
+    """A page of so many characters: constructs in one another, and a text in the middle."""
+    depth = count // (len(start) + len(end) + 20)
+    return start * depth + "a word " * (20 * depth // 7) + end * depth
+
+
+@pytest.mark.parametrize("piece", [*PIECES, *SPACED, *NESTED])
 def test_the_time_is_proportional_to_the_length(piece):
     """Ten times the length; a quadratic scan would take a hundred times as long.
 
@@ -155,8 +164,9 @@ def test_the_time_is_proportional_to_the_length(piece):
     """
 
     def seconds(count: int) -> float:
+        page = nested(*piece, count) if isinstance(piece, tuple) else piece * (count // len(piece))
         start = time.thread_time()
-        prose_of(piece * (count // len(piece)), SITE)
+        prose_of(page, SITE)
         return time.thread_time() - start
 
     gc.disable()
@@ -165,6 +175,11 @@ def test_the_time_is_proportional_to_the_length(piece):
         assert min(seconds(400_000) for _ in range(2)) < 60 * short, piece
     finally:
         gc.enable()
+
+
+def test_markup_is_nested_as_deeply_as_a_page_has_it():
+    assert one("One " + "[[a|" * 60 + "word" + "]]" * 60 + " more.") == "One word more."
+    assert one("One " + "{{nothing|" * 5000 + "word" + "}}" * 5000 + " more.") == "One more."
 
 
 MARKUP = (

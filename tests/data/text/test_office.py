@@ -1,0 +1,176 @@
+import io
+import time
+import zipfile
+from importlib.util import find_spec
+
+import pytest
+
+from data.text import inputs
+from data.text.encodings import NotTextError
+from data.text.inputs import DamagedError, Findings, list_inputs
+from data.text.readers import Reading, read_pieces
+from data.text.survey import survey
+from tests.support.hospital import WORD, docx, epub, odt, pdf, rtf, zipped
+
+needs_office = pytest.mark.skipif(
+    any(find_spec(package) is None for package in ("pypdf", "striprtf", "openpyxl")),
+    reason="bash scripts/setup.sh office",
+)
+
+
+def read(path, findings=None, **reading) -> list[str]:
+    """The documents of a file, with single spaces."""
+    documents, pieces = [], []
+    (source,) = list_inputs([path], "auto", findings or Findings())
+    for piece in read_pieces(source, Reading(**reading), findings or Findings()):
+        pieces.append(piece.text)
+        if piece.ends:
+            documents.append(" ".join("".join(pieces).split()))
+            pieces = []
+    return documents
+
+
+FORM = (
+    "<w:sdt><w:sdtContent><w:p><w:r><w:t>In a form</w:t><w:tab/><w:t>field.</w:t></w:r></w:p></w:sdtContent></w:sdt>"
+    "<w:p><w:moveFrom><w:r><w:t>moved</w:t></w:r></w:moveFrom><w:del><w:r><w:delText>gone</w:delText></w:r></w:del></w:p>"
+    "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>Cell</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>two.</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
+)
+NOTE = (
+    "<text:p>With<text:s/>a<text:note><text:note-citation>7</text:note-citation><text:note-body><text:p> note </text:p>"
+    "</text:note-body></text:note>.</text:p>"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "text"),
+    [
+        ("a.docx", docx("One &amp; two.", "Three.", body=FORM), "One & two. Three. In a form field. Cell two."),
+        ("a.odt", odt("One.", body=NOTE), "One. With a note ."),
+        ("a.epub", epub("First chapter.", "Second &eacute;."), "First chapter. Second \u00e9."),
+        pytest.param("a.rtf", rtf("Caf\u00e9 one.", "Two."), "Caf\u00e9 one. Two.", marks=needs_office),
+        pytest.param("a.pdf", pdf("Page one.", "Page two."), "Page one. Page two.", marks=needs_office),
+    ],
+)
+def test_the_text_of_office_files_is_read(tmp_path, name, data, text):
+    (tmp_path / name).write_bytes(data)
+    assert read(tmp_path / name) == [text]
+
+
+def workbook(path, **sheets) -> None:
+    from openpyxl import Workbook
+
+    book = Workbook()
+    book.remove(book.active)
+    for title, rows in sheets.items():
+        sheet = book.create_sheet(title)
+        for row in rows:
+            sheet.append(row)
+    book.save(path)
+
+
+@needs_office
+def test_the_sheets_of_a_workbook_are_tables(tmp_path):
+    reports = [
+        ["n", "report"],
+        *([n, f"A report of number {n} that is long."] for n in range(3)),
+        [None, None],
+        [3, None],
+    ]
+    workbook(tmp_path / "a.xlsx", codes=[["a", "b"], [1, 2]], first=reports, second=[["text"], ["More."]])
+    findings = Findings()
+    texts = read(tmp_path / "a.xlsx", findings)
+    assert texts == [*(f"A report of number {n} that is long." for n in range(3)), "More."]
+    assert findings.guessed == [f"{tmp_path}/a.xlsx: column 'report', the longest text"]
+    assert [problem.partition(": ")[2] for problem in findings.problems] == [
+        "sheet 'codes' has no column 'text', only ['a', 'b']",
+        "field 'text' holds no text",
+    ]
+    with pytest.raises(NotTextError, match="no column 'nothing'"):
+        read(tmp_path / "a.xlsx", text_field="nothing")
+
+
+def replaced(path, member: str, content: bytes) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, content if name == member else old.read(name))
+    return data.getvalue()
+
+
+ENTITIES = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;">]>'
+DOCUMENT = f'<w:document xmlns:w="{WORD}"><w:body>'
+HOSTILE = {
+    "bomb.docx": (zipped({"word/document.xml": DOCUMENT + "<w:p/>" * 6_000_000}), "unpacks to 36,000,0"),
+    "entities.docx": (zipped({"word/document.xml": ENTITIES + DOCUMENT + "&b;"}), "declares XML entities"),
+    "entities.epub": (zipped({"META-INF/container.xml": ENTITIES + "<a>&b;</a>"}), "declares XML entities"),
+    "deep.docx": (zipped({"word/document.xml": DOCUMENT + "<w:p>" * 100_000}), "is damaged or cut off"),
+    "cut.docx": (docx("Text.")[:-30], "is damaged or cut off"),
+    "other.docx": (zipped({"a.txt": "x"}), "is a zip file without the text"),
+    "old.docx": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "is protected by a password, or of an older Office"),
+    "lost.epub": (zipped({"META-INF/container.xml": "<c><rootfile full-path='x'/></c>"}), "is damaged or cut off"),
+    "noise.rtf": (bytes(range(256)), "is not RTF"),
+    "noise.pdf": (b"%PDF-1.4\n" + bytes(range(256)), "is damaged or cut off"),
+    "cycle.pdf": (pdf("x").replace(b"/Kids [4 0 R]", b"/Kids [2 0 R]"), "is damaged or cut off"),
+    "nested.pdf": (pdf("x) Tj " + "[" * 20_000 + "("), "RecursionError"),
+    "scan.pdf": (pdf("", ""), "has pages without text, as a scan has; recognise its text"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_office_file_is_named_and_ends_nothing(tmp_path, name):
+    data, reason = HOSTILE[name]
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "good.txt").write_text("A good text.")
+    found = survey([tmp_path], Reading())
+    assert found.documents.total() == 1
+    (line,) = found.findings.left_out
+    if name.endswith((".rtf", ".pdf")) and needs_office.args[0]:
+        reason = "needs the package"
+    assert line.startswith(f"{tmp_path}/{name}: {reason}") or f": {reason}" in line
+    with pytest.raises(ValueError, match=name):
+        survey([tmp_path / name], Reading())
+
+
+@needs_office
+def test_workbooks_that_declare_entities_or_take_too_long_are_refused(tmp_path, monkeypatch):
+    workbook(tmp_path / "a.xlsx", first=[["text"], ["Some text."]])
+    fonts = b'<styleSheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><fonts>'
+    fonts += b"<font/>" * 400_000 + b"</fonts></styleSheet>"
+    sheet = f"{ENTITIES}<worksheet>&b;</worksheet>".encode()
+    for member, content, reason in (
+        ("xl/worksheets/sheet1.xml", sheet, "is damaged"),
+        ("xl/styles.xml", fonts, "took more than 1 seconds"),
+    ):
+        monkeypatch.setattr("data.text.readers._LEAST_SECONDS", 0.5)
+        (tmp_path / "b.xlsx").write_bytes(replaced(tmp_path / "a.xlsx", member, content))
+        with pytest.raises(DamagedError, match=reason):
+            read(tmp_path / "b.xlsx")
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs, "find_spec", lambda package: None)
+    (tmp_path / "a.pdf").write_bytes(pdf("Text."))
+    (tmp_path / "a.docx").write_bytes(docx("Text."))
+    (line,) = survey([tmp_path], Reading()).findings.left_out
+    assert "a.pdf: needs the package pypdf; install it with `" in line and line.endswith("scripts/setup.sh office`")
+
+
+@pytest.mark.parametrize("mark", ["<a ", "<!--", "<![CDATA[", "<?", "<a x='"])
+def test_a_malformed_page_is_given_up_after_a_limit_of_time(tmp_path, monkeypatch, mark):
+    monkeypatch.setattr("data.text.readers._LEAST_SECONDS", 0.3)
+    monkeypatch.setattr("data.text.readers._SECONDS_PER_MEGABYTE", {"html": 0.0})
+    (tmp_path / "a.html").write_text(mark * 200_000)
+    (tmp_path / "b.html").write_text("<p>Good.")
+    begun = time.process_time()
+    found = survey([tmp_path], Reading())
+    assert time.process_time() - begun < 3
+    assert found.documents["html"] == 1 and found.findings.counts["damaged files left out"] == 1
+    assert "a.html: took more than 0 seconds of CPU time" in found.findings.left_out[0]
+
+
+@pytest.mark.parametrize("page", ["<nav>" * 100_000 + "x" + "</a>" * 100_000, "<nav>" * 99_999 + "</svg>" * 99_999])
+def test_end_tags_of_nothing_take_linear_time(tmp_path, page):
+    (tmp_path / "a.html").write_text(page + "<main>The end. <![ odd ]> <p>x")
+    begun = time.process_time()
+    assert read(tmp_path / "a.html") == ["The end. x"]
+    assert time.process_time() - begun < 4
