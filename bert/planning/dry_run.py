@@ -65,4 +65,4 @@ def _precision(precision: PrecisionSettings) -> str:
     if precision.amp_dtype == "bfloat16":
         return f"mixed bfloat16 ({level})"
     kind = "dynamic" if precision.use_dynamic_loss_scaling else "constant"
-    return f"mixed float16 ({level}), {kind} loss scale from {precision.scale_loss:,.0f}"
+    return f"mixed float16 ({level}), {kind} loss scale from {precision.initial_loss_scale():,.0f}"

@@ -52,6 +52,8 @@ class Part(Settings):
     efficiency: Efficiency
     update_overhead_ms: float = Field(ge=0)
     node_exponent: float = Field(0.0, ge=0, lt=1)
+    speed_range: tuple[float, float] = (0.75, 1.1)  # shares of the planned speed
+    sources: str = "the table of parts"
     checked: str
 
     def arithmetic(self, precision: PrecisionSettings) -> tuple[float, int]:
@@ -280,7 +282,8 @@ def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool, casts: bo
 
     Args:
         casts: mixed precision casts each parameter in every forward pass and each gradient back to float32, before it
-            is accumulated or, without accumulation, after the all-reduce.
+            is accumulated or, without accumulation, after the all-reduce. That is Fleet's program, on which the
+            constants were fitted; ours casts each parameter once an update, 0.3% of the time of phase 1 less.
     """
     numbers = 1 + 2 + 2 + 7 + (3 if lamb else 0)
     numbers += 3 * micro_steps + 1 if micro_steps > 1 else 0
@@ -288,15 +291,12 @@ def update_bytes(num_parameters: int, *, micro_steps: int, lamb: bool, casts: bo
     return float(num_parameters * (4 * numbers + cast))
 
 
-def all_reduce_bytes(model: BertConfig, *, micro_steps: int, amp: bool, pure_half: bool) -> int:
-    """Bytes of the gradients that the ranks sum.
+def all_reduce_bytes(model: BertConfig, *, half: bool) -> int:
+    """Bytes of the gradients that the ranks sum: in float32, or those that mixed precision computes as it does.
 
-    Accumulated ones are in float32. Without accumulation mixed precision sums those that it computes in half precision:
-    all but the word embeddings'. With parameters in half precision (O2) all of them are.
+    Those of the word embeddings are float32 in any case.
     """
     numbers = model.num_parameters()
-    if pure_half:
-        return 2 * numbers
-    if amp and micro_steps == 1:
+    if half:
         return 2 * numbers + 2 * model.padded_vocab_size() * model.hidden_size
     return 4 * numbers

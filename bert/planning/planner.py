@@ -154,12 +154,9 @@ def update_time(
     bytes_rate = part.bandwidth * 1e9 * part.efficiency.bandwidth
     work = MicroBatch(model, batch_size, length, _predictions(config, length), width, kind)
     seconds = [(op.unit, max(op.flops / rates.get(op.unit, math.inf), op.bytes / bytes_rate)) for op in operators(work)]
-    gradients = all_reduce_bytes(model, micro_steps=micro_steps, amp=amp, pure_half=precision.use_pure_fp16)
+    gradients = all_reduce_bytes(model, half=micro_steps == 1 and precision.sums_in_half_precision())
     moved = update_bytes(
-        model.num_parameters(),
-        micro_steps=micro_steps,
-        lamb=config.optimizer.optimizer == "Lamb",
-        casts=amp and not precision.use_pure_fp16,
+        model.num_parameters(), micro_steps=micro_steps, lamb=config.optimizer.optimizer == "Lamb", casts=amp
     )
     return UpdateTime(
         micro_steps=micro_steps,
@@ -220,6 +217,7 @@ def plan_report(plan: Plan, title: str) -> str:
     }
     if (cost := plan.cost()) is not None:
         rows["cost"] = f"{cost:,.2f} at {plan.price_per_hour:g} an hour for each of {nodes}"
+    rows["sources"] = f"memory and operators: the recorded programs; {part.sources}"
     rows["checked"] = f"against {part.checked}"
     return "\n".join(f"{name:<11}{text}" for name, text in rows.items() if text)
 
@@ -247,6 +245,12 @@ def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
         "time": f"{steps:,} updates: {duration(steps * update.total())} (without start, evaluation and checkpoints)"
         f"{'' if plan.max_steps else '; set the number with --max-steps'}",
     }
+    slow, fast = plan.hardware.part.speed_range
+    speed, seconds = plan.sequences_per_second(), steps * update.total()
+    rows["range"] = (
+        f"{slow * speed:,.0f} to {fast * speed:,.0f} sequences/s, "
+        f"{duration(seconds / fast)} to {duration(seconds / slow)} ({slow:.0%} to {fast:.0%} of the speed, fused too)"
+    )
     if plan.fused_update:
         rows["fused"] = (
             f"{plan.fused_sequences_per_second():,.0f} sequences/s, {duration(steps * plan.fused_update.total())}, if "

@@ -145,24 +145,23 @@ def test_lamb_accumulation_and_casts_move_more_bytes():
 
 
 @pytest.mark.parametrize(
-    ("record", "micro_steps", "amp", "pure_half"),
+    ("record", "half"),
     [
-        ("phase1_large", 32, True, False),
-        ("phase1_large_tf32", 64, False, False),
-        ("phase1_large_32_nodes", 1, True, False),
-        ("phase1_large_pure_fp16", 32, True, True),
+        ("phase1_large", False),
+        ("phase1_large_tf32", False),
+        ("phase1_large_32_nodes", True),
+        ("phase1_large_32_nodes_bfloat16", False),
     ],
 )
-def test_gradients_are_summed_in_the_types_of_the_recorded_programs(record, micro_steps, amp, pure_half):
+def test_gradients_are_summed_in_the_types_of_the_recorded_programs(record, half):
     recorded = json.loads((REPOSITORY / "tests/gpu/golden" / f"{record}.json").read_text())["communication"]
     megabytes = sum(int(text.split()[1]) for text in recorded.values())
     model = BUILT_IN_MODELS["bert-large-uncased"]
-    planned_bytes = all_reduce_bytes(model, micro_steps=micro_steps, amp=amp, pure_half=pure_half)
-    assert planned_bytes / 1e6 == pytest.approx(megabytes, rel=0.001)
+    assert all_reduce_bytes(model, half=half) / 1e6 == pytest.approx(megabytes, rel=0.001)
 
 
 def test_casts_of_a_micro_step_are_those_of_the_recorded_program():
-    recorded = json.loads((REPOSITORY / "tests/gpu/golden/phase1_large.json").read_text())["casts"]
+    recorded = json.loads((REPOSITORY / "tests/gpu/golden/phase1_large_fleet.json").read_text())["casts"]
     megabytes = sum(int(text.split()[1]) for name, text in recorded.items() if "parameters" in name)
     numbers = BUILT_IN_MODELS["bert-large-uncased"].num_parameters()
     of_all = [update_bytes(numbers, micro_steps=32, lamb=True, casts=casts) for casts in (True, False)]
@@ -396,3 +395,16 @@ def test_the_launcher_plans_both_phases_and_their_sum():
     assert last.startswith("together   ") and last.endswith(" with the kernels that are auto")
     with pytest.raises(ValueError, match="--phase2-hardware is not a flag; it is not a setting of a phase"):
         parse_launch_arguments("--config large --phase2-hardware T4".split())
+
+
+def test_a_plan_has_a_range_and_the_sources_of_its_figures_and_h100_is_called_optimistic():
+    config = RECIPES["phase1_large"]()
+    for name, low, high in (("8xA100-80GB", 0.9, 1.1), ("8xH100-80GB", 0.75, 1.0)):
+        plan = make_plan(config, parse_hardware(name))
+        report = plan_report(plan, "x")
+        speed = plan.sequences_per_second()
+        assert f"range      {low * speed:,.0f} to {high * speed:,.0f} sequences/s" in report
+        assert (
+            "sources    memory and operators: the recorded programs; peaks, bandwidth and links: data sheets" in report
+        )
+        assert ("optimistic by up to a quarter" in report) == (name == "8xH100-80GB")
