@@ -5,19 +5,19 @@ it built. Variables are known by name, so a program can be inspected, run in any
 """
 
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.model.attention import gather_gradients_of_gathers
 from bert.model.dropout import Dropout, dropout_of
-from bert.model.gradient_accumulation import AccumulatedGradients
+from bert.model.gradient_accumulation import AccumulatedGradients, cast_parameters_once
 from bert.model.objectives import Objective
 from bert.model.optimization import create_optimizer
 from bert.randomness import stream_key
 from bert.runtime.cpu_kernels import use_cpu_kernels
-from bert.runtime.distributed import Group, fit_to_gloo, gloo_on_cpu, reduce_on_compute_stream
+from bert.runtime.distributed import Group, fit_to_gloo, gloo_on_cpu, reduce_on_compute_stream, sums_as_updated
 from bert.runtime.paddle_api import paddle, static, unique_name
 
 # Sums of the objective's `metric_names` between two log lines: one persistable float64 vector on the device, so that
@@ -53,7 +53,6 @@ class TrainingProgram:
     loss_scale: str | None = None  # variable; None without loss scaling
     loss_scale_counters: tuple[str, ...] = ()
     dropout: Dropout = Dropout()
-    amp_optimizer: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def build_training_program(
         loss, metrics = objective.forward(training=True, small_feed=group.device == "gpu")
         inner = create_optimizer(optimizer, num_scheduled_steps)
         is_fleets = optimizer.fleet_strategies != "none"
-        amp_optimizer = _minimize(loss, inner, precision, group, gradient_accumulation_steps, is_fleets)
+        _minimize(loss, inner, precision, group, gradient_accumulation_steps, is_fleets)
         shape = [len(objective.metric_names)]
         total = static.create_global_var(shape, 0, "float64", persistable=True, name=TRAINING_METRICS)
         with main._optimized_guard([]):
@@ -122,7 +121,6 @@ def build_training_program(
         optimizer_state=_optimizer_state(inner),
         gradient_accumulation_steps=gradient_accumulation_steps,
         dropout=dropout,
-        amp_optimizer=amp_optimizer if precision.use_pure_fp16 else None,
         **_loss_scale_variables(main),
     )
 
@@ -145,8 +143,7 @@ def build_prediction_program(
     It uses the weights in the scope of a training program; without one, run its startup program and write weights.
 
     Args:
-        precision: that of the training whose weights it uses. The startup program's are float32, which
-            `use_pure_fp16` does not read.
+        precision: that of the training whose weights it uses.
     """
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
@@ -168,8 +165,8 @@ def build_prediction_program(
     )
 
 
-def _minimize(loss, inner, precision: PrecisionSettings, group: Group, num_micro_steps: int, is_fleets: bool):
-    """Append backward and update; return the optimizer that owns the loss scale, or None.
+def _minimize(loss, inner, precision: PrecisionSettings, group: Group, num_micro_steps: int, is_fleets: bool) -> None:
+    """Append backward and update.
 
     Args:
         is_fleets: whether Fleet's strategies cast and accumulate, instead of `decorate` and AccumulatedGradients.
@@ -179,22 +176,22 @@ def _minimize(loss, inner, precision: PrecisionSettings, group: Group, num_micro
     # Fuse the all-reduces of many gradients; Paddle does it only without gradient merge.
     strategy.fuse_all_reduce_ops = True
     strategy.fuse_grad_size_in_num = GRADIENTS_PER_ALL_REDUCE
-    optimizer = decorated = inner
+    optimizer = inner
     if is_fleets:
         _set_strategies(strategy, precision, num_micro_steps)
-    else:  # Fleet's AMP supports neither bfloat16 nor master weights
-        decorated = _decorate(inner, precision) if precision.amp else inner
-        accumulated = num_micro_steps > 1
-        optimizer = AccumulatedGradients(decorated, inner, num_micro_steps) if accumulated else decorated
+    else:  # Fleet's AMP does not support bfloat16
+        optimizer = _decorate(inner, precision) if precision.amp else inner
+        if num_micro_steps > 1:
+            optimizer = AccumulatedGradients(optimizer, inner, num_micro_steps)
     fleet_optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer, strategy)
     # Fleet prints the list of its meta-optimizers on every call.
-    with gloo_on_cpu(group), redirect_stdout(StringIO()):
+    in_half_precision = precision.sums_in_half_precision()
+    with gloo_on_cpu(group), sums_as_updated(in_half_precision), redirect_stdout(StringIO()):
         fleet_optimizer.minimize(loss)
     if num_micro_steps > 1:
         reduce_on_compute_stream(loss.block.program)
-    if is_fleets:
-        return fleet_optimizer if precision.amp else None
-    return decorated if decorated is not inner else None
+        if not is_fleets:
+            cast_parameters_once(loss.block.program)
 
 
 def _set_strategies(strategy, precision: PrecisionSettings, num_micro_steps: int) -> None:
@@ -205,7 +202,6 @@ def _set_strategies(strategy, precision: PrecisionSettings, num_micro_steps: int
             **_loss_scaling(precision),
             "custom_white_list": list(AMP_WHITE_LIST),
             "custom_black_list": list(AMP_BLACK_LIST),
-            "use_pure_fp16": precision.use_pure_fp16,
             "use_fp16_guard": False,
         }
     if num_micro_steps > 1:
@@ -231,29 +227,18 @@ def _amp_lists(precision: PrecisionSettings):
     )
 
 
-def _amp_level(precision: PrecisionSettings) -> str:
-    return "O2" if precision.use_pure_fp16 else "O1"
-
-
 def cast_forward(main: static.Program, precision: PrecisionSettings) -> None:
     """Insert into a program without backward the casts that `_decorate` inserts into that of training."""
     if not precision.amp:
         return
-    level = _amp_level(precision)
-    static.amp.cast_model_to_fp16(
-        main,
-        _amp_lists(precision),
-        use_fp16_guard=False,
-        dest_type=getattr(paddle, precision.amp_dtype),
-        level=level,
-        use_promote=level == "O2",
-    )
+    dtype = getattr(paddle, precision.amp_dtype)
+    static.amp.cast_model_to_fp16(main, _amp_lists(precision), use_fp16_guard=False, dest_type=dtype, level="O1")
 
 
 def _loss_scaling(precision: PrecisionSettings) -> dict[str, Any]:
     is_float16 = precision.amp_dtype == "float16"
     return {
-        "init_loss_scaling": precision.scale_loss if is_float16 else 1.0,
+        "init_loss_scaling": precision.initial_loss_scale() if is_float16 else 1.0,
         "use_dynamic_loss_scaling": precision.use_dynamic_loss_scaling and is_float16,
         "incr_every_n_steps": precision.loss_scale_growth_interval,
         "decr_every_n_nan_or_inf": 1,
@@ -263,16 +248,8 @@ def _loss_scaling(precision: PrecisionSettings) -> dict[str, Any]:
 
 
 def _decorate(inner, precision: PrecisionSettings):
-    level = _amp_level(precision)
-    return static.amp.decorate(
-        inner,
-        amp_lists=_amp_lists(precision),
-        level=level,
-        dtype=precision.amp_dtype,
-        master_weight=level == "O2",
-        use_promote=level == "O2",  # otherwise the losses would be added in float16
-        **_loss_scaling(precision),
-    )
+    lists, scaling = _amp_lists(precision), _loss_scaling(precision)
+    return static.amp.decorate(inner, amp_lists=lists, level="O1", dtype=precision.amp_dtype, **scaling)
 
 
 def _optimizer_state(optimizer) -> dict[str, str]:
@@ -281,8 +258,6 @@ def _optimizer_state(optimizer) -> dict[str, str]:
     for accumulator, variables in optimizer._accumulators.items():
         for parameter, variable in variables.items():
             state[f"{parameter}/{accumulator}"] = variable.name
-    for parameter, variable in optimizer._master_weights.items():
-        state[f"{parameter}/master_weight"] = variable.name
     return state
 
 

@@ -30,7 +30,9 @@ _HEADS = {
     "qa_outputs.": "question-answering head",
     "classifier.": "classifier",
 }
-_MASTER = "master_weight"  # in the state of the optimizer: the float32 value of a parameter in half precision
+# Checkpoints of `--use-pure-fp16` had parameters in float16; their float32 values were state of the optimizer under the
+# first name, and what else it kept of them under parameters with the second at the end.
+_MASTER, _OF_MASTER = "/master_weight", "_fp32_master_0"
 _OTHER_HEADS = tuple(f"{what}: {head}" for what in ("missing", "unknown") for head in _HEADS)
 
 
@@ -107,11 +109,9 @@ def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
         progress = Progress(**{**values, "carried": LoopState.read(values.get("carried", {}))})
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{progress_file} does not describe a run ({error}); use another step") from None
-    return (
-        load_parameters(directory / f"{prefix}.safetensors"),
-        load_parameters(directory / f"{prefix}_optimizer.safetensors"),
-        progress,
-    )
+    parameters, optimizer = (load_parameters(directory / f"{prefix}{end}.safetensors") for end in ("", "_optimizer"))
+    exact = {key.removesuffix(_MASTER): optimizer.pop(key) for key in list(optimizer) if key.endswith(_MASTER)}
+    return parameters | exact, {key.replace(f"{_OF_MASTER}/", "/"): value for key, value in optimizer.items()}, progress
 
 
 def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
@@ -130,12 +130,12 @@ def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
 
 
 def load_exact_parameters(source: VerifiedCheckpoint) -> dict[str, np.ndarray]:
-    """Parameters of a checkpoint of ours; those in half precision as the float32 values that its optimizer kept."""
+    """Parameters of a checkpoint of ours, in float32 also if it was written with parameters in float16."""
     parameters = load_parameters(source)
     if all(array.dtype == np.float32 for array in parameters.values()):
         return parameters
     optimizer = load_parameters(_only(source.directory, "*_optimizer.safetensors"))
-    return {name: optimizer.get(f"{name}/{_MASTER}", array) for name, array in parameters.items()}
+    return {name: optimizer.get(f"{name}{_MASTER}", array) for name, array in parameters.items()}
 
 
 def differences(tensors: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:
@@ -189,13 +189,12 @@ def initialize_from(
     source: Path | VerifiedCheckpoint,
     heads_may_differ: bool,
 ) -> None:
-    """Start from weights alone, of either precision. Only heads may be missing or unknown, and only if allowed; each
+    """Start from weights alone, of any precision. Only heads may be missing or unknown, and only if allowed; each
     is logged."""
     current = {name: read_variable(scope, name) for name in program.parameters}
-    exact = parameters
     parameters = {
         name: array.astype(current[name].dtype) if name in current and array.dtype.kind == "f" else array
-        for name, array in exact.items()
+        for name, array in parameters.items()
     }
     wrong = differences(parameters, current)
     heads = [line for line in wrong if heads_may_differ and line.startswith(_OTHER_HEADS)]
@@ -209,9 +208,6 @@ def initialize_from(
         logger.info(f"{source}: {line}")
     used = parameters.keys() & current.keys()
     write_parameters(scope, place, {name: parameters[name] for name in used})
-    for name in used:
-        if (master := program.optimizer_state.get(f"{name}/{_MASTER}")) is not None:
-            write_variable(scope, master, exact[name].astype("float32"), place)
 
 
 def _heads_that_differ(lines: list[str]) -> Iterator[str]:

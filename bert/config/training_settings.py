@@ -137,7 +137,11 @@ class PrecisionSettings(Settings):
     amp_dtype: Literal["float16", "bfloat16"] = Field(
         "float16", description="the half-precision type of mixed precision"
     )
-    use_pure_fp16: bool = Field(False, description="keep the parameters themselves in half precision too (O2)")
+    use_pure_fp16: bool = Field(
+        False,
+        description="O2, which computes as --amp alone: both keep half-precision copies of the parameters, and sum, "
+        "clip and update in float32; the loss scale starts at 2^15 if it would be higher",
+    )
     scale_loss: float = Field(2.0**20, gt=0, le=2.0**40, description="initial loss scale of float16")
     use_dynamic_loss_scaling: bool = Field(True, description="adapt the loss scale to overflows; otherwise constant")
     loss_scale_growth_interval: int = Field(2000, ge=1, description="updates without overflow before it grows")
@@ -146,6 +150,11 @@ class PrecisionSettings(Settings):
     tf32: Switch = Field(
         "auto", description="TF32 in float32 matrix products; auto: on Ampere and newer GPUs; --no-tf32: exact float32"
     )
+    float32_all_reduce: Switch = Field(
+        "auto",
+        description="with --amp, sum an update's gradients over the ranks in float32 although it has one micro-step; "
+        "auto: those of bfloat16, of whose 8 bits many ranks lose some",
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "PrecisionSettings":
@@ -153,10 +162,21 @@ class PrecisionSettings(Settings):
             raise ValueError("use_pure_fp16=true needs amp=true; pass --amp, or drop --use-pure-fp16")
         if self.use_pure_fp16 and self.amp_dtype != "float16":
             raise ValueError(
-                f"use_pure_fp16=true needs amp_dtype=float16, not {self.amp_dtype}: Paddle's tensors of that type are "
-                "not saved as weights that others read; pass --amp-dtype float16, or drop --use-pure-fp16"
+                f"use_pure_fp16=true needs amp_dtype=float16, not {self.amp_dtype}; pass --amp-dtype float16, or drop "
+                "--use-pure-fp16"
             )
         return self
+
+    def sums_in_half_precision(self) -> bool:
+        """Whether ranks sum the gradients of a single micro-step as they are computed; accumulated ones are float32."""
+        in_float32 = self.float32_all_reduce == "on" or (
+            self.float32_all_reduce == "auto" and self.amp_dtype == "bfloat16"
+        )
+        return self.amp and not in_float32
+
+    def initial_loss_scale(self) -> float:
+        is_lower = self.use_pure_fp16 and self.use_dynamic_loss_scaling
+        return min(self.scale_loss, 2.0**15) if is_lower else self.scale_loss
 
 
 class RunSettings(Settings):

@@ -84,8 +84,7 @@ class FineTuningEvaluation(Evaluation):
         precision, hardware = run.config.precision, run.config.hardware
         if session.program is not None:
             objective = session.program.objective  # with its fused kernels
-        else:  # the start-up program's weights are float32
-            precision = precision.model_copy(update={"use_pure_fp16": False})
+        else:
             objective = replace(run.objective, kernels=FusedKernels(unpad=hardware.unpads(device.group.device)))
         self._program = build_prediction_program(objective, precision)
         if session.program is None:

@@ -1,4 +1,4 @@
-"""Gradient accumulation in one buffer per type of data.
+"""Gradient accumulation in one buffer, and the half-precision copies of parameters that its micro-steps share.
 
 Paddle's own accumulation scales, sums over ranks, unscales, clips and clears the gradient of each parameter by an
 operator of its own. Here the accumulated gradients are parts of one buffer, and each of these is one operator on the
@@ -6,10 +6,10 @@ buffer. Only the sums of a micro-step and the updates remain one operator per pa
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from bert.runtime.operator_editing import BlockEditor
 from bert.runtime.paddle_api import core, paddle, static
 
 # Bytes to which each part of a buffer is aligned: CUDA's kernels read aligned addresses in wide words.
@@ -20,11 +20,8 @@ _BACKWARD = core.op_proto_and_checker_maker.OpRole.Backward
 class AccumulatedGradients(paddle.incubate.optimizer.GradientMergeOptimizer):
     """An optimizer that accumulates gradients over micro-steps and updates after the last of them.
 
-    `inner_optimizer` (which `amp.decorate` may have made) gets each buffer as if it were the gradient of one parameter;
-    `guarded`, the `_GuardedUpdate` inside, updates every parameter by its part. Fleet sums the buffers over the ranks.
-
-    Attributes:
-        buffers: name of each buffer -> the names of its parts.
+    `inner_optimizer` (which `amp.decorate` may have made) gets the buffer as if it were the gradient of one parameter;
+    `guarded`, the `_GuardedUpdate` inside, updates every parameter by its part. Fleet sums the buffer over the ranks.
     """
 
     def __init__(self, inner_optimizer: Any, guarded: Any, num_micro_steps: int) -> None:
@@ -32,46 +29,36 @@ class AccumulatedGradients(paddle.incubate.optimizer.GradientMergeOptimizer):
         self._guarded = guarded
         self._learning_rate = guarded._learning_rate  # Fleet asks an optimizer for both
         self._learning_rate_map = guarded._learning_rate_map
-        self.buffers: dict[str, list[str]] = {}
 
     def apply_gradients(self, params_grads):
         block = static.default_main_program().global_block()
         is_last = self._get_gm_cond_var(block)
-        groups = defaultdict(list)
         for parameter, gradient in params_grads:
             self._remove_op_role_var(parameter, gradient)
-            groups[str(parameter.dtype).split(".")[-1].lower()].append((parameter, gradient))
-        merged = {}
-        for dtype, pairs in groups.items():
-            buffer, parts = _create_buffer(f"{dtype}@GradientMerge", [parameter for parameter, _ in pairs])
-            self.buffers[buffer.name] = [part.name for part in parts]
-            for (_, gradient), part in zip(pairs, parts, strict=True):
-                inputs, attributes = {"X": gradient, "Y": part}, {"axis": -1, "op_role": _BACKWARD}
-                block.append_op(type="elementwise_add", inputs=inputs, outputs={"Out": part}, attrs=attributes)
-            # Fleet finds by this operator what to sum over the ranks.
-            self._add_gm_op_role_var(order(block, parts, [buffer]), pairs[0][0], buffer, is_last)
-            merged[buffer.name] = list(zip([parameter for parameter, _ in pairs], parts, strict=True))
-        self._guarded.parts_of = merged
-        pairs = [(parts[0][0], block.var(name)) for name, parts in merged.items()]
-        static.nn.cond(is_last, true_fn=lambda: self._update(pairs), false_fn=None)
+        parameters = [parameter for parameter, _ in params_grads]
+        buffer, parts = _create_buffer("float32@GradientMerge", parameters)
+        for (_, gradient), part in zip(params_grads, parts, strict=True):
+            inputs, attributes = {"X": gradient, "Y": part}, {"axis": -1, "op_role": _BACKWARD}
+            block.append_op(type="elementwise_add", inputs=inputs, outputs={"Out": part}, attrs=attributes)
+        # Fleet finds by this operator what to sum over the ranks.
+        self._add_gm_op_role_var(order(block, parts, [buffer]), parameters[0], buffer, is_last)
+        self._guarded.parts_of = {buffer.name: list(zip(parameters, parts, strict=True))}
+        static.nn.cond(is_last, true_fn=lambda: self._update(parameters[0], buffer, parts), false_fn=None)
         return self._optimize_ops
 
-    def _update(self, pairs) -> None:
-        """Append the operators of the update; `pairs` are (a parameter, buffer)."""
+    def _update(self, parameter, buffer, parts) -> None:
+        """Append the operators of the update; the buffer is the gradient of any parameter."""
         program, block = static.default_main_program(), static.default_main_program().current_block()
         block._set_forward_block_idx(program.current_block_idx)
-        for _, buffer in pairs:
-            scale = {"scale": 1.0 / self.k_steps, "bias": 0.0, "bias_after_scale": False}
-            buffer.op = block.append_op(type="scale", inputs={"X": buffer}, outputs={"Out": buffer}, attrs=scale)
-            # Fleet sums over the ranks after the last operator of this role.
-            buffer.op._set_attr("op_role", _BACKWARD)
-            buffer.block = block
-        self._optimize_ops = self.inner_optimizer.apply_gradients(pairs)
+        scale = {"scale": 1.0 / self.k_steps, "bias": 0.0, "bias_after_scale": False}
+        buffer.op = block.append_op(type="scale", inputs={"X": buffer}, outputs={"Out": buffer}, attrs=scale)
+        # Fleet sums over the ranks after the last operator of this role.
+        buffer.op._set_attr("op_role", _BACKWARD)
+        buffer.block = block
+        self._optimize_ops = self.inner_optimizer.apply_gradients([(parameter, buffer)])
         with program._optimized_guard([]):
-            for _, buffer in pairs:
-                parts = [part for _, part in self._guarded.parts_of[buffer.name]]
-                order(block, [buffer], [*parts, buffer])
-                paddle.tensor.fill_constant(buffer.shape, buffer.dtype, 0.0, out=buffer)
+            order(block, [buffer], [*parts, buffer])
+            paddle.tensor.fill_constant(buffer.shape, buffer.dtype, 0.0, out=buffer)
 
 
 def order(block, before: Sequence, after: Sequence):
@@ -110,3 +97,40 @@ def _create_buffer(name: str, parameters: Sequence) -> tuple[Any, list]:
         },
     )
     return in_main[0], in_main[1:]
+
+
+def cast_parameters_once(main: static.Program) -> None:
+    """Cast parameters to half precision in the first micro-step of an update; the others find the copies.
+
+    As every update begins with them, nothing else has to keep the copies equal to the parameters: neither a checkpoint
+    that is restored nor weights that are written.
+
+    Args:
+        main: with backward and AccumulatedGradients.
+    """
+    editor, names = BlockEditor(main), {parameter.name for parameter in main.all_parameters()}
+    casts = [operator for operator in editor.operators("cast") if operator.input("X")[0] in names]
+    if not casts:
+        return
+    parameters = [editor.block.var(cast.input("X")[0]) for cast in casts]
+    copies = [editor.block.var(cast.output("Out")[0]) for cast in casts]
+    once = main._create_block(parent_idx=0)
+    for parameter, copy in zip(parameters, copies, strict=True):
+        types = {"in_dtype": parameter.dtype, "out_dtype": copy.dtype}
+        once.append_op(type="cast", inputs={"X": parameter}, outputs={"Out": copy}, attrs=types)
+        copy.persistable = True
+    main._rollback()
+    for cast in casts:
+        editor.remove(cast)
+    block, is_first = editor.block, editor.temporary("is_first", [1], "bool")
+    scope = block.create_var(type=core.VarDesc.VarType.STEP_SCOPES)
+    counters = {"X": "gradient_merge_step", "Y": "gradient_merge_zero"}  # on the host, as the condition of the update
+    block._insert_op(0, type="equal", inputs=counters, outputs={"Out": is_first}, attrs={"op_device": "cpu"})
+    block._insert_op(
+        1,
+        type="conditional_block",
+        inputs={"Cond": is_first, "Input": parameters},
+        outputs={"Out": copies, "Scope": scope},
+        attrs={"sub_block": once, "is_scalar_condition": True},
+    )
+    editor.finish()

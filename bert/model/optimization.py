@@ -105,7 +105,7 @@ class _GuardedUpdate:
         params_grads = sorted(params_grads, key=lambda pair: pair[0].name)
         with program._optimized_guard([]):
             gradients = [gradient for _, gradient in params_grads]
-            squares = [_squared_norm(gradient) for gradient in self._terms_of_norm(params_grads)]
+            squares = [paddle.nn.clip._squared_l2_norm(gradient) for gradient in gradients]
             norm = paddle.sqrt(paddle.add_n(squares))
             found_inf = self._get_auxiliary_var("found_inf")
             if found_inf is None:  # without loss scaling, float32 and bfloat16 would otherwise train on with NaN
@@ -122,12 +122,6 @@ class _GuardedUpdate:
         with program._optimized_guard([]):
             _count_update(found_inf)
         return operators
-
-    def _terms_of_norm(self, params_grads) -> list:
-        """The gradients whose squares are summed: of buffers in half precision the parts, cast one after the other."""
-        whole = [gradient for _, gradient in params_grads if gradient.dtype == paddle.float32]
-        half = [pair for pair in params_grads if pair[1].dtype != paddle.float32]
-        return [*whole, *(gradient for _, gradient in self._parts(half))]
 
     def _parts(self, params_grads) -> list:
         """(parameter, gradient) of each parameter: buffers are replaced by their parts, to be read from here on."""
@@ -178,17 +172,10 @@ def load_schedule(scope, schedule: Schedule, place) -> None:
     write_variable(scope, LEARNING_RATE_TABLE, schedule.table(), place)
 
 
-def _squared_norm(gradient):
-    """In float32: in half precision the square of a norm of 256 is infinite."""
-    exact = gradient if gradient.dtype == paddle.float32 else gradient.astype("float32")
-    return paddle.nn.clip._squared_l2_norm(exact)
-
-
 def _scale_in_place(gradients, factor) -> None:
     block = static.default_main_program().current_block()
     for gradient in gradients:
-        scale = factor if factor.dtype == gradient.dtype else factor.astype(gradient.dtype)
-        inputs, outputs = {"X": gradient, "Y": scale}, {"Out": gradient}
+        inputs, outputs = {"X": gradient, "Y": factor}, {"Out": gradient}
         block.append_op(type="elementwise_mul", inputs=inputs, outputs=outputs, attrs={"axis": -1})
 
 

@@ -86,6 +86,16 @@ def gloo_on_cpu(group: Group) -> AbstractContextManager[None]:
     return gloo.replaced(CollectiveHelper, "_init_communicator", lambda *args, **kwargs: None)
 
 
+def sums_as_updated(in_half_precision: bool) -> AbstractContextManager[None]:
+    """Let Fleet's `minimize` sum over the ranks the gradients in float32, unless they are to be summed as computed.
+
+    `decorate` names to Fleet, in the place of a cast to float32, the operator before it.
+    """
+    if in_half_precision:
+        return nullcontext()
+    return gloo.replaced(static.amp.decorator, "update_role_var_grad", lambda *args: None)
+
+
 def fit_to_gloo(program: static.Program, group: Group) -> None:
     """Make a program that Fleet built for NCCL run on CPU ranks; nothing on GPUs and a single rank."""
     if _uses_gloo(group):
@@ -111,10 +121,10 @@ def reduce_on_compute_stream(program: static.Program) -> None:
     """Run the all-reduces of a program in the stream of its computations.
 
     A stream of their own lets them overlap the backward pass, but the host waits for both streams. With accumulation
-    there is nothing to overlap. A program of Paddle 3, whose all-reduces have other attributes, stays as it is.
+    there is nothing to overlap. Those of Paddle 3 (`all_reduce`) are there already: only the waits go.
     """
     for block in program.blocks:
-        if all(operator.type != "c_allreduce_sum" for operator in block.ops):
+        if not {"c_allreduce_sum", "all_reduce"} & {operator.type for operator in block.ops}:
             continue
         for index in reversed(range(len(block.ops))):
             operator = block.ops[index]

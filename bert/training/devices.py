@@ -36,11 +36,6 @@ def choose_device(config: TrainingConfig) -> str:
             "device=gpu needs paddlepaddle-gpu and a visible CUDA card, found none; install "
             "it (bash scripts/setup.sh gpu), check CUDA_VISIBLE_DEVICES, or pass --device cpu"
         )
-    if device == "cpu" and config.precision.use_pure_fp16:
-        raise ValueError(
-            "use_pure_fp16=true on device=cpu: float16 parameters (--use-pure-fp16) need a GPU: Paddle has no CPU "
-            "kernels for them; drop --use-pure-fp16"
-        )
     if device == "cpu" and config.precision.amp and paddle.is_compiled_with_cuda():
         raise ValueError(
             "amp=true on device=cpu: this Paddle, made for GPUs, has no such operators on a CPU; train on a GPU, "

@@ -1,6 +1,7 @@
 """Metrics of a training: counts and times of the updates of a rank, and what a log line says of all ranks."""
 
 import dataclasses
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import numpy as np
 
 from bert.checkpoints.progress import Totals
 from bert.config.architecture import BertConfig
-from bert.model.optimization import GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
+from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES, GRADIENT_NORM, LEARNING_RATE, SKIPPED_UPDATES
 from bert.planning.estimates import training_flops_per_sequence
 from bert.runtime.distributed import Collective
 from bert.runtime.paddle_api import read_variable, write_variable
@@ -128,7 +129,8 @@ def collect(
     metrics = {
         **program.objective.summarise(dict(zip(names, sums[: len(names)].tolist(), strict=True))),
         "learning_rate": _read(device, LEARNING_RATE),
-        "gradient_norm": _read(device, GRADIENT_NORM),
+        # Scaling down the loss clears the gradients of an update that overflowed: their norm would be 0.
+        "gradient_norm": math.nan if _read(device, CONSECUTIVE_SKIPPED_UPDATES) else _read(device, GRADIENT_NORM),
         "skipped_steps": _read(device, SKIPPED_UPDATES),
         "step_cost": seconds / max(counts.updates, 1),
         "step_samples": sequences_per_update,

@@ -157,8 +157,6 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
     device = open_device(config, group)
     device.executor.run(program.startup)
     load_schedule(device.scope, schedule_of(config), device.place)
-    if program.amp_optimizer is not None:
-        program.amp_optimizer.amp_init(device.place, scope=device.scope)
     return program, device
 
 

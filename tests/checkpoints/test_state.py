@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.state import CheckpointError, differences, load, load_parameters
 from bert.config.training_settings import derive
-from bert.runtime.paddle_api import place_of, static
 from tests.support import runs, tiny
 
 FLOAT16 = {"amp": True, "scale_loss": 1024.0, "loss_scale_growth_interval": 4}
@@ -387,21 +385,25 @@ def test_progress_of_another_shape_is_refused_though_whole(trained, tmp_path):
         load(checkpoint_files.write_checkpoint(tmp_path, 2, write))
 
 
-@pytest.mark.parametrize("given", ["float32", "float16"])
-def test_weights_start_a_program_in_half_precision_which_keeps_their_exact_values(tmp_path, given):
-    """O2 needs a GPU; here are its variables alone."""
-    scope, place = static.Scope(), place_of("cpu")
-    for name, dtype in (("bert.w", "float16"), ("bert.w_master", "float32"), ("bert.norm", "float32")):
-        scope.var(name).get_tensor().set(np.zeros([3], dtype), place)
-    state = {"bert.w/master_weight": "bert.w_master", "bert.w/moment1": "none"}
-    program = SimpleNamespace(parameters=("bert.w", "bert.norm"), optimizer_state=state)
-    values = np.array([1.0001, 2.0001, -3.0003], given)
-    weights = {"bert.w": values, "bert.norm": values}
-    checkpoint.initialize_from(scope, place, program, weights, tmp_path, heads_may_differ=False)
-    read = {name: checkpoint.read_variable(scope, name) for name in ("bert.w", "bert.w_master", "bert.norm")}
-    np.testing.assert_array_equal(read["bert.w"], values.astype("float16"))
-    np.testing.assert_array_equal(read["bert.w_master"], values.astype("float32"))
-    np.testing.assert_array_equal(read["bert.norm"], values.astype("float32"))
+def test_a_checkpoint_with_parameters_in_float16_continues_with_its_float32_values(tmp_path):
+    """Earlier versions wrote those of --use-pure-fp16 so: the exact values as state of the optimizer."""
+    session = tiny.Session(precision=tiny.FLOAT16)
+    session.update(tiny.feeds(tiny.random_batch(0, 12)))
+    parameters, state, scalars = checkpoint.capture(session.scope, session.program)
+    old_parameters, old_state = {}, {}
+    for name, value in parameters.items():
+        is_half = ".LayerNorm." not in name
+        old_parameters[name] = value.astype("float16") if is_half else value
+        old_state |= {f"{name}/master_weight": value} if is_half else {}
+        end = "_fp32_master_0" if is_half else ""
+        old_state |= {f"{name}{end}/{k.split('/')[1]}": v for k, v in state.items() if k.split("/")[0] == name}
+    config, vocabulary = tiny.pretraining_config(tmp_path, amp=True), tmp_path / "vocab.txt"
+    progress = runs.fresh_progress(config, step=1, **scalars)
+    written = checkpoint.save(tmp_path, "bert", old_parameters, old_state, progress, "{}", vocabulary, {})
+    other = tiny.Session(precision=tiny.FLOAT16, seed=9)
+    checkpoint.restore(other.scope, other.place, other.program, *checkpoint.load(written))
+    tiny.assert_identical(other.parameters(), session.parameters())
+    tiny.assert_identical(other.optimizer_state(), session.optimizer_state())
 
 
 def test_the_next_phase_starts_from_the_exact_values_of_weights_in_half_precision(tmp_path):

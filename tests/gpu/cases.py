@@ -116,6 +116,7 @@ def all_cases() -> dict[str, Case]:
     found["sts-b_large"] = dataclasses.replace(found["mnli_large"], objective_name="SequenceRegressionObjective")
     large = RECIPES["phase1_large"]()
     found["phase1_large_32_nodes"] = pretraining(large, 32 * NUM_RANKS)
+    found["phase1_large_32_nodes_bfloat16"] = pretraining(derive(large, amp_dtype="bfloat16"), 32 * NUM_RANKS)
     phase2 = derive(RECIPES["phase2_large"](), **VARIANTS["unpad_fuse_all"])
     found["phase2_large_unpad_fuse_all"] = pretraining(phase2)
     return found | {f"phase1_large_{name}": pretraining(derive(large, **changes)) for name, changes in VARIANTS.items()}
@@ -125,7 +126,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bfloat16": dict(amp_dtype="bfloat16"),
     "pure_fp16": dict(use_pure_fp16=True),
     "fleet": dict(fleet_strategies="amp,gradient_merge"),
-    "pure_fp16_fuse_all": dict(use_pure_fp16=True, fuse_linear="on", fuse_dropout_add="on", fuse_attention="on"),
     "fuse_linear": dict(fuse_linear="on"),
     "fuse_dropout_add": dict(fuse_dropout_add="on"),
     "fuse_attention": dict(fuse_attention="on"),

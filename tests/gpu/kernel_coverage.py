@@ -102,7 +102,6 @@ PRECISIONS = {
     "float16": PrecisionSettings(amp=True),
     "float16, fixed loss scale": PrecisionSettings(amp=True, use_dynamic_loss_scaling=False),
     "bfloat16": PrecisionSettings(amp=True, amp_dtype="bfloat16"),
-    "pure float16": PrecisionSettings(amp=True, use_pure_fp16=True),
 }
 KERNELS = [FusedKernels(*map(bool, flags)) for flags in itertools.product((0, 1), repeat=4)]
 FEW_KERNELS = [kernels for kernels in KERNELS if kernels.linear == kernels.dropout_add == kernels.attention]

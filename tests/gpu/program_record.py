@@ -238,13 +238,13 @@ def record_forward(main, inputs: Mapping[str, tuple[int, ...]], parameters: Sequ
 def memory(program, sizes: Mapping[str, int]) -> Facts:
     """Memory of one rank in MB (10^6 bytes): what persists, and the temporaries of a micro-step at their maximum."""
     persistable = {variable.name for variable in program.main.list_vars() if variable.persistable}
-    master = {name for key, name in program.optimizer_state.items() if key.endswith("/master_weight")}
+    half = {variable.name for variable in program.main.list_vars() if dtype_of(variable) in _HALF_PRECISION}
     buffers = [op for op in program.startup.global_block().ops if op.type == "coalesce_tensor"]
     parts = {name for operator in buffers for name in operator.output("Output")}
     groups = {
         "parameters": set(program.parameters),
-        "master weights": master,
-        "optimizer moments": set(program.optimizer_state.values()) - master,
+        "half-precision copies of parameters": persistable & half,
+        "optimizer moments": set(program.optimizer_state.values()),
         "accumulated gradients": {name for name in persistable if name.endswith("@GradientMerge")} - parts,
     }
     groups["other persistables"] = persistable - set().union(parts, *groups.values())

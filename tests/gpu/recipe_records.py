@@ -123,7 +123,7 @@ def table() -> str:
 def _row(case, facts) -> list[str]:
     memory = facts["memory in MB"]
     kinds = ("optimizer moments", "accumulated gradients", "activations kept for the backward pass")
-    parts = [memory["parameters"] + memory["master weights"]]
+    parts = [memory["parameters"] + memory["half-precision copies of parameters"]]
     parts += [memory[kind] for kind in (*kinds, "total at the worst moment")]
     reduces = [(int(text.split(",")[0]), key) for key, text in facts["communication"].items() if "allreduce" in key]
     casts = [text.split(", ") for key, text in facts["casts"].items() if not key.startswith("update")]

@@ -199,7 +199,7 @@ def test_a_finished_training_is_read_again_unless_its_settings_differ(bench, mon
 @pytest.mark.slow  # the gate runs more of it by itself
 def test_a_part_of_it_runs_on_this_cpu(tmp_path):
     """The whole way: programs, self-test of the kernels, synthetic shards, two ranks, report."""
-    names = ("kernels", "fused-kernels-float16", "throughput-phase1_large", "train-pure-fp16")
+    names = ("kernels", "fused-kernels-float16", "throughput-phase1_large", "train-packed")
     words = [word for name in names for word in ("--only", name)]
     assert main(["--device", "cpu", "--output-dir", str(tmp_path), *words]) == 0
     results = {row["name"]: row for row in json.loads((tmp_path / "results.json").read_text())["results"]}
@@ -248,6 +248,13 @@ def test_losses_and_gradient_norms_are_compared_update_by_update():
         with pytest.raises(Failed, match="differs by"):
             compared(other, one, 1e-3)
     assert compared(one, one, 0.0).figures["loss"]["largest difference"] == 0
+
+
+def test_an_update_that_both_skipped_has_no_norm_and_one_that_one_skipped_differs():
+    skipped = series([9.0, 8.0], [None, 1.0])
+    assert compared(skipped, skipped, 0.0).figures["gradient_norm"]["largest difference"] == 0
+    with pytest.raises(Failed, match="gradient norm differs by inf"):
+        compared(skipped, series([9.0, 8.0], [2.0, 1.0]), 1e-3)
 
 
 def test_fused_kernels_that_were_not_used_are_noticed():

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from bert.runtime.distributed import Collective, Group, group_from_environment
+from bert.runtime.distributed import Collective, Group, group_from_environment, reduce_on_compute_stream
 from bert.runtime.gloo import RankBarrier, interface_of
+from bert.runtime.paddle_api import static
 from tests.support import tiny
 from tests.support.launching import RANKS, launch, launch_two_hosts
 
@@ -99,6 +100,25 @@ def test_gradients_are_reduced_once_per_update_not_per_pass(two_ranks, name):
     assert not ALL_REDUCES & set(main)
     assert len(sums) == 1
     assert update.index("scale") < sums[0] < update.index("squared_l2_norm")
+
+
+@pytest.mark.parametrize("kind", sorted(ALL_REDUCES))
+def test_an_update_does_not_wait_for_the_streams_around_its_all_reduce(kind):
+    """As Fleet writes it for NCCL, in Paddle 2.6 and 3.1."""
+    program = static.Program()
+    block = program.global_block()
+    gradient = block.create_var(name="gradient", shape=[8], dtype="float32")
+    read, written = ("X", "Out") if kind == "c_allreduce_sum" else ("x", "out")
+    for operator, inputs, outputs in (
+        ("c_sync_calc_stream", {"X": gradient}, {"Out": gradient}),
+        (kind, {read: gradient}, {written: gradient}),
+        ("c_sync_comm_stream", {"X": [gradient]}, {"Out": [gradient]}),
+    ):
+        block.append_op(type=operator, inputs=inputs, outputs=outputs, attrs={"ring_id": 0})
+    reduce_on_compute_stream(program)
+    (left,) = block.ops
+    assert left.type == kind
+    assert kind == "all_reduce" or left.attr("use_calc_stream")
 
 
 @pytest.mark.thorough

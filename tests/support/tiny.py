@@ -130,8 +130,6 @@ class Session:
         shape = (optimizer.lr_decay_power, optimizer.warmup_start_lr, optimizer.end_learning_rate)
         self.schedule = Schedule(optimizer.learning_rate, warmup_steps, num_steps, *shape)
         load_schedule(self.scope, self.schedule, self.place)
-        if self.program.amp_optimizer is not None:
-            self.program.amp_optimizer.amp_init(self.place, scope=self.scope)
 
     def device(self) -> Device:
         return Device(self.executor, self.scope, self.place, self.group, Collective(self.group, self.executor), 1.0)

@@ -14,7 +14,6 @@ from tests.support import tiny
 @pytest.mark.parametrize(
     ("changes", "has_cuda", "text"),
     [
-        ({"amp": True, "use_pure_fp16": True}, False, "use_pure_fp16=true on device=cpu"),
         ({"amp": True}, True, "amp=true on device=cpu: this Paddle, made for GPUs, .* or pass --no-amp"),
         ({"device": "gpu"}, False, "device=gpu needs paddlepaddle-gpu"),
     ],

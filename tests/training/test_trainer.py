@@ -117,6 +117,13 @@ def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):
         assert both[name] == second[name]
 
 
+def test_the_norm_of_a_skipped_update_is_null(tmp_path):
+    """Not the 0 to which an overflow clears the gradients."""
+    config = tiny.pretraining_config(tmp_path, amp=True)
+    logged_run(config, 3, change=lambda step, feeds: [*map(tiny.overflowing, feeds)] if step == 1 else feeds)
+    assert [row["gradient_norm"] is None for row in rows(config)] == [False, True, False]
+
+
 def test_rates_are_of_the_updates_alone_and_agree_with_each_other(tmp_path):
     config = tiny.pretraining_config(tmp_path, max_steps=6, log_freq=6, unpad="off")
     logged_run(config, 6)

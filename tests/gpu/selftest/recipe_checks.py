@@ -15,7 +15,7 @@ from bert.samples.manifest import MANIFEST_NAME
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.gpu.cases import distinct, pretraining
 from tests.gpu.selftest.checks import Bench, Check, Failed, Skipped, Verdict
-from tests.gpu.selftest.trainings import FUSED, PLAIN, Training, run_folder, train
+from tests.gpu.selftest.trainings import PLAIN, Training, run_folder, train
 from tests.support import corpora
 
 TIMEOUT_SECONDS = 1800.0
@@ -25,8 +25,6 @@ GPU_MICRO_STEPS, CPU_MICRO_STEPS = 8, 2  # of an update, at most: the recipes ha
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "phase1_large-plain": ("phase1_large", PLAIN),
     "phase2_large-plain": ("phase2_large", PLAIN),
-    "phase1_large-pure-fp16": ("phase1_large", {**FUSED, "use_pure_fp16": True}),
-    "phase2_large-pure-fp16": ("phase2_large", {**FUSED, "use_pure_fp16": True}),
 }
 
 
@@ -37,15 +35,10 @@ def recipe_checks() -> list[Check]:
     found = []
     for name, (recipe, changes) in (names | VARIANTS).items():
         title = f"speed and memory of {recipe}"
-        title += " with plain operators" if changes is PLAIN else " in O2 with fused kernels" if changes else ""
+        title += " with plain operators" if changes is PLAIN else ""
         run = partial(throughput, f"throughput-{name}", recipe, changes)
-        unable = _unable if changes.get("use_pure_fp16") else lambda machine: ""
-        found.append(Check(f"throughput-{name}", title, run, {"gpu": 150, "cpu": 15}, unable))
+        found.append(Check(f"throughput-{name}", title, run, {"gpu": 150, "cpu": 15}))
     return found
-
-
-def _unable(machine) -> str:
-    return "parameters in float16 need a GPU" if machine.device == "cpu" else ""
 
 
 def throughput(name: str, recipe: str, changes: dict[str, Any], bench: Bench) -> Verdict:
