@@ -7,6 +7,7 @@ Each case writes OUTPUT_DIR/<case>.npz (rank 0's final parameters) and OUTPUT_DI
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -17,6 +18,7 @@ import bert  # noqa: F401, I001 - before Paddle, whichever module loads it
 import zlib
 
 import numpy as np
+from tests.gpu.half_precision import of_gpu
 from tests.support import tiny
 
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
@@ -32,6 +34,7 @@ from bert.training.trainer import Trainer
 NUM_UPDATES = 10
 GLOBAL_BATCH = 24
 BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
+LOW_SCALE = PrecisionSettings(amp=True, scale_loss=2.0**12)
 ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
 
 FLEETS = {"fleet_strategies": "amp,gradient_merge"}
@@ -53,6 +56,9 @@ OVERFLOW_CASES = {
     "overflow_bfloat16_2_passes": (BFLOAT16, tiny.LAMB, 2),
     "overflow_adamw_2_passes": (tiny.FLOAT32, ADAMW, 2),
     "overflow_float16_fleet_2_passes": (tiny.FLOAT16, tiny.LAMB.model_copy(update=FLEETS), 2),
+    "overflow_float16_of_gpu": (LOW_SCALE, tiny.LAMB, 1),
+    "overflow_float16_of_gpu_2_passes": (LOW_SCALE, tiny.LAMB, 2),
+    "overflow_bfloat16_of_gpu": (BFLOAT16, tiny.LAMB, 1),
 }
 
 
@@ -187,7 +193,8 @@ def main() -> None:
     group = group_from_environment("cpu")
     tiny.join(group)
     for name in sys.argv[2:] or list(CASES):
-        result, parameters = CASES[name](group)
+        with of_gpu() if "of_gpu" in name else nullcontext():
+            result, parameters = CASES[name](group)
         (OUTPUT / f"{name}.{group.rank}.json").write_text(json.dumps(result))
         if group.is_main:
             np.savez(OUTPUT / f"{name}.npz", **parameters)
