@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from bert.config.flags import choices_of, field_at, flag_name, is_optional, value_flags
 from bert.config.settings_base import Settings
 
-# Names of one thing in this and other trainers (Hugging Face, PaddleNLP, NVIDIA, fairseq, PyTorch Lightning): a flag of
-# ours first.
+# Names of one thing in this and other trainers (Hugging Face, PaddleNLP, NVIDIA, fairseq, PyTorch Lightning, GluonNLP): a
+# flag of ours first.
 OTHER_TRAINERS = tuple(
     tuple(line.split())
     for line in """
@@ -18,26 +18,26 @@ learning-rate lr peak-lr max-lr base-lr
 batch-size per-device-train-batch-size per-gpu-train-batch-size train-batch-size micro-batch-size mbs bs
 predict-batch-size per-device-eval-batch-size per-gpu-eval-batch-size eval-batch-size test-batch-size
 global-batch-size total-batch-size gbs
-gradient-merge-steps gradient-accumulation-steps accumulate-grad-batches update-freq grad-accum
+gradient-merge-steps gradient-accumulation-steps accumulate-grad-batches update-freq grad-accum accumulate
 epochs num-train-epochs num-epochs n-epochs max-epochs max-epoch
 max-steps max-train-steps num-train-steps train-steps total-steps max-update max-iters num-steps
 warmup-proportion warmup-ratio warmup-steps num-warmup-steps warmup-updates warmup
 from-pretrained-params model-name-or-path pretrained-model-name-or-path model-name model init-checkpoint checkpoint
 from-pretrained-params weights pretrained-model init-weights
-from-checkpoint resume-from-checkpoint resume
+from-checkpoint resume-from-checkpoint resume start-step
 vocab-file tokenizer-name tokenizer vocab vocab-path
 config-file config-name bert-config-file bert-config model-config
 max-seq-length max-seq-len max-length seq-length seq-len sequence-length block-size
 max-predictions-per-seq max-preds
-num-steps-per-checkpoint save-steps save-freq save-interval save-every
+num-steps-per-checkpoint save-steps save-freq save-interval save-every ckpt-interval
 keep-checkpoints save-total-limit keep-last-n-checkpoints
 log-freq logging-steps log-interval logging-freq
 eval-freq eval-steps evaluation-steps eval-interval val-check-interval
 eval-file validation-file dev-file
 predict-file test-file eval-file validation-file dev-file
-eval-dir validation-dir valid-dir
-input-dir data-dir dataset train-dir
-amp fp16 bf16 use-amp mixed-precision
+eval-dir validation-dir valid-dir data-eval
+input-dir data-dir dataset train-dir data
+amp fp16 bf16 use-amp mixed-precision dtype
 max-grad-norm clip-grad-norm gradient-clip-val clip-norm grad-clip
 weight-decay wd
 epsilon adam-epsilon adam-eps eps
@@ -47,7 +47,7 @@ optimizer optim
 num-gpus nproc-per-node gpus num-processes ngpus
 num-nodes nnodes
 num-workers dataloader-num-workers
-output-dir output results-dir save-dir out-dir
+output-dir output results-dir save-dir out-dir ckpt-dir
 task-name task glue-task
 do-lower-case lower-case uncased
 """.split("\n")

@@ -18,6 +18,7 @@ from bert.config.settings_base import Settings
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 _NOT_GIVEN = ("None", "none", "null", "", "-1")
+_FOLDERS_OF_NVIDIAS_IMAGE = ("bert_configs", "/workspace/bert/bert_configs")  # of model descriptions
 _WEIGHTS = ("from_pretrained_params", "from_checkpoint", "from_phase1_final_params")
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
 
@@ -131,8 +132,10 @@ def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
     config_file, name = layer.pop("config_file", None), layer.get("bert_model")
     if config_file not in (None, "None", "none"):
         path = Path(str(config_file))
-        if path.parent == Path("bert_configs") and path.stem in BUILT_IN_MODELS and not path.exists():
-            return BUILT_IN_MODELS[path.stem].model_dump()  # NVIDIA's image has these files
+        if str(path.parent) in _FOLDERS_OF_NVIDIAS_IMAGE and not path.exists():
+            name_there = f"bert-{path.stem}-uncased" if path.stem in ("base", "large") else path.stem
+            if name_there in BUILT_IN_MODELS:
+                return BUILT_IN_MODELS[name_there].model_dump()
         return BertConfig.from_json_file(_expanded(config_file)).model_dump()
     if name in BUILT_IN_MODELS:
         return BUILT_IN_MODELS[name].model_dump()

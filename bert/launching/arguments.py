@@ -180,11 +180,26 @@ def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str,
     return values
 
 
+def refuse_other_form(words: Sequence[str], forms: Mapping[int, str], table: Sequence[Positional]) -> None:
+    """Refuse arguments of another trainer's script of this name, known by the place of the precision in them.
+
+    Args:
+        forms: place of the precision, from 1 -> whose script it is, and its arguments up to there.
+    """
+    for place, theirs in forms.items():
+        if words[place - 1 : place] and words[place - 1] in PRECISIONS:
+            ours = " ".join(row.name for row in table[:6])
+            raise ValueError(
+                f"argument {place} is a precision ({words[place - 1]}), as in {theirs}; here the arguments are {ours} "
+                "...: see --help positional, or pass flags"
+            )
+
+
 def settings_of_nvidia(values: dict[str, str]) -> dict[str, Any]:
     """Positional values as settings: a precision is two of them, and fuse_mha means fused attention too."""
     settings: dict[str, Any] = dict(values)
     settings |= PRECISIONS[one_of("precision", settings.pop("precision"), PRECISIONS)]
-    return settings | ({"fuse_attention": "off"} if values["fuse_mha"].lower() == "false" else {})
+    return settings | ({"fuse_attention": "off"} if values.get("fuse_mha", "").lower() == "false" else {})
 
 
 def one_of(name: str, value: str, choices: Collection[str]) -> str:

@@ -16,7 +16,14 @@ from bert.finetuning.glue.task_table import task_name
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad.config import ENTRY as SQUAD
-from bert.launching.arguments import CommandLine, Launcher, Positional, read_positional, settings_of_nvidia
+from bert.launching.arguments import (
+    CommandLine,
+    Launcher,
+    Positional,
+    read_positional,
+    refuse_other_form,
+    settings_of_nvidia,
+)
 from bert.launching.settings import LaunchSettings
 
 SQUAD_PRESETS = {"dgxa100-80g_8gpu_amp": "squad_large", "dgxa100-80g_8gpu_tf32": "squad_large_tf32"}  # on 8 GPUs
@@ -99,6 +106,30 @@ _SQUAD_POSITIONAL = (  # a default of None: as the recipe or the weights say
     Positional("benchmark_warmup_steps", "100"),
     Positional("fuse_mha", "true"),
 )
+_OTHER_SQUAD_FORMS = {
+    3: "NVIDIA's TensorFlow 1 run_squad.sh (batch_size learning_rate precision use_xla ...)",
+    4: "NVIDIA's TensorFlow 2 run_squad.sh (num_gpu batch_size learning_rate precision ...)",
+    5: "NVIDIA's PyTorch run_squad.sh before it had a warm-up (init_checkpoint epochs batch_size ...)",
+}
+_GLUE_POSITIONAL = (  # of NVIDIA's PyTorch run_glue.sh
+    Positional("init_checkpoint", None, "from_pretrained_params"),
+    Positional("data_dir", "$BERT_PREP_WORKING_DIR/download/glue/MRPC/"),
+    Positional("vocab_file"),
+    Positional("config_file"),
+    Positional("output_dir", "results/MRPC"),
+    Positional("task_name", "mrpc"),
+    Positional("num_gpus", "8", "num_processes"),
+    Positional("batch_size", "16"),  # of one GPU in an update
+    Positional("gradient_accumulation_steps", "1", "gradient_merge_steps"),
+    Positional("learning_rate", "2.4e-5"),
+    Positional("warmup_proportion", "0.1"),
+    Positional("epochs", "3"),
+    Positional("max_steps", "-1.0"),
+    Positional("precision", "fp16"),
+    Positional("seed", "2"),
+    Positional("mode", "train eval"),
+)
+_OTHER_GLUE_FORMS = {4: "NVIDIA's TensorFlow run_glue.sh (task_name batch_size learning_rate precision ...)"}
 
 
 def _squad_form(line: CommandLine) -> Form:
@@ -107,6 +138,7 @@ def _squad_form(line: CommandLine) -> Form:
     settings, launch = dict[str, Any](), dict[str, Any]()
     recipe, quickstart = name or "squad", ""
     if line.positional:
+        refuse_other_form(line.positional, _OTHER_SQUAD_FORMS, _SQUAD_POSITIONAL)
         words = read_positional(line, _SQUAD_POSITIONAL)
         settings = settings_of_nvidia(words)
         launch = {setting: settings.pop(setting) for setting in ("num_processes", "squad_dir", "mode")}
@@ -141,17 +173,39 @@ def _glue_form(line: CommandLine) -> Form:
         return _form_of_recipe(GLUE.recipes, name or _glue_recipe(line.training))
     if name is not None:
         raise ValueError(f"config={name} contradicts the positional arguments; give only one of them")
+    refuse_other_form(line.positional, _OTHER_GLUE_FORMS, _GLUE_POSITIONAL)
     names = ("task", "data_dir", "checkpoint")
+    if len(line.positional) > len(names):
+        return _glue_form_of_nvidia(read_positional(line, _GLUE_POSITIONAL))
     if len(line.positional) != len(names):
         raise ValueError(
-            f"{len(line.positional)} positional arguments ({' '.join(line.positional)}) must be {len(names)}: "
-            f"{' '.join(names)}; or use flags (--help)"
+            f"{len(line.positional)} positional arguments ({' '.join(line.positional)}) must be {len(names)}, "
+            f"{' '.join(names)}, or the 4 to {len(_GLUE_POSITIONAL)} of NVIDIA's PyTorch script (--help positional); "
+            "or use flags (--help)"
         )
     task = task_name(line.positional[0])
     settings: dict[str, Any] = dict(
         task_name=task, data_dir=line.positional[1], from_pretrained_params=line.positional[2]
     )
     return Form(settings | ({"config": task.lower()} if task.lower() in GLUE.recipes else {"do_predict": True}))
+
+
+def _glue_form_of_nvidia(values: dict[str, str]) -> Form:
+    """The arguments of NVIDIA's PyTorch run_glue.sh: an update has `batch_size` sequences on each GPU."""
+    settings = settings_of_nvidia(values)
+    mode, steps, batch = settings.pop("mode"), settings["gradient_merge_steps"], settings["batch_size"]
+    settings |= {name: name.removeprefix("do_") in mode.replace("prediction", "predict") for name in _ALL_MODES}
+    if not any(settings[name] for name in _ALL_MODES):
+        raise ValueError(f"mode={mode} must name train, eval or prediction, or several of them")
+    if not (steps.isdecimal() and batch.isdecimal() and 0 < int(steps) <= int(batch) and int(batch) % int(steps) == 0):
+        raise ValueError(f"batch_size={batch} must be a multiple of gradient_accumulation_steps={steps}; change one")
+    settings["batch_size"] = str(int(batch) // int(steps))
+    settings["max_steps"] = settings["max_steps"].removesuffix(".0")  # a number with a point there
+    settings["report_file"] = f"{settings['output_dir']}/dllogger.json"
+    ranks = settings.pop("num_processes")
+    if "hidden_size" not in implied_by_weights(settings):
+        settings["bert_model"] = "bert-large-uncased"
+    return Form(settings, {"num_processes": ranks if settings["do_train"] else "1"})
 
 
 def _glue_recipe(flags: Mapping[str, Any]) -> str:
@@ -242,12 +296,13 @@ TASKS = {
     "glue": FineTuningLauncher(
         script="scripts/run_glue.sh",
         entry=GLUE,
-        usage="[TASK DATA_DIR CHECKPOINT | --config NAME | --task-name TASK --download]",
+        usage="[TASK DATA_DIR CHECKPOINT | 16 positional arguments | --config NAME | --task-name TASK --download]",
         description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it. "
         "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
         "project.",
         epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run.",
         names={"Recipes": [*GLUE.recipes, *NER.recipes]},
+        positional=_GLUE_POSITIONAL,
         form=_glue_form,
     ),
     "classify": FineTuningLauncher(

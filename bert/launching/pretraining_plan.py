@@ -23,6 +23,7 @@ from bert.launching.arguments import (
     errors_of_phase,
     read_command_line,
     read_positional,
+    refuse_other_form,
     settings_of_nvidia,
     sorted_by_owner,
 )
@@ -66,6 +67,11 @@ POSITIONAL = (
     Positional("benchmark_warmup_steps", "10"),
     Positional("fuse_mha", "true"),
 )
+_OTHER_FORMS = {
+    4: "NVIDIA's TensorFlow run_pretraining_adam.sh (train_batch_size eval_batch_size learning_rate precision ...)",
+    6: "NVIDIA's TensorFlow run_pretraining_lamb.sh (batch_size_phase1 batch_size_phase2 eval_batch_size ...)",
+}
+_LARGEST_MICRO_BATCH = 1024  # sequences; no card takes more of BERT-large
 LAUNCHER = Launcher(
     script="scripts/run_pretraining.sh",
     entry=ENTRY,
@@ -144,7 +150,24 @@ def _preset_form(name: str, line: CommandLine) -> _Form:
     return _Form(name, launch, phases)
 
 
+def _refuse_form_of_pytorch(words: Sequence[str]) -> None:
+    """Refuse the arguments of NVIDIA's PyTorch script, whose batch is what a GPU has in an update.
+
+    Its ninth argument is true or false, ours a number; of its first eight only the size of the batch differs.
+    """
+    batch, precision = words[0], words[2:3]
+    is_large = batch.isdecimal() and int(batch) > _LARGEST_MICRO_BATCH and precision == ["fp16"]
+    if is_large or words[8:9] in (["true"], ["false"]):
+        raise ValueError(
+            f"batch_size={batch} is of NVIDIA's PyTorch run_pretraining.sh, where it is the sequences of one GPU in an "
+            "update; here it is a micro-batch, and argument 9 the number of them in an update: see --help positional, "
+            "or pass --config large_pytorch, that script's recipe"
+        )
+
+
 def _positional_form(line: CommandLine) -> _Form:
+    refuse_other_form(line.positional, _OTHER_FORMS, POSITIONAL)
+    _refuse_form_of_pytorch(line.positional)
     values = settings_of_nvidia(read_positional(line, POSITIONAL))
     is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package
     results = (Path() if is_own_copy else Path(values["code_dir"])) / "results"

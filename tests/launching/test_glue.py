@@ -69,21 +69,23 @@ def test_the_global_batch_is_the_same_on_any_number_of_ranks(weights, processes,
 
 
 @pytest.mark.parametrize(
-    ("recipe", "epochs", "batch", "rate", "amp"),
+    ("recipe", "epochs", "batch", "rate", "warmup", "amp"),
     [
-        ("sst-2", 3, 32, 2e-5, False),
-        ("mrpc", 5, 32, 2e-5, False),
-        ("sst-2_large", 3, 128, 2.4e-5, True),
-        ("mrpc_large", 3, 128, 2.4e-5, True),
+        ("sst-2", 3, 32, 2e-5, 0.1, False),
+        ("mrpc", 5, 32, 2e-5, 0.1, False),
+        ("cola_large", 3, 128, 2.4e-5, 0.1, True),  # NVIDIA's run_glue.sh and glue_config.sh
+        ("mnli_large", 3, 128, 2.4e-5, 0.1, True),
+        ("mrpc_large", 3, 128, 1.8e-5, 0.3, True),
+        ("sst-2_large", 3, 1024, 1e-5, 0.1, True),
     ],
 )
-def test_published_settings_of_sst_2_and_mrpc(weights, recipe, epochs, batch, rate, amp):
+def test_published_settings(weights, recipe, epochs, batch, rate, warmup, amp):
     _, config, _ = plan(
         ["--config", recipe, "--data-dir", "/data", "--from-pretrained-params", str(weights), "--device", "cpu"]
     )
     optimizer = config.optimizer
     assert (config.run.epochs, config.batch.global_batch_size, optimizer.learning_rate) == (epochs, batch, rate)
-    assert (optimizer.warmup_proportion, optimizer.weight_decay, optimizer.end_learning_rate) == (0.1, 0.01, 0)
+    assert (optimizer.warmup_proportion, optimizer.weight_decay, optimizer.end_learning_rate) == (warmup, 0.01, 0)
     assert (config.data.max_seq_length, config.precision.amp) == (128, amp)
     assert config.run.do_train and config.run.do_eval and config.run.keep_best
 
@@ -167,7 +169,7 @@ def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        (["mrpc", "/data"], "2 positional arguments .mrpc /data. must be 3: task data_dir checkpoint"),
+        (["mrpc", "/data"], "2 positional arguments .mrpc /data. must be 3, task data_dir checkpoint, or the 4 to 16"),
         (["mrcp", "/data", "model"], "task_name='mrcp' is not one of"),
         (["mrpc", "/data", "model", "--config", "rte"], "config=rte contradicts"),
         (["--config", "mrpc", "--data-dir", "/data", "--epoch", "3"], "did you mean --epochs"),
