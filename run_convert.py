@@ -9,8 +9,10 @@ from bert.conversion.converting import convert, parse_request, table
 
 def main(argv: Sequence[str] | None = None) -> int:
     with usage_errors():
-        request = parse_request(argv)
-        print(table(convert(request)))
+        request, check = parse_request(argv), None
+        if request.check:
+            from bert.inference.paddlenlp_check import check_with_paddlenlp as check  # loads Paddle
+        print(table(convert(request, check)))
         print(f"written: {request.target}")
     return 0
 

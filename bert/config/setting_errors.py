@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from bert.config.flags import choices_of, field_at, flag_name, is_optional, value_flags
 from bert.config.settings_base import Settings
 
-# Names of one thing in this and other trainers (Hugging Face, PaddleNLP, NVIDIA, fairseq, PyTorch Lightning, GluonNLP): a
-# flag of ours first.
+# Names of one thing in this and other trainers (Hugging Face, PaddleNLP, NVIDIA, GluonNLP, fairseq, Lightning): a flag
+# of ours first.
 OTHER_TRAINERS = tuple(
     tuple(line.split())
     for line in """

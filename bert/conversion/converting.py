@@ -2,10 +2,12 @@
 report of every change; its command line."""
 
 import argparse
+import importlib.util
 import json
 import os
 import pickle
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -251,14 +253,21 @@ class Request:
     fused_qkv: str | None = None
     allow_unknown: bool = False
     keep_padding: bool = False
+    check: bool = False  # compare outputs with those of PaddleNLP
 
 
-def convert(request: Request) -> dict[str, Any]:
-    """Read, map and write; returns the report."""
+def convert(request: Request, check: Callable[[Path, Model], str] | None = None) -> dict[str, Any]:
+    """Read, map, write and check; returns the report.
+
+    Args:
+        check: (the folder as it was written, the model) -> a note; it raises ConversionError for another model.
+    """
     model = read(request)
 
     def write(folder: Path) -> None:
         WRITERS[request.to_format](folder, model)
+        if check is not None:
+            model.notes.append(check(folder, model))
         model.write_texts(folder)
         write_json(folder / REPORT_FILE, model.report(request.to_format))
         if request.to_format == "native":
@@ -343,7 +352,18 @@ def parse_request(argv: Sequence[str] | None) -> Request:
         help="write the rows that pad the vocabulary to a "
         "multiple of 8 to the other formats too, as part of the vocabulary",
     )
-    return Request(**vars(parser.parse_args(argv)))
+    parser.add_argument(
+        "--check", action="store_true", help="load the result with PaddleNLP's own classes and compare the outputs"
+    )
+    request = Request(**vars(parser.parse_args(argv)))
+    if request.check and request.to_format != "paddlenlp":
+        raise ValueError(f"--check: PaddleNLP loads no {request.to_format}; use --to-format paddlenlp, or omit it")
+    if request.check and importlib.util.find_spec("paddlenlp") is None:
+        raise ValueError(
+            f"--check needs PaddleNLP; run `{sys.executable} -m pip install paddlenlp==2.8.1`, with Paddle 2.6, or "
+            "omit it"
+        )
+    return request
 
 
 def source_parser(program: str, description: str, *, source: str, source_help: str, task_help: str) -> Parser:

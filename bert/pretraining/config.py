@@ -1,5 +1,7 @@
 """Settings of pre-training: those of any run, with shards and the two phases."""
 
+import importlib.util
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,8 +19,22 @@ class DataSettings(LoaderSettings):
     input_dir: Path = Field(description="folder of training shards")
     eval_dir: Path | None = Field(None, description="folder of held-out shards; none: no held-out evaluation")
     vocab_file: Path = Field(description="WordPiece vocabulary the shards were made with (vocab.txt)")
+    data_loader: Literal["own", "lddl"] = Field(
+        "own", description="own; lddl: training reads the batches of NVIDIA's library, in its order (static masks)"
+    )
+
+    @model_validator(mode="after")
+    def _as_lddl_can(self) -> "DataSettings":
+        if self.data_loader == "lddl" and self.masking == "dynamic":
+            raise ValueError(
+                "masking=dynamic is not for data_loader=lddl, whose masking Paddle 2.6 refuses; pass --masking static"
+            )
+        if self.data_loader == "lddl" and self.group_by_length:
+            raise ValueError("group_by_length=true has no effect with data_loader=lddl; drop one of the two")
+        return self
 
 
+LDDL_PACKAGES = "lddl==0.1.0 transformers==4.46.3 regex"  # without the releases that LDDL pins, which have no wheels
 _PHASE_FLAGS = {1: ("--phase1", "train phase 1, short sequences"), 2: ("--phase2", "train phase 2, long sequences")}
 
 
@@ -140,6 +156,11 @@ class PretrainingConfig(TrainingConfig):
                     f"{name}={folder} must be an existing folder of shards; pass "
                     f"--{name.replace('_', '-')}, or make the shards first{unset_variable(folder)}"
                 )
+        if self.data.data_loader == "lddl" and not all(map(importlib.util.find_spec, ("lddl", "transformers"))):
+            raise ValueError(
+                "data_loader=lddl needs NVIDIA's library; run "
+                f"`{sys.executable} -m pip install --no-deps {LDDL_PACKAGES}`, or drop --data-loader lddl"
+            )
         check_vocabulary_file(self.data.vocab_file, self.model)
         if self.initialization.from_pretrained_params is not None:
             resolve(self.initialization.from_pretrained_params, weights=False)

@@ -10,6 +10,7 @@ from bert.conversion.model_description import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
+from bert.pretraining.lddl import LddlLoader
 from bert.runtime.distributed import Collective, Group
 from bert.samples.global_batches import GlobalBatch
 from bert.samples.loader import (
@@ -65,13 +66,18 @@ class Pretraining(Task):
                 early_stopping=config.run.early_stopping,
                 counts_from=round(config.run.early_stopping_from * config.run.max_steps),
             )
-        self._loader = PretrainingLoader(
-            self._train,
-            global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
-            micro_batch_size=config.batch.batch_size,
-            rank=group.rank,
-            world_size=group.world_size,
-        )
+        self._loader: PretrainingLoader | LddlLoader
+        if data.data_loader == "lddl":
+            self._loader = LddlLoader(config, self._train, group)
+            self.fingerprint = self._loader.fingerprint
+        else:
+            self._loader = PretrainingLoader(
+                self._train,
+                global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
+                micro_batch_size=config.batch.batch_size,
+                rank=group.rank,
+                world_size=group.world_size,
+            )
 
     def batches(self, step: int, packing: Packing | None = None) -> Generator[GlobalBatch, None, None]:
         return self._loader.batches(step, packing)

@@ -110,7 +110,7 @@ class CollationRule:
             "input_ids": input_ids,
             "token_type_ids": types,
             "attention_mask": attention,
-            **_padded_predictions(masked_rows * width + positions, labels),
+            **padded_predictions(masked_rows * width + positions, labels),
             "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer], np.float32),
         }
         if self.next_sentence:
@@ -149,7 +149,8 @@ def _mark(lengths: np.ndarray, first_lengths: np.ndarray, types: np.ndarray, att
             types[row, column] = np.int64(column >= np.uint64(first_lengths[row]))
 
 
-def _padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+def padded_predictions(positions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """masked_lm_positions, _labels and _weights of `MicroBatch.feed`, from int64 [n] each."""
     size = max(1, -(-len(labels) // MASKED_PADDING_MULTIPLE)) * MASKED_PADDING_MULTIPLE
     padded, weights = np.zeros((2, size), np.int64), np.zeros(size, np.float32)
     padded[0, : len(labels)], padded[1, : len(labels)], weights[: len(labels)] = positions, labels, 1.0

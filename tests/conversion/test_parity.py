@@ -5,12 +5,15 @@ BERT_FULL_FAULTS=1 tries 50 inputs for each target instead of 3. transformers ne
 name it in BERT_TORCH_VENV.
 """
 
+import importlib.util
 import json
 import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ import pytest
 import run_convert
 import run_export
 from bert import REPOSITORY
+from bert.conversion import converting
 from bert.conversion.reading import read_pretrained
 from bert.inference.paddle_program import objective_of
 from bert.inference.predictor import Predictor
@@ -26,9 +30,11 @@ from bert.runtime.paddle_api import nn, paddle, place_of, static, unique_name, w
 from tests.conversion.test_round_trips import TASKS, native
 from tests.model import test_parity_minilm as minilm
 from tests.support import foreign, tiny
+from tests.support.commands import refused
 
 INPUTS = 50 if os.environ.get("BERT_FULL_FAULTS") else 3
 TOLERANCE = dict(rtol=0, atol=1e-5)
+VALUE = "bert.encoder.layer.1.attention.self.value.weight"
 ORACLE = REPOSITORY / "tests" / "support" / "oracle_transformers.py"
 TORCH_VENV = os.environ.get("BERT_TORCH_VENV")
 TORCH_PYTHON = Path(TORCH_VENV or "/nowhere") / "bin/python"
@@ -183,6 +189,37 @@ def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path,
     found = ask(sys.executable, "paddlenlp", checkpoints, "paddlenlp", tmp_path, run_convert)
     for task, wanted in expected.items():
         compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, random_feed()["attention_mask"])
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(
+    importlib.util.find_spec("paddlenlp") is None, reason="paddlenlp is not installed, as with Paddle 3"
+)
+@pytest.mark.parametrize("task", TASKS)
+def test_the_check_by_paddlenlp_passes_what_is_written_and_finds_what_is_not(checkpoints, task, tmp_path, capsys):
+    arguments = ["--from", str(checkpoints[task]), "--to-format", "paddlenlp", "--check"]
+    assert run_convert.main([*arguments, "--to", str(tmp_path / "right")]) == 0
+    assert "checked by PaddleNLP 2.8.1" in capsys.readouterr().out
+
+    def write_transposed(folder, model):
+        wrong = {**model.parameters, VALUE: model.parameters[VALUE].T}
+        converting.write_paddlenlp(folder, replace(model, parameters=wrong))
+
+    with (
+        mock.patch.dict(converting.WRITERS, paddlenlp=write_transposed),
+        refused("PaddleNLP's Bert.* computes another"),
+    ):
+        run_convert.main([*arguments, "--to", str(tmp_path / "wrong")])
+    assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.parametrize(
+    ("to_format", "rule"), [("hf", "--check: PaddleNLP loads no hf"), ("paddlenlp", "needs PaddleNLP; run .*==2.8.1")]
+)
+def test_a_check_that_cannot_be_made_is_refused_first(to_format, rule, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with refused(rule):
+        run_convert.main(["--from", "x", "--to", str(tmp_path / "y"), "--to-format", to_format, "--check"])
 
 
 @pytest.mark.skipif(TORCH_VENV is None, reason="BERT_TORCH_VENV names no environment with torch and transformers")

@@ -1,0 +1,73 @@
+"""Compares what was written for PaddleNLP, as PaddleNLP's own classes load and compute it, with our network."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+
+from bert.conversion.converting import Model
+from bert.conversion.model_description import ARCHITECTURES
+from bert.conversion.raw_tensors import ConversionError
+from bert.inference.export_files import Arrays, outputs_of
+from bert.inference.paddle_program import Network
+from bert.inference.samples import random_sample
+from bert.runtime.paddle_api import paddle
+
+TOLERANCE = 1e-4  # of the largest difference, relative to the largest output; both compute in float32
+
+
+def check_with_paddlenlp(folder: Path, model: Model) -> str:
+    """The note of a comparison on random tokens; raises ConversionError if the outputs differ."""
+    sample, network = random_sample(model.config), Network(model.parameters, model.config, with_pooler=True)
+    largest = 0.0
+    theirs = _PaddleNLP(folder, model.task)
+    for feed in sample.batches():
+        expected, real = _outputs(network, model, feed), feed["attention_mask"] > 0
+        for (name, ours), output in zip(expected.items(), theirs.run(feed), strict=True):
+            places = real if ours.shape[:2] == real.shape else slice(None)  # padding has no meaning
+            difference = float(np.abs(output[places] - ours[places]).max() / np.abs(ours[places]).max())
+            if not difference <= TOLERANCE:  # also if it is NaN
+                raise ConversionError(
+                    f"PaddleNLP's {theirs.name} computes another {name}: relative difference {difference:.3g}, above "
+                    f"{TOLERANCE:g}; nothing was written: report the source, or convert without --check"
+                )
+            largest = max(largest, difference)
+    return f"checked by PaddleNLP {theirs.version} on {sample.source}: relative difference {largest:.2g} at most"
+
+
+class _PaddleNLP:
+    """Its model of a task, in dygraph."""
+
+    def __init__(self, folder: Path, task: str) -> None:
+        with paddle.base.dygraph.guard(paddle.CPUPlace()):
+            library = importlib.import_module("paddlenlp")
+            importlib.import_module("paddlenlp.utils.log").logger.set_level("ERROR")
+            self.version, self.name = library.__version__, ARCHITECTURES[task][-1]
+            classes = importlib.import_module("paddlenlp.transformers")
+            # It has no class for next sentences alone; that of pre-training makes up the other head.
+            kind = "BertForPretraining" if task == "next-sentence" else self.name
+            self._first = 1 if task == "next-sentence" else 0
+            self._model = getattr(classes, kind).from_pretrained(str(folder))
+            self._model.eval()
+
+    def run(self, feed: Arrays) -> list[np.ndarray]:
+        with paddle.base.dygraph.guard(paddle.CPUPlace()), paddle.no_grad():
+            outputs = self._model(**{name: paddle.to_tensor(array) for name, array in feed.items()})
+            outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+            return [output.numpy() for output in outputs[self._first :]]
+
+
+def _outputs(network: Network, model: Model, feed: Arrays) -> Arrays:
+    """Our outputs, in PaddleNLP's order, with logits of the vocabulary without its padding."""
+    outputs = dict[str, np.ndarray]()
+    if model.task in ("pretraining", "masked-lm"):
+        shape = feed["input_ids"].shape
+        logits = network.run("masked-lm", {**feed, "masked_lm_positions": np.arange(feed["input_ids"].size)})
+        outputs["masked_lm_logits"] = logits["masked_lm_logits"].reshape(*shape, -1)[..., : model.config.vocab_size]
+    if model.task in ("pretraining", "next-sentence"):
+        weight, bias = (model.parameters[f"cls.seq_relationship.{name}"] for name in ("weight", "bias"))
+        outputs["next_sentence_logits"] = network.run("encoder", feed)["pooler_output"] @ weight + bias
+    if not outputs:
+        found = network.run(model.task, feed)
+        outputs = {name: found[name] for name in outputs_of(model.task, model.has_pooler())}
+    return outputs

@@ -1,0 +1,142 @@
+"""Batches of NVIDIA's LDDL for `--data-loader lddl`: those of lddl.paddle.get_bert_pretrain_data_loader, in its order.
+
+LDDL 0.1.0 expects a Paddle of before 2.5 and the launcher's variables. It computes in dygraph, in this process and its
+main thread, as its worker processes give another order; a run of ours is a static program, so the mode is changed for
+each batch. Its count of samples over the ranks needs GPUs and a ring of its own: the shards' own counts take its place.
+"""
+
+import hashlib
+import importlib
+import importlib.metadata
+import itertools
+import logging
+import os
+import sys
+import types
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.pretraining.config import PretrainingConfig
+from bert.runtime.distributed import Group
+from bert.runtime.paddle_api import paddle
+from bert.samples.collation import MicroBatch, padded_predictions
+from bert.samples.global_batches import GlobalBatch
+from bert.samples.loader import PretrainingDataset
+from bert.samples.packing import Packing
+
+logger = logging.getLogger(__name__)
+NOT_PREDICTED = -1  # in its labels
+
+
+class LddlLoader:
+    """The global batches of one rank. A micro-batch is a batch of LDDL's, and an update the next ones in its order.
+
+    The loss of an update is the mean of the means of its micro-batches, as in NVIDIA's trainers: the number of
+    predictions of the other ranks is not known before they are read.
+
+    Raises:
+        ValueError: LDDL cannot divide the shards among the ranks, or cannot be loaded.
+    """
+
+    def __init__(self, config: PretrainingConfig, dataset: PretrainingDataset, group: Group) -> None:
+        self._config, self._next_sentence = config, dataset.collation.next_sentence
+        self._vocabulary, self._folder = str(config.data.vocab_file), str(dataset.directory.directory)
+        self._micro_steps = config.batch.gradient_accumulation_steps(group.world_size)
+        _check_shards(dataset, group.world_size)
+        self._library = _load({shard.name: shard.num_samples for shard in dataset.directory.shards})
+        self._per_epoch = len(self._open(0))
+        facts = (importlib.metadata.version("lddl"), group.world_size, config.batch.batch_size, dataset.fingerprint)
+        self.fingerprint = hashlib.sha256(f"lddl {facts}".encode()).hexdigest()  # what its order depends on
+
+    def batches(self, step: int, packing: Packing | None = None) -> Generator[GlobalBatch, None, None]:
+        """Global batches step, step + 1, ... without end."""
+        epoch, past = divmod(step * self._micro_steps, self._per_epoch)
+        if past:
+            logger.info(f"LDDL starts at the beginning of its epoch {epoch}: reading past {past:,} of its batches")
+        stream = itertools.islice(self._stream(epoch), past, None)
+        for index in itertools.count(step):
+            update = list(itertools.islice(stream, self._micro_steps))
+            micro_batches = (self._micro_batch(batch).packed(packing) for _, batch in update)
+            yield GlobalBatch(index, update[0][0], micro_batches)
+
+    def _stream(self, epoch: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """(epoch, batch) from an epoch on, without end."""
+        for number in itertools.count(epoch):
+            with _dygraph():
+                batches = iter(self._open(number))
+            while True:
+                with _dygraph():
+                    batch = next(batches, None)
+                    if batch is None:
+                        break
+                    arrays = {name: tensor.numpy() for name, tensor in batch.items()}
+                yield number, arrays
+
+    def _open(self, epoch: int) -> Any:
+        data = self._config.data
+        with _dygraph():
+            return self._library.get_bert_pretrain_data_loader(
+                self._folder,
+                vocab_file=self._vocabulary,
+                log_level=logging.ERROR,
+                base_seed=self._config.run.seed,
+                start_epoch=epoch,
+                sequence_length_alignment=data.sequence_length_multiple,
+                ignore_index=NOT_PREDICTED,
+                data_loader_kwargs={
+                    "batch_size": self._config.batch.batch_size,
+                    "num_workers": 0,
+                    "use_shared_memory": False,
+                },
+            )
+
+    def _micro_batch(self, batch: dict[str, np.ndarray]) -> MicroBatch:
+        """Its arrays [b, s], its mask [b, 1, 1, s] and its labels [b, 1] as the training program reads them."""
+        ids, attention, labels = batch["input_ids"], batch["attention_mask"][:, 0, 0], batch["masked_lm_labels"]
+        positions = np.flatnonzero(labels != NOT_PREDICTED)
+        feed = {
+            "input_ids": ids,
+            "token_type_ids": batch["token_type_ids"],
+            "attention_mask": attention,
+            **padded_predictions(positions, labels.reshape(-1)[positions]),
+            "masked_lm_normalizer": np.array([max(1, len(positions))], np.float32),
+        }
+        if self._next_sentence:
+            feed["next_sentence_labels"] = batch["next_sentence_labels"][:, 0]
+        return MicroBatch(feed, len(ids), int(attention.sum()), ids.size, len(positions))
+
+
+def _dygraph() -> Any:
+    return paddle.base.dygraph.guard(paddle.CPUPlace())
+
+
+def _check_shards(dataset: PretrainingDataset, world_size: int) -> None:
+    """What LDDL asserts without a message: parquet, as many files for each rank, counts that differ by at most 1."""
+    folder, remedy = dataset.directory.directory, "balance them with `python -m data.balance_shards`, or use our loader"
+    if (kind := dataset.directory.shards[0].kind) != "parquet":
+        raise ValueError(f"{folder}: data_loader=lddl reads parquet, not {kind}; drop --data-loader lddl")
+    for number in dataset.bins:
+        counts = dataset.shard_counts[np.array(dataset.shard_bins) == number]
+        where = f"{folder}: bin {number} has {len(counts)} shards of {counts.min():,} to {counts.max():,} samples"
+        if len(counts) % world_size:
+            raise ValueError(f"{where}, which LDDL cannot divide among {world_size} ranks; {remedy}")
+        if counts.max() - counts.min() > 1:
+            raise ValueError(f"{where}, which LDDL wants to differ by at most 1; {remedy}")
+
+
+def _load(num_samples: dict[str, int]) -> types.ModuleType:
+    """lddl.paddle, with what it lacks here, and the samples of each file."""
+    if "paddle.fluid" not in sys.modules and not hasattr(paddle, "fluid"):
+        framework = types.ModuleType("paddle.fluid.framework")
+        framework._non_static_mode = paddle.in_dynamic_mode  # type: ignore[attr-defined]
+        sys.modules |= {"paddle.fluid": types.ModuleType("paddle.fluid"), "paddle.fluid.framework": framework}
+    for name in ("PADDLE_TRAINER_ENDPOINTS", "PADDLE_CURRENT_ENDPOINT"):
+        os.environ.setdefault(name, "127.0.0.1:6170")  # of one rank without a launcher; nothing connects to it
+    library = importlib.import_module("lddl.paddle")
+    file = importlib.import_module("lddl.types").File
+    dataset = importlib.import_module("lddl.paddle.datasets").ParquetDataset
+    dataset._get_files = lambda _, paths: [file(path, num_samples[Path(path).name]) for path in paths]
+    return library
