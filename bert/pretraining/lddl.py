@@ -135,6 +135,7 @@ def _load(num_samples: dict[str, int]) -> types.ModuleType:
         sys.modules |= {"paddle.fluid": types.ModuleType("paddle.fluid"), "paddle.fluid.framework": framework}
     for name in ("PADDLE_TRAINER_ENDPOINTS", "PADDLE_CURRENT_ENDPOINT"):
         os.environ.setdefault(name, "127.0.0.1:6170")  # of one rank without a launcher; nothing connects to it
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that it finds no PyTorch
     library = importlib.import_module("lddl.paddle")
     file = importlib.import_module("lddl.types").File
     dataset = importlib.import_module("lddl.paddle.datasets").ParquetDataset

@@ -9,7 +9,6 @@ import importlib.util
 import json
 import os
 import pickle
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +19,13 @@ import pytest
 
 import run_convert
 import run_export
-from bert import REPOSITORY
 from bert.conversion import converting
 from bert.conversion.reading import read_pretrained
 from bert.inference.paddle_program import objective_of
 from bert.inference.predictor import Predictor
 from bert.model.modeling import BertForPretraining, BertModel
 from bert.runtime.paddle_api import nn, paddle, place_of, static, unique_name, write_variable
+from tests.conversion import recorded_outputs
 from tests.conversion.test_round_trips import TASKS, native
 from tests.model import test_parity_minilm as minilm
 from tests.support import foreign, tiny
@@ -35,7 +34,6 @@ from tests.support.commands import refused
 INPUTS = 50 if os.environ.get("BERT_FULL_FAULTS") else 3
 TOLERANCE = dict(rtol=0, atol=1e-5)
 VALUE = "bert.encoder.layer.1.attention.self.value.weight"
-ORACLE = REPOSITORY / "tests" / "support" / "oracle_transformers.py"
 TORCH_VENV = os.environ.get("BERT_TORCH_VENV")
 TORCH_PYTHON = Path(TORCH_VENV or "/nowhere") / "bin/python"
 package, config = minilm.package, minilm.config  # fixtures
@@ -118,6 +116,13 @@ def compare(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], mask: n
         np.testing.assert_allclose(found[name][real], array[real], **TOLERANCE, err_msg=name)
 
 
+def compare_all(found: dict[str, np.ndarray], expected: dict[str, dict[str, np.ndarray]]) -> None:
+    assert isinstance(found, dict), found.stderr[-3000:]
+    mask = random_feed(len(found["encoder/pooler_output"]))["attention_mask"]
+    for task, wanted in expected.items():
+        compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, mask)
+
+
 # ---- a published encoder ------------------------------------------------------------------------------------------
 
 
@@ -154,41 +159,14 @@ def test_a_published_encoder_served_by_paddle_inference_gives_its_known_outputs(
 # ---- other libraries ----------------------------------------------------------------------------------------------
 
 
-def ask(
-    python: str | Path, library: str, checkpoints: dict[str, Path], to_format: str, folder: Path, entry_point
-) -> dict[str, np.ndarray]:
-    models = {}
-    for task, source in checkpoints.items():
-        target = folder / task
-        if entry_point is run_export:
-            arguments = ["--checkpoint", str(source), "--format", to_format]
-        else:
-            arguments = ["--from", str(source), "--to-format", to_format]
-        assert entry_point.main([*arguments, "--to", str(target)]) == 0
-        models[str(target)] = task
-    np.savez(folder / "feed.npz", **random_feed())
-    job = {"feed": str(folder / "feed.npz"), "models": models, "out": str(folder / "out.npz")}
-    (folder / "job.json").write_text(json.dumps(job))
-    run = subprocess.run(
-        [str(python), str(ORACLE), library, str(folder / "job.json")],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if f"No module named '{library}'" in run.stderr:
-        pytest.skip(f"{library} is not installed")
-    assert run.returncode == 0, run.stderr[-3000:]
-    with np.load(folder / "out.npz") as arrays:
-        return dict(arrays)
-
-
 @pytest.mark.thorough
 def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
     record_property("trials", INPUTS * len(TASKS))
-    found = ask(sys.executable, "paddlenlp", checkpoints, "paddlenlp", tmp_path, run_convert)
-    for task, wanted in expected.items():
-        compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, random_feed()["attention_mask"])
+    models = recorded_outputs.write_models(checkpoints, "paddlenlp", tmp_path)
+    found = recorded_outputs.ask(sys.executable, "paddlenlp", models, random_feed(), tmp_path)
+    if not isinstance(found, dict) and "No module named 'paddlenlp'" in found.stderr:
+        pytest.skip("paddlenlp is not installed")
+    compare_all(found, expected)
 
 
 @pytest.mark.thorough
@@ -225,9 +203,18 @@ def test_a_check_that_cannot_be_made_is_refused_first(to_format, rule, tmp_path,
 @pytest.mark.skipif(TORCH_VENV is None, reason="BERT_TORCH_VENV names no environment with torch and transformers")
 def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
     record_property("trials", INPUTS * len(TASKS))
-    found = ask(TORCH_PYTHON, "transformers", checkpoints, "hf", tmp_path, run_export)
-    for task, wanted in expected.items():
-        compare({name: found[f"{task}/{name}"] for name in wanted}, wanted, random_feed()["attention_mask"])
+    models = recorded_outputs.write_models(checkpoints, "transformers", tmp_path)
+    compare_all(recorded_outputs.ask(TORCH_PYTHON, "transformers", models, random_feed(), tmp_path), expected)
+
+
+@pytest.mark.parametrize("library", recorded_outputs.FORMATS)
+def test_outputs_that_the_libraries_gave(checkpoints, library, tmp_path):
+    """Recorded by tests.interop.record: of these weights, in files of the bytes that are written now."""
+    models = recorded_outputs.write_models(checkpoints, library, tmp_path)
+    files = json.loads((recorded_outputs.GOLDEN / f"{library}_files.json").read_text())
+    assert recorded_outputs.checksums(models) == files, "other files than the library loaded: record again"
+    with np.load(recorded_outputs.GOLDEN / f"{library}_outputs.npz") as arrays:
+        compare_all(dict(arrays), {task: our_outputs(path, task, random_feed(3)) for task, path in checkpoints.items()})
 
 
 # ---- NVIDIA's network, written by Paddle itself -------------------------------------------------------------------

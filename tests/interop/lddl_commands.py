@@ -4,6 +4,7 @@
     python lddl_commands.py balance -- <flags of balance_dask_output>
     python lddl_commands.py load DIR VOCAB --batch-size 64 [--num-workers 1] [--seconds 20]
     python lddl_commands.py dump DIR VOCAB OUT.npz     # every row its Paddle loader gives in one epoch
+    python lddl_commands.py batches DIR VOCAB OUT.npz --batch-size 8    # its batches of two epochs, in its order
 
 `load` prints one line of JSON. No line of this file is imported by the rest of the project.
 """
@@ -42,7 +43,7 @@ def balance(flags):
     load_balance.main(load_balance.attach_args().parse_args(flags))
 
 
-def _loader(directory, vocabulary, batch_size, num_workers):
+def _loader(directory, vocabulary, batch_size, num_workers, seed=12345):
     lddl_mending.mend_loader()
     import lddl.paddle
     import paddle
@@ -52,6 +53,7 @@ def _loader(directory, vocabulary, batch_size, num_workers):
         directory,
         vocab_file=vocabulary,
         log_level=50,
+        base_seed=seed,
         data_loader_kwargs={"batch_size": batch_size, "num_workers": num_workers, "use_shared_memory": False},
     )
 
@@ -122,6 +124,17 @@ def dump(options):
     np.savez(options.output, **{name: np.concatenate(parts) for name, parts in names.items() if parts})
 
 
+def batches(options):
+    """The arrays of every batch of two epochs of one loader with the seed 42, as EPOCH/NUMBER/NAME."""
+    import numpy as np
+
+    loader, arrays = _loader(options.directory, options.vocabulary, options.batch_size, 0, seed=42), {}
+    for epoch in range(2):
+        for number, batch in enumerate(loader):
+            arrays |= {f"{epoch}/{number:03}/{name}": tensor.numpy().astype("int16") for name, tensor in batch.items()}
+    np.savez_compressed(options.output, **arrays)
+
+
 def main():
     command, *rest = sys.argv[1:]
     if command in ("preprocess", "balance"):
@@ -130,12 +143,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("directory")
     parser.add_argument("vocabulary")
-    if command == "dump":
+    if command in ("dump", "batches"):
         parser.add_argument("output")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--num-workers", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=20)
-    {"load": load, "dump": dump}[command](parser.parse_args(rest))
+    {"load": load, "dump": dump, "batches": batches}[command](parser.parse_args(rest))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,60 @@
+"""What PaddleNLP and transformers computed with the models that we wrote for them: recorded, and compared.
+
+The recorded file has the outputs and the sha256 of each file that the library loaded. It holds as long as we write the
+same bytes and our network computes the same outputs from them.
+"""
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from bert import REPOSITORY
+from bert.conversion.converting import convert, parse_request
+
+ORACLE = REPOSITORY / "tests" / "support" / "oracle_transformers.py"
+GOLDEN = REPOSITORY / "tests" / "golden" / "libraries"
+FORMATS = {"paddlenlp": "paddlenlp", "transformers": "hf"}  # library -> what is written for it
+LOADED = ("model_state.pdparams", "model.safetensors", "config.json", "vocab.txt")
+
+
+def write_models(checkpoints: dict[str, Path], library: str, folder: Path) -> dict[str, Path]:
+    """Our checkpoints of each task in the library's format, below a folder."""
+    for task, source in checkpoints.items():
+        words = ["--from", str(source), "--to", str(folder / task), "--to-format", FORMATS[library]]
+        convert(parse_request(words))
+    return {task: folder / task for task in checkpoints}
+
+
+def checksums(models: dict[str, Path]) -> dict[str, str]:
+    """TASK/FILE -> sha256 of what a library loads."""
+    files = [(task, folder / name) for task, folder in models.items() for name in LOADED if (folder / name).exists()]
+    return {f"{task}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for task, path in files}
+
+
+def ask(python: str | Path, library: str, models: dict[str, Path], feed: dict[str, np.ndarray], folder: Path):
+    """TASK/OUTPUT -> what the library computes in a process of its own; the process that failed if it could not."""
+    np.savez(folder / "feed.npz", **feed)
+    named = {str(path): task for task, path in models.items()}
+    job = {"feed": str(folder / "feed.npz"), "models": named, "out": str(folder / "out.npz")}
+    (folder / "job.json").write_text(json.dumps(job))
+    command = [str(python), str(ORACLE), library, str(folder / "job.json")]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if run.returncode:
+        return run
+    with np.load(folder / "out.npz") as arrays:
+        return dict(arrays)
+
+
+def record(library: str, python: str, folder: Path) -> None:
+    from tests.conversion.test_parity import random_feed
+    from tests.conversion.test_round_trips import TASKS, native
+
+    own = {task: native(folder / f"{library}_own" / task, heads) for task, heads in TASKS.items()}
+    models = write_models(own, library, folder / library)
+    found = ask(python, library, models, random_feed(3), folder)
+    assert isinstance(found, dict), found.stderr[-3000:]
+    np.savez_compressed(GOLDEN / f"{library}_outputs.npz", **found)
+    (GOLDEN / f"{library}_files.json").write_text(json.dumps(checksums(models), indent=1) + "\n")
