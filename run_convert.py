@@ -9,10 +9,10 @@ from bert.conversion.converting import convert, parse_request, table
 
 def main(argv: Sequence[str] | None = None) -> int:
     with usage_errors():
-        request, check = parse_request(argv), None
+        request = parse_request(argv)
         if request.check:
-            from bert.inference.paddlenlp_check import check_with_paddlenlp as check  # loads Paddle
-        print(table(convert(request, check)))
+            from bert.inference.paddlenlp_check import check_with_paddlenlp  # loads Paddle
+        print(table(convert(request, check_with_paddlenlp if request.check else None)))
         print(f"written: {request.target}")
     return 0
 
