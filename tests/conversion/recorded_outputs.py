@@ -1,11 +1,12 @@
 """What PaddleNLP and transformers computed with the models that we wrote for them: recorded, and compared.
 
-The recorded file has the outputs and the sha256 of each file that the library loaded. It holds as long as we write the
+What is recorded has the outputs and the sha256 of what the library loaded. It holds as long as we write the
 same bytes and our network computes the same outputs from them.
 """
 
 import hashlib
 import json
+import pickle
 import subprocess
 from pathlib import Path
 
@@ -29,9 +30,16 @@ def write_models(checkpoints: dict[str, Path], library: str, folder: Path) -> di
 
 
 def checksums(models: dict[str, Path]) -> dict[str, str]:
-    """TASK/FILE -> sha256 of what a library loads."""
+    """TASK/FILE -> sha256 of what a library loads; of a pickle, whose bytes differ from run to run, of its arrays."""
     files = [(task, folder / name) for task, folder in models.items() for name in LOADED if (folder / name).exists()]
-    return {f"{task}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest() for task, path in files}
+    return {f"{task}/{path.name}": hashlib.sha256(_content(path)).hexdigest() for task, path in files}
+
+
+def _content(path: Path) -> bytes:
+    if path.suffix != ".pdparams":
+        return path.read_bytes()
+    arrays = sorted(pickle.loads(path.read_bytes()).items())
+    return b"".join(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes() for name, array in arrays)
 
 
 def ask(python: str | Path, library: str, models: dict[str, Path], feed: dict[str, np.ndarray], folder: Path):
