@@ -4,6 +4,8 @@ Slow and literal on purpose: what metrics.py and features.py of bert/finetuning/
 is used here.
 """
 
+import re
+
 PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
@@ -115,7 +117,11 @@ def has_max_context(spans, window, token):
 
 
 def best_answers(context, token_spans, windows_of, start_logits, end_logits, n_best, max_answer_length):
-    """[(text, score)] of one question by trying every span of every window; logits of paragraph tokens, per window."""
+    """[(text, score)] of one question by trying every span of every window; logits of paragraph tokens, per window.
+
+    A span that begins or ends within a word of Latin letters and digits has all of it.
+    """
+    words = [match.span() for match in re.finditer(r"[^\W_\u3040-\u9fff]+", context)]
     scored = []
     for index, (start, length) in enumerate(windows_of):
         for first in range(length):
@@ -123,7 +129,10 @@ def best_answers(context, token_spans, windows_of, start_logits, end_logits, n_b
                 continue
             for last in range(first, min(length, first + max_answer_length)):
                 score = float(start_logits[index][first]) + float(end_logits[index][last])
-                scored.append((score, context[token_spans[start + first][0] : token_spans[start + last][1]]))
+                begin, end = token_spans[start + first][0], token_spans[start + last][1]
+                begin = next((word[0] for word in words if word[0] < begin < word[1]), begin)
+                end = next((word[1] for word in words if word[0] < end < word[1]), end)
+                scored.append((score, context[begin:end]))
     best = {}
     for score, text in sorted(scored, key=lambda pair: -pair[0]):
         best.setdefault(text, score)

@@ -3,9 +3,11 @@
 A span's score is the start logit of its first token plus the end logit of its last token. All spans of at most
 `max_answer_length` tokens whose first token has its maximum context in the window are compared; BERT's published code
 compares only those between each window's n best starts and n best ends. The answer is the exact text of the paragraph
-from the first character of the first token to the last character of the last.
+from the first character of the first token to the last character of the last, and the rest of the words that these are
+pieces of: not "198" of 1987.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +20,8 @@ from bert.finetuning.squad.features import SquadFeatures
 from bert.finetuning.squad.reader_settings import ReaderSettings
 
 _NOTHING = -1e4  # the score of the best answer if there is none; finite, for JSON
+# What a word is made of, in scripts that put spaces between words and add no particles to them.
+_OF_A_WORD = re.compile(r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _SPARE = 3  # spans kept in each window for each answer that is listed, because several may have the same text
 
 
@@ -133,12 +137,26 @@ def _best_answers(
     candidates: dict[str, Candidate] = {}
     for index in np.argsort(-(first_logits + last_logits), kind="stable").tolist():
         start, end = int(features.token_starts[tokens[first[index]]]), int(features.token_ends[tokens[last[index]]])
+        start, end = _whole_words(context, start, end)
         text = context[start:end]
         if text not in candidates:
             candidates[text] = Candidate(text, 0.0, float(first_logits[index]), float(last_logits[index]), start, end)
             if len(candidates) == settings.n_best_size:
                 break
     return list(candidates.values())
+
+
+def _whole_words(context: str, start: int, end: int) -> tuple[int, int]:
+    """The span, extended to the ends of the words in which it begins and ends."""
+
+    def cuts(place: int) -> bool:
+        return 0 < place < len(context) and all(map(_OF_A_WORD.match, context[place - 1 : place + 1]))
+
+    while cuts(start):
+        start -= 1
+    while cuts(end):
+        end += 1
+    return start, end
 
 
 def _has_maximum_context(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:

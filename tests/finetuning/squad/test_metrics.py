@@ -16,7 +16,7 @@ from bert.finetuning.squad.metrics import (
     score_squad_1,
     score_squad_2,
 )
-from bert.finetuning.squad.predictions import predict
+from bert.finetuning.squad.predictions import _whole_words, predict
 from bert.finetuning.squad.reader_settings import ReaderSettings
 from tests.finetuning.squad.test_features import VOCABULARY
 from tests.support import oracle_squad
@@ -252,3 +252,19 @@ def test_the_n_best_are_those_of_a_search_through_every_span(tmp_path):
             ours = [(c.text, pytest.approx(c.start_logit + c.end_logit, abs=1e-5)) for c in found.n_best[item.id]]
             assert [text for text, _ in expected] == [text for text, _ in ours]
             assert [score for _, score in expected] == [score for _, score in ours]
+
+
+@pytest.mark.parametrize(
+    ("context", "cut", "whole"),
+    [
+        ("opened in 1987.", "198", "1987"),
+        ("She is Japanese, he says", "anes", "Japanese"),
+        ("a well-known cafe\u0301", "known", "known"),  # not over a hyphen
+        ("1,000 euros", "000", "000"),
+        ("\u6771\u4eac\u90fd\u3067", "\u4eac", "\u4eac"),  # nor where words have no spaces between them
+        ("\uc11c\uc6b8\uc5d0\uc11c", "\uc11c\uc6b8", "\uc11c\uc6b8"),
+    ],
+)
+def test_answers_are_whole_words(context, cut, whole):
+    start = context.index(cut)
+    assert context[slice(*_whole_words(context, start, start + len(cut)))] == whole
