@@ -299,9 +299,22 @@ def test_sentences_are_judged_and_entities_found(clone):
 
 
 @pytest.mark.slow
-def test_a_table_of_labelled_sentences_is_enough(clone):
-    """After the quickstart of pre-training."""
-    output_of(command("bash scripts/run_glue.sh --train-file"), clone, "  accuracy  ", timeout=900)
+def test_labelled_lines_become_a_classifier(clone):
+    """After the quickstart of pre-training. The predictions come later, with those of the other models."""
+    for line in [line for line in COMMANDS if line.startswith("bash scripts/run_classify.sh")]:
+        TRIED.add(line)
+        part = "held out: 48 of 240" if "--dry-run" in line else "recall" if "--cross" in line else "  accuracy  "
+        output_of(line, clone, part, timeout=1800)
+    scores = json.loads((clone / "results/labels/glue-custom/scores.json").read_text())
+    assert scores["classes"]["negative"]["recall"] >= 0.9 and "negative" in scores["threshold"]
+    assert (clone / "results/parts/cross_validation.md").read_text().count("| positive | 0.") == 1
+
+
+@pytest.mark.slow
+def test_words_and_questions_of_ones_own(clone):
+    """After the quickstarts of pre-training and of questions."""
+    for start in ("bash scripts/run_ner.sh --train-file", "bash scripts/run_squad.sh --train-file"):
+        output_of(f"{command(start)} --epochs 2", clone, "  f1  " if "ner" in start else "  F1  ", timeout=900)
 
 
 @pytest.mark.slow

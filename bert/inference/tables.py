@@ -49,12 +49,12 @@ class TableInput:
         return any(set(names) <= first.keys() for names in keys)
 
     def dialect(self) -> tuple[str, str]:
-        """The delimiter of the file, and the byte order mark if its encoding was not plain UTF-8."""
+        """The delimiter of a CSV like the file, and the byte order mark if its encoding was not plain UTF-8."""
         if self._source is None or self._source.kind not in ("csv", "tsv"):
             return ",", ""
         delimiter = delimiter_of(self._source, Reading(), findings := Findings())
         is_plain = all(name.startswith("utf-8 (valid") for name in findings.encodings)
-        return delimiter, "" if is_plain else "\ufeff"
+        return delimiter if self._source.kind == "csv" else ",", "" if is_plain else "\ufeff"
 
 
 def kind_of_table(path: Path | None, kind: str) -> str:

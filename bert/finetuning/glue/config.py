@@ -298,7 +298,8 @@ def _inferred(values: Mapping[str, Any]) -> Settings:
     if not trains:
         return dict(shown.columns)
     regression = {} if values.get("label_separator") else {"regression": shown.regression}
-    return {**shown.columns, **regression, **usual_settings(shown.rows, int(values.get("hidden_size", 768)))}
+    size, positions = (int(values.get(name, 768)) for name in ("hidden_size", "max_position_embeddings"))
+    return {**shown.columns, **regression, **usual_settings(shown.rows, size), "max_seq_length": min(128, positions)}
 
 
 _TASK = "bert.finetuning.glue.task:SentenceTask"

@@ -156,7 +156,11 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     assert all(0.5 <= float(line.split("\t")[2]) <= 1 for line in lines[1:])
     # The model remembers its column, length and case: used alone, it gives the predictions of the run.
     classifier = load_model(tmp_path / "out")
-    assert classifier.max_seq_length == 16 and classifier.opened.usage == Usage("custom", 16, ("words",))
+    usage = classifier.opened.usage
+    expected = Usage("custom", 16, ("words",), label_column="kind", temperature=usage.temperature)
+    assert classifier.max_seq_length == 16 and usage == expected and usage.temperature >= 1
+    run(tmp_path, f"--eval-file {files}/dev.csv --from-pretrained-params {tmp_path}/out --output-dir {tmp_path}/again")
+    assert json.loads((tmp_path / "again/glue-custom/summary.json").read_text())["eval_f1"] == found["eval_f1"]
     found = classifier.predict([{"words": "wa1 wb7"}, {"words": "wa1 wb2"}])
     for line, result in zip(lines[1:], found, strict=True):
         assert line.split("\t")[1] == result["label"]
