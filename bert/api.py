@@ -148,8 +148,6 @@ def _defaults(task: str, folder: Path, settings: Mapping[str, Any]) -> dict[str,
     if given & {"train_file", "data_dir", "squad_dir"}:
         labelled = {"predict_file", "squad_dir"} if task == "squad" else {"eval_file", "data_dir"}
         own |= {"do_train": True, "do_eval": True if given & labelled else None}
-    if task == "glue" and "train_file" in given and not given & {"task_name", "config"}:
-        own["task_name"] = "custom"
     return own
 
 

@@ -313,7 +313,7 @@ def test_labelled_lines_become_a_classifier(clone):
 @pytest.mark.slow
 def test_words_and_questions_of_ones_own(clone):
     """After the quickstarts of pre-training and of questions."""
-    for start in ("bash scripts/run_ner.sh --train-file", "bash scripts/run_squad.sh --train-file"):
+    for start in ("bash scripts/run_ner.sh --train-file", "bash scripts/run_squad.sh --config squad_small"):
         output_of(f"{command(start)} --epochs 2", clone, "  f1  " if "ner" in start else "  F1  ", timeout=900)
 
 

@@ -20,7 +20,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.config.architecture import BertConfig
 from bert.config.flags import Formatter, Parser
 from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
-from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, kept_texts
+from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, TASK_FILE, kept_texts
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
@@ -91,6 +91,8 @@ class Model(PretrainedWeights):
             values["label2id"] = {label: index for index, label in enumerate(labels)}
             if count == 1:
                 values["problem_type"] = "regression"
+            if json.loads(self.texts.get(TASK_FILE, "{}")).get("label_separator"):
+                values["problem_type"] = "multi_label_classification"
         return values
 
     def write_texts(self, folder: Path) -> None:

@@ -14,7 +14,9 @@ SAMPLE_ROWS = 5_000
 _MOST_CLASSES = 20  # of a column that has no name of a label
 _PAIRS = (("sentence1", "sentence2"), ("text", "text_pair"), ("premise", "hypothesis"))
 _TEXTS = tuple("sentence text review comment note notes report body content message description document".split())
-_LABELS = tuple("label labels class category sentiment target score rating gold_label diagnosis kind topic y".split())
+_LABELS = tuple(
+    "label labels tags class category sentiment target score rating gold_label diagnosis kind topic y".split()
+)
 _NAMES = ("text_column", "text_pair_column", "label_column")
 
 

@@ -48,10 +48,16 @@ def published_rows(path: Path, columns: Sequence[Column], header: bool) -> Itera
         ) from None
 
 
-def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Fields]:
-    """The columns of a user's table, row by row, in bounded memory; `notes` gets what is unusual about the file."""
+def own_rows(path: Path, split: Split, separator: str | None, notes: list[str]) -> Iterator[Fields]:
+    """The columns of a user's table, row by row, in bounded memory; `notes` gets what is unusual about the file.
+
+    Args:
+        separator: between the labels of a row; a list of labels is joined with it.
+    """
     columns = split.columns()
     for row in own_table(path, columns, notes, split.flag):
+        if separator and row.values and isinstance(names := row.values.get(split.label), list):
+            row.values[split.label] = separator.join(map(str, names))
         yield _fields(row, columns)
 
 
@@ -210,7 +216,11 @@ class _Tally:
 def _usable_rows(path: Path, split: Split, task: GlueTask, tally: _Tally) -> Iterator[list[str]]:
     """The fields of every line that can be used; the others are counted."""
     num_texts, is_own = len(split.texts), task.name == "custom"
-    rows = own_rows(path, split, tally.notes) if is_own else published_rows(path, split.columns(), split.header)
+    rows = (
+        own_rows(path, split, task.separator, tally.notes)
+        if is_own
+        else published_rows(path, split.columns(), split.header)
+    )
     for line, row, problem in rows:
         tally.lines += 1
         if row is not None and split.label is not None:

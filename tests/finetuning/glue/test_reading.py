@@ -258,6 +258,20 @@ def test_a_table_of_any_form_and_encoding_is_read(tmp_path, content, note):
     assert note in "".join(examples.warnings) and bool(note) == bool(examples.warnings)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_several_labels_of_a_text(tmp_path, name):
+    lists = ["b; a", "", "a"] if name == "a.csv" else [["b", "a"], [], ["a"]]
+    rows = pd.DataFrame({"first": ["x", "y", "z"], "kind": lists})
+    rows.to_csv(tmp_path / name) if name == "a.csv" else rows.to_json(tmp_path / name, orient="records", lines=True)
+    task = custom_task(text="first", text_pair=None, label="kind", index=None, regression=False, separator=";")
+    examples = read_examples(tmp_path / name, task.train, task)
+    labels = discover_labels(examples, task)
+    assert labels == ("a", "b")
+    assert task.with_labels(labels).encode(examples.labels).tolist() == [[1, 1], [0, 0], [1, 0]]
+    with pytest.raises(DataError, match="line .: label 'a' is not one of b, c"):
+        read_examples(tmp_path / name, task.train, task.with_labels(("b", "c")))
+
+
 def test_a_csv_field_may_hold_lines(tmp_path):
     examples = custom(tmp_path, "a.csv", 'first,second,kind\r\n"one\ntwo",b,x\r\nc,d,y\r\n')
     assert examples.texts == (["one\ntwo", "c"], ["b", "d"])
