@@ -142,8 +142,8 @@ def _squad_form(line: CommandLine) -> Form:
         words = read_positional(line, _SQUAD_POSITIONAL)
         settings = settings_of_nvidia(words)
         launch = {setting: settings.pop(setting) for setting in ("num_processes", "squad_dir", "mode")}
-        output_dir = line.training.get("output_dir", words["output_dir"])
-        settings["report_file"] = f"{output_dir}/dllogger_{words['num_processes']}_{words['precision']}.json"
+        typed = {**words, **line.launch, **line.training}  # flags win
+        settings["report_file"] = "{output_dir}/dllogger_{num_processes}_{precision}.json".format(**typed)
         settings["predict_batch_size"] = words["batch_size"]
         if "config_file" not in settings and "hidden_size" not in implied_by_weights(settings):
             settings["bert_model"] = "bert-large-uncased"

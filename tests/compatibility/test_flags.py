@@ -31,6 +31,16 @@ def test_without_a_model_it_is_large_as_there(folder):
     assert pretraining("--vocab-file", "v.txt", "--bert-model", "bert-base-cased").run.bert_model == "bert-base-cased"
 
 
+def test_a_custom_model_comes_with_its_description(folder, capsys):
+    config = pretraining(
+        "--vocab-file", "v.txt", "--bert-model", "custom", "--config-file", "bert_configs/bert-base-cased.json"
+    )
+    assert (config.run.bert_model, config.model) == ("custom", BUILT_IN_MODELS["bert-base-cased"])
+    with pytest.raises(SystemExit):
+        pretraining("--vocab-file", "v.txt", "--bert-model", "custom")
+    assert "bert_model=custom must be a built-in model, or come with --config-file" in capsys.readouterr().err
+
+
 def test_the_files_of_their_image_are_known_by_name(folder):
     config = pretraining(
         "--config-file=bert_configs/bert-large-cased.json", "--vocab-file=vocab/bert-large-uncased-vocab.txt"

@@ -58,6 +58,10 @@ def test_words_of_their_presets_of_squad(mode, monkeypatch, tmp_path):
     assert config.checkpoint_dir() == Path("/workspace/bert/results/bert-large-uncased/squad")
     assert config.data.vocab_file == vocabulary
     assert config.run.report_file == Path("/workspace/bert/results/dllogger_8_amp.json")
+    flags = ["--device", "cpu", "--output-dir", "out", "--num-gpus", "2"]  # which win over the words
+    assert finetuning.plan_of(TASKS["squad"], [*words, *flags]).phases[0].run.report_file == Path(
+        "out/dllogger_2_amp.json"
+    )
     assert config.batch.batch_size == config.batch.predict_batch_size == 16
     assert (config.run.do_train, config.run.do_eval) == ("train" in mode, "eval" in mode)
 
