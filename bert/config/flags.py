@@ -3,7 +3,6 @@
 import argparse
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, NoReturn
@@ -34,20 +33,13 @@ def field_at(config_class: type[BaseModel], place: Sequence[int | str]) -> tuple
     return name, field
 
 
-@dataclass(frozen=True)
-class ValueFlags:
-    """Metadata of a field that has one flag for each value, in place of a flag that takes the value.
-
-    Attributes:
-        flags: value -> (flag, help).
-    """
-
-    flags: Mapping[Any, tuple[str, str]]
+class ValueFlags(dict[Any, tuple[str, str]]):
+    """Metadata of a field that has one flag for each value, not one that takes the value: value -> (flag, help)."""
 
 
 def value_flags(field: FieldInfo) -> Mapping[Any, tuple[str, str]]:
-    """The flags of a field's `ValueFlags`; empty if it has none."""
-    return next((entry.flags for entry in field.metadata if isinstance(entry, ValueFlags)), {})
+    """The field's `ValueFlags`; empty if it has none."""
+    return next((entry for entry in field.metadata if isinstance(entry, ValueFlags)), {})
 
 
 def flag_name(name: str) -> str:
