@@ -328,10 +328,13 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
 
 def table_input(path: Path, kind: str = "auto") -> Input:
     """A table; plain text is a TSV. ValueError for a file of another kind."""
-    source = _input(path, path.name, kind)
-    if isinstance(source, Input) and source.kind not in ("html", *OFFICE_KINDS):
+    if _FORMAT_OF.get(path.suffix.lower()) in OFFICE_KINDS and kind == "auto":
+        source: Input | str = "is an office document; save it as CSV"
+    else:
+        source = _input(path, path.name, kind)
+    if isinstance(source, Input) and source.kind != "html":
         return replace(source, kind="tsv") if source.kind == "txt" else source
-    reason = source if isinstance(source, str) else f"is {source.kind}"
+    reason = source if isinstance(source, str) else "is a web page"
     raise ValueError(f"{shown(path)}: {reason}; tables are .csv, .tsv, .jsonl, .json or .parquet")
 
 
