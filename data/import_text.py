@@ -40,6 +40,12 @@ def main(argv: list[str] | None = None) -> None:
         "longest text)",
     )
     parser.add_argument("--id-field", help="of the same (default: the file's name and the row's number)")
+    parser.add_argument(
+        "--group-by",
+        metavar="folder|folder:N|COLUMN",
+        help="hold out whole groups, such as all notes of a patient: the files of a folder (folder:N: of the first N "
+        "folders of a path), or the rows with the same value of a column",
+    )
     parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
     parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
     parser.add_argument(
@@ -56,7 +62,12 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     with command(options.output_dir, "interrupted; no text was written, start again"):
         reading = Reading(
-            options.lang, options.encoding, options.document_separator, options.text_field, options.id_field
+            options.lang,
+            options.encoding,
+            options.document_separator,
+            options.text_field,
+            options.id_field,
+            options.group_by,
         )
         settings = ImportSettings(
             reading,

@@ -102,6 +102,7 @@ def plan_of(request: TextRequest) -> tuple[TextRecord, TextPlan]:
         options.get("encoding") or "auto",
         options.get("document_separator") or "file",
         options.get("text_field"),
+        group_by=options.get("group_by"),
     )
     print(f"reading {' '.join(map(str, request.text))} ...", flush=True)
     text = text_facts(request.text, reading, bool(options.get("follow_links")), lambda line: print(line, flush=True))

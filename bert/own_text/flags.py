@@ -21,6 +21,11 @@ _VALUES: dict[str, tuple[str, str]] = {
         "NAME[,NAME...]",
         "column or field of tables and JSON: the first of these that there is (default: text, else the longest text)",
     ),
+    "group_by": (
+        "folder|folder:N|COLUMN",
+        "hold out whole groups, such as all notes of a patient: the files of a folder (of the first N of its path), or "
+        "the rows of a column's value",
+    ),
     "deduplicate": ("exact|near|none", "drop repeated documents (default: exact)"),
 }
 TEXT_FLAGS = ("text", *_VALUES, "lowercase", "follow_links")
@@ -29,6 +34,7 @@ IMPORT_FLAGS = (
     "document_separator",
     "text_field",
     "follow_links",
+    "group_by",
 )  # of data.import_text, passed on as they are
 
 

@@ -1,5 +1,6 @@
 """Imports files of text: documents are read, checked for duplicates, divided, written in LDDL's layout and reported."""
 
+import hashlib
 import json
 import math
 import shutil
@@ -32,7 +33,7 @@ from data.text.lddl_writer import (
     utf8,
 )
 from data.text.readers import Reading, read_pieces
-from data.text.split import LEAST_BYTES, MEASURABLE_BYTES, PARTS, Documents, divide, held_out_bytes
+from data.text.split import LEAST_BYTES, MEASURABLE_BYTES, PARTS, Documents, check_groups, divide, held_out_bytes
 
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
@@ -68,6 +69,7 @@ class _Document:
         self.id = utf8(document_id(identifier)).decode()
         self.digest = TextDigest(near)
         self.characters = self.num_bytes = 0
+        self.group: str | None = None
         self._spool = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(folder))
         self._space = False
 
@@ -102,7 +104,8 @@ class _Import:
         self._inputs, self._settings, self._work = inputs, settings, work
         self.findings = findings
         self.duplicates: list[str] = []  # the first ones
-        self._kept = Documents()
+        self._kept = Documents(are_grouped=settings.reading.group_by is not None)
+        self._groups: set[bytes] = set()
 
     def write(self) -> dict[str, list[WrittenFile]]:
         """Write work/all, or work/train and work/held_out; returns the files of each part."""
@@ -126,6 +129,7 @@ class _Import:
                         document = document or _Document(piece.id, near, self._work)
                         document.add(piece.text)
                         if piece.ends:
+                            document.group = piece.group
                             _warn_if_large(source, document, self._settings)
                             yield document
                             document, number = None, number + 1
@@ -152,8 +156,18 @@ class _Import:
         counts["characters"] += document.characters
         counts["bytes of text"] += document.num_bytes
         if self._settings.held_out_fraction:
-            self._kept.add(document.digest.sha256(), document.num_bytes)
+            self._kept.add(self._key(document), document.num_bytes)
         return True
+
+    def _key(self, document: _Document) -> bytes:
+        """The hash that decides the part of a document: that of its group, or of its text."""
+        if document.group is None:
+            self.findings.counts["documents without a group"] += self._kept.are_grouped
+            return document.digest.sha256()
+        key = hashlib.sha256(utf8(document.group)).digest()
+        self._groups.add(key[:8])
+        self.findings.counts["groups"] = len(self._groups)
+        return key
 
     def _divide(self, files: list[WrittenFile]) -> dict[str, list[WrittenFile]]:
         total, fraction = self.findings.counts["bytes of text"], self._settings.held_out_fraction
@@ -188,6 +202,8 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
     job = _Import(inputs, settings, findings, fresh_folder(work))
     try:
         written = job.write()
+        if settings.held_out_fraction:
+            check_groups(settings.reading.group_by, findings.counts["groups"])
         empty = [part for part, files in written.items() if not files]
         if empty:
             reasons = [*findings.left_out[:3], *findings.problems[:3]]
@@ -283,7 +299,9 @@ def _held_out_warnings(report: dict) -> Iterator[str]:
             f"{facts['share']:.1%} of the text are held out instead of {fraction:.1%}, as less than "
             f"{megabytes(LEAST_BYTES)} is no measure"
         )
-    if facts["bytes"] < MEASURABLE_BYTES:
+    if facts["share"] > 1.5 * fraction and report["settings"]["reading"]["group_by"]:
+        yield f"{facts['share']:.1%} of the text are held out instead of {fraction:.1%}: no group is divided"
+    elif facts["bytes"] < MEASURABLE_BYTES:
         share = MEASURABLE_BYTES / total
         remedy = f"--held-out-fraction {share + 0.01:.2f}, or more text" if share < 0.4 else "more text"
         yield (

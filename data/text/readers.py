@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from bert.files import shown
@@ -68,6 +68,8 @@ class Reading:
         encoding: "auto" or a codec.
         separator: of txt.
         text_field, id_field: of rows; text_field as for `TextColumn`.
+        group_by: what keeps documents together when some are held out: "folder" (that of the file), "folder:N" (the
+            first N folders of its path), or a column or field.
     """
 
     language: str = "en"
@@ -75,15 +77,24 @@ class Reading:
     separator: str = "file"
     text_field: str | None = None
     id_field: str | None = None
+    group_by: str | None = None
+
+    def folders(self) -> int | None:
+        """How many folders of a file's path name its group, 0 for all; None: a column does, or nothing."""
+        name, colon, number = (self.group_by or "").partition(":")
+        if name != "folder" or (colon and not number.isdecimal()):
+            return None
+        return int(number or 0)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a document's text; `ends` marks the last one, which may be empty."""
+    """A part of a document's text; `ends` marks the last one, which may be empty; `group`: None without one."""
 
     id: str
     text: str
     ends: bool
+    group: str | None = None
 
 
 def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
@@ -92,8 +103,18 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
     """
+    pieces = _pieces(source, reading, findings)
+    if (folders := reading.folders()) is None:
+        return pieces
+    group = "/".join(source.name.split("/")[:-1][: folders or None])
+    return (replace(piece, group=group or None) for piece in pieces)
+
+
+def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
     if source.kind in (*KINDS, "xlsx"):
-        form = TableForm([reading.id_field] if reading.id_field else [], text=TextColumn(reading.text_field))
+        columns = [reading.id_field] if reading.id_field else []
+        optional = reading.group_by if reading.folders() is None else None
+        form = TableForm(columns, text=TextColumn(reading.text_field), optional=optional)
         return _row_pieces(source, table_rows(source, form, reading, findings), form, findings)
     if source.kind in OFFICE_KINDS:
         text = office_text(
@@ -207,6 +228,7 @@ def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: F
         if "\x00" in text:
             findings.counts["NUL characters removed"] += text.count("\x00")
             text = text.replace("\x00", "")
+        group = row.get(form.optional)
         for start in range(0, len(text), CHUNK_BYTES):
             yield Piece(str(identifier), text[start : start + CHUNK_BYTES], False)
-        yield Piece(str(identifier), "", True)
+        yield Piece(str(identifier), "", True, None if group in (None, "") else str(group))

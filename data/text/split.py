@@ -3,7 +3,7 @@
 Documents are held out in the order of their hashes until the share is reached. So the division depends neither on the
 order nor on the number of the files, equal texts get into the same part, and added text moves few others. A document
 longer than a quarter of the held-out part is cut into blocks, where sentences start, each with a hash of its own: so a
-single huge document is divided too.
+single huge document is divided too. With groups, the hash of the group's name decides for all of its documents, whole.
 """
 
 from array import array
@@ -30,10 +30,15 @@ _NEXT_BLOCK = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the hashes of a documen
 
 @dataclass
 class Documents:
-    """64 bits of the hash of each document's text, and its bytes without the id; 16 bytes of memory each."""
+    """64 bits of the hash of each document's text, and its bytes without the id; 16 bytes of memory each.
+
+    Attributes:
+        are_grouped: the hashes are of groups of documents, which are not divided.
+    """
 
     hashes: array = field(default_factory=lambda: array("Q"))
     sizes: array = field(default_factory=lambda: array("Q"))
+    are_grouped: bool = False
 
     def add(self, sha256: bytes, num_bytes: int) -> None:
         self.hashes.append(int.from_bytes(sha256[:8], "big"))
@@ -45,16 +50,29 @@ def held_out_bytes(text_bytes: int, fraction: float) -> float:
     return max(text_bytes * fraction, min(LEAST_BYTES, text_bytes * _LARGEST_LEAST_SHARE))
 
 
+def check_groups(group_by: str | None, number: int) -> None:
+    """ValueError if documents are to be grouped by what none of them has, or all are of one group."""
+    if group_by is not None and number < 2:
+        problem = "all documents are of one group" if number else "no document has a group"
+        raise ValueError(
+            f"group_by={group_by}: {problem}; name a column that tables have, folder (of each file), or folder:1 (the "
+            "first folder of its path)"
+        )
+
+
 def plan_split(documents: Documents, fraction: float) -> tuple[np.ndarray, np.ndarray]:
     """(int64 [n], the number of blocks of each document; bool [sum of it], whether each block is held out)."""
     hashes, sizes = np.frombuffer(documents.hashes, np.uint64), np.frombuffer(documents.sizes, np.uint64).astype(float)
     target = held_out_bytes(int(sizes.sum()), fraction)
     block_bytes = min(_MAX_BLOCK_BYTES, max(_MIN_BLOCK_BYTES, int(target) // _BLOCKS))
-    num_blocks = np.where(sizes > 2 * block_bytes, np.ceil(sizes / block_bytes), 1).astype(np.int64)
+    is_divided = (sizes > 2 * block_bytes) & (not documents.are_grouped)
+    num_blocks = np.where(is_divided, np.ceil(sizes / block_bytes), 1).astype(np.int64)
     numbers = positions_in_rows(offsets_of(num_blocks)).astype(np.uint64)
     keys = np.repeat(hashes, num_blocks) + numbers * np.uint64(_NEXT_BLOCK)
     order = np.argsort(keys, kind="stable")
     ends = np.cumsum(np.repeat(sizes / num_blocks, num_blocks)[order])
+    if documents.are_grouped:
+        ends[:-1][np.diff(keys[order]) == 0] = np.inf  # inside of a group
     last = int(np.argmin(np.abs(ends - target)))
     return num_blocks, keys <= keys[order[last]]
 

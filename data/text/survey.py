@@ -10,6 +10,7 @@ from bert.reporting.progress import megabytes
 from data.text.encodings import NotTextError
 from data.text.inputs import DamagedError, Findings, Input, list_inputs
 from data.text.readers import Reading, read_pieces
+from data.text.split import check_groups
 
 MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a file at most this
 _CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
@@ -45,6 +46,7 @@ class Survey:
     num_chinese: int = 0
     num_kana: int = 0
     every: int = 1
+    groups: set[str] = field(default_factory=set)
 
     def is_chinese(self) -> bool:
         """Whether Chinese characters are a third of the text and more; Japanese has as many kana among them."""
@@ -64,6 +66,8 @@ class Survey:
                 is_enough = (
                     self.text_bytes - begun > MOST_READ_BYTES and source.compression == "" and source.kind == "txt"
                 )
+                if piece.group is not None:
+                    self.groups.add(piece.group)
                 if piece.ends or is_enough:
                     documents, has_text = documents + has_text, False
                 if is_enough:
@@ -96,6 +100,8 @@ class Survey:
         sample = f" (of 1 file in {self.every}; the import names all)" if self.every > 1 else ""
         yield f"read: {kinds or 'nothing'}{sample}"
         yield from _grouped("  text is ", self.findings.guessed, "; --text-field names another")
+        if self.groups:
+            yield f"groups, each held out or trained on as a whole: {len(self.groups):,}"
         findings = self.findings
         if findings.left_out:
             share = findings.bytes_left_out / max(1, findings.bytes_left_out + self.file_bytes)
@@ -136,6 +142,8 @@ def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, 
     result = Survey(findings, every=every if is_sampled else 1)
     for source in inputs[::every] if is_sampled else inputs:
         result.read(source, reading)
+    if result.every == 1:
+        check_groups(reading.group_by, len(result.groups))
     whole = sum(sizes) / max(result.file_bytes, 1)
     result.scale = whole if whole > 1.001 else 1.0
     return result

@@ -50,12 +50,14 @@ class TableForm:
             and blank lines are no rows. "cells": as "loose", but a row may not have more fields than the first line,
             and in a table of one column a blank line is an empty field, but not at the end.
         text: what chooses one more column, of text; None: `columns` are all.
+        optional: one more column, where a table has it.
     """
 
     columns: Sequence[Column] | None
     header: bool = True
     quotes: Literal["none", "cells", "loose"] = "loose"
     text: TextColumn | None = None
+    optional: str | None = None
 
     def all_columns(self, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[Column]:
         """The columns to read of a table with these names; `rows` are its first ones."""
@@ -63,6 +65,12 @@ class TableForm:
             *([self.text.choose(names, rows)] if self.text else []),
             *(names if self.columns is None else self.columns),
         ]
+
+    def optional_places(self, names: Sequence[str]) -> dict[Column, int]:
+        """The position of the optional column, where a table has it."""
+        if self.optional is None or self.optional not in names:
+            return {}
+        return {self.optional: names.index(self.optional)}
 
 
 class Row(NamedTuple):
@@ -174,7 +182,8 @@ def parquet_rows(path: Path, form: TableForm) -> Iterator[Row]:
     with damage_named(path):
         file = pq.ParquetFile(path, page_checksum_verification=True, buffer_size=CHUNK_BYTES)
         names = file.schema_arrow.names
-        columns = list(_places(names, form.all_columns(names, _parquet_sample(file, form))))
+        places = _places(names, form.all_columns(names, _parquet_sample(file, form)))
+        columns = list({**places, **form.optional_places(names)})
         number = 0
         for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
             for row in range(len(batch)):
@@ -238,6 +247,8 @@ class _Table:
         columns = form.all_columns(names, (dict(zip(names, row, strict=False)) for row in sample))
         self._lines = chain(head, lines) if form.header else chain([opening], lines)
         self._places = _places(names, columns)
+        self._last_place = max(self._places.values(), default=-1)  # without that of an optional one
+        self._places |= form.optional_places(names)
 
     def _header(self, line: str, delimiters: str) -> tuple[str, list[str]]:
         """(delimiter, names of the columns) of the first line."""
@@ -260,7 +271,7 @@ class _Table:
         """Join what an unquoted last column lost to the delimiter; returns the problem of another wrong number."""
         surplus, is_quoted = any(fields[self._width :]), self._form.quotes != "none"
         last = self._width - 1
-        if surplus and self._form.quotes == "loose" and max(self._places.values()) == last:
+        if surplus and self._form.quotes == "loose" and self._last_place == last:
             fields[last:] = [self._delimiter.join(fields[last:])]
             self._counts[LOOSE_DELIMITERS] += 1
         elif surplus or (not is_quoted and len(fields) != self._width):

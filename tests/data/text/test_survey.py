@@ -2,9 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from data import import_text
 from data.text.readers import Reading
 from data.text.survey import survey
-from tests.support.hospital import write_hospital
+from tests.support.commands import refused
+from tests.support.hospital import note, write_hospital
 
 
 def test_a_survey_names_what_is_read_and_what_mends_the_rest(tmp_path):
@@ -42,3 +44,52 @@ def test_a_survey_says_that_it_read_a_part(tmp_path, monkeypatch):
 def test_errors_name_the_flag_that_was_typed():
     with pytest.raises(ValueError, match="^text=/nowhere: no such file or folder"):
         survey([Path("/nowhere")], Reading(), flag="text")
+
+
+def part(folder: Path, name: str) -> dict[str, str]:
+    """Text by id."""
+    lines = (line for file in (folder / name).rglob("*.txt") for line in file.read_text().splitlines())
+    return dict(line.split(" ", 1) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("group_by", "group_of"),
+    [
+        ("folder", lambda name: name.rpartition("/")[0]),
+        ("folder:1", lambda name: name.split("/")[0]),
+        ("patient", lambda name: str(int(name.partition(":")[2]) % 9) if "rows" in name else name),
+    ],
+)
+def test_groups_are_held_out_whole(tmp_path, group_by, group_of):
+    for number in range(60):
+        folder = tmp_path / f"in/{number % 10}/{number % 3}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.txt").write_text(f"{note(number, 90)}")
+    rows = "".join(f'{n % 9},"{note(100 + n)}"\n' for n in range(2, 40))
+    (tmp_path / "in/rows.csv").write_text(f"patient,text\n{rows}")
+    main = ["--input", str(tmp_path / "in"), "--output-dir", str(tmp_path / "out"), "--held-out-fraction", "0.5"]
+    import_text.main([*main, "--group-by", group_by])
+    train, held_out = (part(tmp_path / "out", name) for name in ("train", "held_out"))
+    assert len(train) + len(held_out) == 60 + 38 and not any("#" in name for name in [*train, *held_out])
+    in_folder = [name for name in [*train, *held_out] if ("rows" in name) == (group_by == "patient")]
+    sides: dict[str, set[bool]] = {}
+    for name in in_folder:
+        sides.setdefault(group_of(name), set()).add(name in train)
+    assert all(len(side) == 1 for side in sides.values())
+    assert {True} in sides.values() and {False} in sides.values()
+    assert found_groups(tmp_path / "in", group_by) == len(sides)
+
+
+def found_groups(folder: Path, group_by: str) -> int:
+    return len(survey([folder], Reading(group_by=group_by)).groups)
+
+
+def test_a_group_that_nothing_has_is_refused_before_anything_is_written(tmp_path):
+    (tmp_path / "a.txt").write_text("Some text.")
+    with pytest.raises(ValueError, match="group_by=patient: no document has a group; name a column"):
+        survey([tmp_path], Reading(group_by="patient"))
+    with refused("group_by=patient: no document has a group"):
+        import_text.main(
+            ["--input", str(tmp_path), "--output-dir", str(tmp_path / "out"), "--held-out-fraction", "0.2"]
+            + ["--group-by", "patient"]
+        )
