@@ -403,8 +403,9 @@ def test_the_benchmark_of_training_compares_four(clone):
 @pytest.mark.slow
 def test_a_stop_file_and_the_fault_rows(clone):
     (clone / "results/quickstart").mkdir(parents=True, exist_ok=True)
-    output_of(command("touch results/quickstart/STOP"), clone)
-    (clone / "results/quickstart/STOP").unlink()
+    for name in ("STOP", "FINISH"):
+        output_of(command(f"touch results/quickstart/{name}"), clone)
+        (clone / "results/quickstart" / name).unlink()
     plain = "bash scripts/run_fault_tests.sh --rows 4,5,6"
     TRIED.add(plain)
     assert plain in COMMANDS

@@ -84,6 +84,8 @@ class Checkpoints(NoCheckpoints):
         self._saved: tuple[int, str] | None = None
         if resumed is not None and _is_saved(config, resumed.step):
             self._saved = (resumed.step, _added_later(resumed.carried))
+        stable = checkpoint_files.stable_step(self._parent)  # until the first save: the decay after it is abandoned
+        self._abandoned_from = stable if resumed is not None and resumed.step == stable else None
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, state: LoopState) -> None:
@@ -140,8 +142,12 @@ class Checkpoints(NoCheckpoints):
 
     def _write(self, parameters: dict, optimizer: dict, progress: Progress) -> None:
         config = self._config
-        for path in checkpoint_files.set_aside_newer(self._parent, progress.step):
-            logger.info(f"this run was rolled back; a newer checkpoint of the abandoned path is now {path}")
+        newest = progress.step if self._abandoned_from is None else self._abandoned_from
+        self._abandoned_from = None
+        for path in checkpoint_files.set_aside_newer(self._parent, newest):
+            logger.info(
+                f"this run continued from an earlier step; a newer checkpoint of the abandoned path is now {path}"
+            )
         directory = checkpoint.save(
             self._parent,
             config.run.model_prefix,

@@ -144,6 +144,7 @@ def test_a_longer_run_continues_before_the_decay_without_a_jump(tmp_path, more):
     assert train(resuming(config, finish_in=22)).outcome.step == 20, "without a summary it was killed at its end"
     (config.stage_dir() / "summary.json").write_text('{"steps": 20}')
     run = train(resuming(config, **{"max_steps": 60, **more}), last_step=20)
+    assert (config.checkpoint_dir() / "20.set-aside-1").is_dir(), "the decayed one, whatever the first save"
     assert any("a longer run continues at step 16, before the decay" in line for line in run.said)
     assert [rates(config)[step] for step in (17, 18, 19, 20)] == [pytest.approx(PEAK)] * 4
     tiny.assert_identical(run.parameters, whole.parameters)
