@@ -86,6 +86,18 @@ class OptimizerSettings(Settings):
         "same updates and one all-reduce in place of one per parameter",
     )
 
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _with_a_state_that_is_saved(cls, value: Any) -> Any:
+        if value == "DistributedFusedLamb":  # tests/test_distributed_fused_lamb.py shows each reason
+            raise ValueError(
+                f"optimizer={value} must be Lamb, the same method: Paddle keeps the moments of {value} in "
+                "buffers cut into a piece for each rank, which checkpoints here do not hold; it does not run on CPUs, "
+                "cannot be built with a float16 loss scale, and Fleet sums its gradients a second time; pass "
+                "--optimizer Lamb"
+            )
+        return value
+
     @field_validator("fleet_strategies", mode="before")
     @classmethod
     def _without_lamb(cls, value: Any) -> Any:
