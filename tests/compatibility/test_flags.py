@@ -89,10 +89,7 @@ def test_flags_of_their_squad_scripts_are_accepted(folder, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["--optimizer", "DistributedFusedLamb"],
-            "optimizer=DistributedFusedLamb must be Lamb, the same method",
-        ),
+        (["--optimizer", "DistributedFusedLamb"], "optimizer=DistributedFusedLamb must be Lamb, the same method"),
         (["--phase2"], "phase1"),
         (["--show-config", "maybe"], "show_config=maybe must be"),
     ],

@@ -48,7 +48,7 @@ def test_the_16_arguments_of_pytorchs_run_glue():
     assert (config.batch.batch_size, ranks.num_processes, config.run.seed) == (32, 8, 7)
     assert (config.optimizer.learning_rate, config.optimizer.warmup_proportion) == (1e-5, 0.3)
     assert (config.run.epochs, config.run.max_steps, config.data.max_seq_length) == (3, -1, 128)
-    assert (config.precision.amp, config.precision.tf32) == (False, True)
+    assert (config.precision.amp, config.precision.tf32) == (False, "on")
     assert (config.run.do_train, config.run.do_eval, config.run.do_predict) == (True, False, True)
     assert config.run.report_file == Path("/o/dllogger.json")
 
