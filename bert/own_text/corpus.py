@@ -6,20 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bert.conversion.vocabularies import write_vocabulary
 from bert.launching.preparation import Run, Steps, preprocessing_command
 from bert.launching.process_runner import module_command
-from bert.own_text.arguments import TextRequest
 from bert.own_text.flags import IMPORT_FLAGS
 from bert.own_text.plan import TextPlan
 from bert.own_text.reading import fingerprint
+from bert.own_text.request import TextRequest
 from bert.pretraining.config import PretrainingConfig
-from bert.samples.manifest import MANIFEST_NAME, Manifest, read_manifest
+from bert.samples.manifest import MANIFEST_NAME, read_manifest
 
 NUM_SHARDS = 8
 SEED = 42  # of the data, whatever the seed of the training
 _LARGE_TEXT = 500e6  # bytes; the vocabulary of more text is trained on this much of it
-_LEAST_SAMPLES_IN_A_BIN = 50  # times the global batch: with fewer, a bin's last batches are too rare
 
 
 def vocabulary_file(request: TextRequest) -> Path:
@@ -27,9 +28,9 @@ def vocabulary_file(request: TextRequest) -> Path:
     return request.output_dir / "data/vocab.txt"
 
 
-def shards(request: TextRequest, phase: int, part: str) -> Path:
-    """The folder of the shards of a phase; part: train or held_out."""
-    return request.output_dir / f"data/phase{phase}/{part}"
+def shards(request: TextRequest, part: str) -> Path:
+    """The folder of the shards; part: train or held_out."""
+    return request.output_dir / "data/shards" / part
 
 
 def text_folder(request: TextRequest, plan: TextPlan, part: str) -> Path:
@@ -37,25 +38,36 @@ def text_folder(request: TextRequest, plan: TextPlan, part: str) -> Path:
     return request.output_dir / "data/text" / (part if plan.held_out_fraction else "") / "source"
 
 
+def num_samples(request: TextRequest) -> int | None:
+    """Samples of the training shards; None: they are not made yet."""
+    manifest = read_manifest(shards(request, "train"))
+    return None if manifest is None else sum(record.num_samples for record in manifest.shards.values())
+
+
+def check_samples(samples: int, global_batch: int) -> None:
+    """Refuse fewer samples than one update takes."""
+    if samples < global_batch:
+        raise ValueError(
+            f"the text gave {samples} samples and must give at least one update's, global_batch_size={global_batch}; "
+            f"add text, or pass --global-batch-size {max(1, samples // 2)}"
+        )
+
+
 def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     """What the data are made from, by the names of the flags; `files` is a fingerprint."""
-    tokens = request.tokens
+    tokens, fraction, segmenter = request.tokens, request.held_out_fraction, request.segmenter or plan.segmenter
     return {
         "text": [str(path.absolute()) for path in request.text],
         "files": fingerprint(request.text, bool(request.import_options.get("follow_links"))),
-        "held_out_fraction": plan.held_out_fraction,
-        "duplicate_factor": plan.duplicate_factor,
-        "vocab_size": plan.candidate.model.vocab_size,
-        "lang": _language(request, plan),
-        "word_segmenter": plan.segmenter(),
+        "held_out_fraction": plan.held_out_fraction if fraction is None else fraction,
+        "duplicate_factor": request.duplicate_factor or plan.duplicate_factor,
+        "vocab_size": request.vocab_size() or plan.settings["vocab_size"],
+        "lang": request.language or plan.language,
+        "word_segmenter": None if segmenter == "none" else segmenter,
         "lowercase": request.lowercase,
         **{name: request.import_options.get(name) for name in ("deduplicate", *IMPORT_FLAGS)},
         "vocab_file": None if tokens is None else hashlib.sha256(repr(tokens.vocabulary.tokens).encode()).hexdigest(),
     }
-
-
-def _language(request: TextRequest, plan: TextPlan) -> str:
-    return request.language or plan.text.language()
 
 
 def note_of_changes(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> str:
@@ -95,13 +107,7 @@ def _short(value: object) -> str:
 
 
 def prepare(
-    request: TextRequest,
-    plan: TextPlan,
-    configs: Mapping[int, PretrainingConfig],
-    run: Run,
-    *,
-    files: str,
-    has_trained: bool,
+    request: TextRequest, plan: TextPlan, config: PretrainingConfig, run: Run, *, files: str, has_trained: bool
 ) -> int:
     """Make what is missing; exit code of the first command that failed, else 0.
 
@@ -113,7 +119,7 @@ def prepare(
         vocabulary_file(request).parent.mkdir(parents=True, exist_ok=True)
         write_vocabulary(vocabulary_file(request).parent, request.tokens)
     steps = Steps(request.output_dir / "data/prepared.json", run, files)
-    for title, command, product in commands(request, plan, configs):
+    for title, command, product in commands(request, plan, config):
         if has_trained and product.exists():
             continue
         if code := steps.step(title, command, product):
@@ -121,76 +127,48 @@ def prepare(
     return 0
 
 
-def commands(
-    request: TextRequest, plan: TextPlan, configs: Mapping[int, PretrainingConfig]
-) -> list[tuple[str, Sequence[str], Path]]:
+def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]:
     """(title, command, product) in order. The vocabulary and the training shards never see the held-out text."""
     text = request.output_dir / "data/text"
     imported = module_command(
         "data.import_text",
         output_dir=text,
         held_out_fraction=plan.held_out_fraction,
-        lang=_language(request, plan),
+        lang=plan.language,
         **request.import_options,
     )
     imported += ["--input", *(str(path.absolute()) for path in request.text)]
-    found: list[tuple[str, Sequence[str], Path]] = [("importing the text", imported, text / "report.json")]
+    steps: list[tuple[str, Sequence[str], Path]] = [("importing the text", imported, text / "report.json")]
     if request.tokens is None:
         trained = module_command(
             "data.train_vocabulary",
             input=text_folder(request, plan, "train"),
-            vocab_size=plan.candidate.model.vocab_size,
+            vocab_size=plan.settings["vocab_size"],
             output=vocabulary_file(request),
             no_lowercase=None if request.lowercase else True,
-            sample_megabytes=500 if plan.text.num_bytes > _LARGE_TEXT else None,
+            sample_megabytes=500 if plan.num_bytes > _LARGE_TEXT else None,
         )
-        found.append(("training the vocabulary", trained, vocabulary_file(request)))
-    parts = [("train", NUM_SHARDS, plan.duplicate_factor)] + ([("held_out", 1, 1)] if plan.held_out_fraction else [])
-    for phase, config in configs.items():
-        for part, num_shards, duplicates in parts:
-            sink = shards(request, phase, part)
-            is_static = config.data.masking == "static"
-            segmenter = plan.segmenter() if plan.wants_whole_words(phase) or not is_static else None
-            command = preprocessing_command(
-                config,
-                text=text_folder(request, plan, part),
-                sink=sink,
-                num_shards=num_shards,
-                local_n_workers=plan.machine.cores,
-                seed=SEED,
-                duplicate_factor=duplicates,
-                bin_size=bin_size(plan, phase) if part == "train" else None,
-                language=_language(request, plan),
-                word_segmenter=segmenter,
-                whole_word_masking=True if segmenter and is_static else None,
-                lowercase=True if request.lowercase and request.tokens is not None else None,
-                no_lowercase=None if request.lowercase else True,
-            )
-            title = f"making the shards of phase {phase}, {part.replace('_', ' ')}"
-            found.append((title, command, sink / MANIFEST_NAME))
-    return found
-
-
-def bin_size(plan: TextPlan, phase: int) -> int | None:
-    """Width in tokens of the bins of phase 2, which spare padding; None where they would hold too few samples."""
-    length, batch = plan.candidate.lengths[phase], plan.phases[phase].global_batch
-    samples = plan.tokens * plan.duplicate_factor / length
-    return length // 4 if phase == 2 and samples >= 4 * _LEAST_SAMPLES_IN_A_BIN * batch else None
-
-
-def check_samples(config: PretrainingConfig, world_size: int) -> Manifest:
-    """The manifest of the training shards; refuses fewer samples than one update takes."""
-    manifest = read_manifest(config.data.input_dir)
-    assert manifest is not None, "made by `prepare`"
-    samples = num_samples(manifest)
-    batch = config.batch.resolved_global_batch_size(world_size)
-    if samples < batch:
-        raise ValueError(
-            f"the text gave {samples} samples for phase {config.run.phase} and must give at least one update's, "
-            f"global_batch_size={batch}; add text, or pass --global-batch-size {max(1, samples // 2)}"
+        steps.append(("training the vocabulary", trained, vocabulary_file(request)))
+    is_static = config.data.masking == "static"
+    segmenter = plan.segmenter if plan.whole_words() or not is_static else None
+    parts = (("train", NUM_SHARDS, plan.duplicate_factor), ("held_out", 1, 1))
+    for part, num_shards, duplicates in parts if plan.held_out_fraction else parts[:1]:
+        sink = shards(request, part)
+        command = preprocessing_command(
+            config,
+            text=text_folder(request, plan, part),
+            sink=sink,
+            num_shards=num_shards,
+            local_n_workers=len(psutil.Process().cpu_affinity()),
+            seed=SEED,
+            duplicate_factor=duplicates,
+            short_seq_prob=plan.short_share or None,
+            bin_size=plan.bin_size if part == "train" else None,
+            language=plan.language,
+            word_segmenter=segmenter,
+            whole_word_masking=True if segmenter and is_static else None,
+            lowercase=True if request.lowercase and request.tokens is not None else None,
+            no_lowercase=None if request.lowercase else True,
         )
-    return manifest
-
-
-def num_samples(manifest: Manifest) -> int:
-    return sum(record.num_samples for record in manifest.shards.values())
+        steps.append((f"making the shards, {part.replace('_', ' ')}", command, sink / MANIFEST_NAME))
+    return steps

@@ -20,11 +20,9 @@ def own_text_line(line: CommandLine) -> CommandLine:
     training: dict[str, Any] = {"output_dir": str(output_dir), **evening.FLAGS}
     if "vocab_file" in line.training:
         del training["vocab_size"]
-    phases = dict(line.phases)
-    for phase, flags in evening.PHASE_FLAGS.items():
-        if line.training.get("phase", phase) == phase and not has_length:
-            phases[phase] = {**flags, **phases[phase]}
-    return line._replace(launch=launch, training={**training, **line.training}, phases=phases)
+    if not has_length:
+        training["max_steps"] = evening.MAX_STEPS
+    return line._replace(launch=launch, training={**training, **line.training})
 
 
 def _documentation(folder: Path) -> Path:

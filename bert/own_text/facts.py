@@ -1,8 +1,6 @@
-"""What a plan for own text rests on: facts of the text and of the machine, and what the user asked for."""
+"""What a plan for own text rests on: facts of the text, of the machine, and of the weights that were given."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from bert.config.architecture import BertConfig
 
@@ -80,45 +78,3 @@ class Weights:
     lowercase: bool
     heads: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Wishes:
-    """What the user asked for; None and absent names leave the choice to the rules.
-
-    Attributes:
-        model: a name of `rules.MODELS`.
-        epochs: passes over the text, of both phases together.
-        vocab_tokens: lines of the vocabulary that was given.
-        segmenter: of Chinese words; "none": none.
-        settings: settings of both phases by their flat names, typed.
-        phase_settings: those of one phase.
-        phases: that are trained.
-    """
-
-    hours: float | None = None
-    epochs: float | None = None
-    model: str | None = None
-    num_processes: int | None = None
-    vocab_tokens: int | None = None
-    weights: Weights | None = None
-    duplicate_factor: int | None = None
-    held_out_fraction: float | None = None
-    segmenter: str | None = None
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    phase_settings: Mapping[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    phases: tuple[int, ...] = (1, 2)
-
-    def setting(self, phase: int, name: str, default: Any = None) -> Any:
-        """What was asked for, `default` if nothing was."""
-        return {**self.settings, **self.phase_settings.get(phase, {})}.get(name, default)
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """One line of the plan: a value, why, and the flag that sets it."""
-
-    name: str
-    value: str
-    reason: str
-    flag: str

@@ -1,54 +1,54 @@
-"""Facts of a text, of a machine and of its measured speed -> the plan of a pre-training on it.
+"""Facts of a text, a machine and its measured speed -> the plan of a pre-training on it.
 
-Pure: nothing is read or measured here. `rules` has the constants, `choices` explains the plan.
+A choice is what the user gave, or what a rule says together with its reason. The run uses, prints and records these
+choices; nothing is explained afterwards. Pure: nothing is read or measured here. `rules` has the constants.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
+from bert.config.architecture import BertConfig
+from bert.config.training_settings import PrecisionSettings
+from bert.interpreter import install_command
 from bert.own_text import rules
-from bert.own_text.candidates import Candidate, layer_parameters, text_tokens
-from bert.own_text.facts import MachineFacts, TextFacts, Wishes
-from bert.planning.estimates import training_flops_per_sequence
+from bert.own_text.candidates import (
+    Candidate,
+    Placement,
+    has_enough_text,
+    layer_parameters,
+    place,
+    rank_bytes,
+    text_tokens,
+    tokens_of_sample,
+)
+from bert.own_text.facts import MachineFacts, TextFacts
+from bert.own_text.request import TextRequest
+from bert.planning.estimates import checkpoint_bytes
 from bert.reporting.progress import duration
+from bert.samples.masking import MASKED_SHARE
 
-Speeds = Mapping[tuple[str, int], float]  # (name of the candidate, phase) -> sequences per second of all ranks
+Speeds = Mapping[str, float]  # name of the candidate -> sequences per second of all ranks
+Value = TypeVar("Value")
+GIVEN = "as given"
+_LEAST_SAMPLES_IN_A_BIN = 50  # times the global batch: with fewer, a bin's last batches are too rare
+_BINS = 4
+_OF_A_START = ("max_steps", "finish_in", "steps_this_run")  # settings that are not the plan's
+_ORDER = (
+    *("text", "held out", "vocabulary", "masks", "model", "lengths", "batch", "micro-batch", "optimizer", "warm-up"),
+    *("schedule", "dropout", "early stopping", "device", "ranks", "updates", "epochs", "time", "disk"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class PhasePlan:
-    """One phase.
+class Choice:
+    """One line of the plan: a value, why, and the flag that sets it."""
 
-    Attributes:
-        seconds: of the updates and evaluations.
-        evaluated: sequences of one evaluation.
-        evaluations: how many there are.
-        settings: of the phase, by the flat names of the training's settings; without paths.
-    """
-
-    phase: int
-    steps: int
-    global_batch: int
-    seconds: float
-    sequences_per_second: float
-    evaluated: int
-    evaluations: int
-    settings: dict[str, Any]
-
-    def steps_in(self, seconds: float, speed: float | None = None) -> int:
-        """Updates that can be made in so many seconds, evaluations included."""
-        speed = speed or self.sequences_per_second
-        return max(1, int((seconds - self._evaluation_seconds(speed)) * speed / self.global_batch))
-
-    def seconds_of(self, steps: int, speed: float | None = None) -> float:
-        """Time of so many updates, with evaluations."""
-        speed = speed or self.sequences_per_second
-        return steps * self.global_batch / speed + self._evaluation_seconds(speed)
-
-    def _evaluation_seconds(self, speed: float) -> float:
-        return self.evaluations * self.evaluated * rules.EVALUATION_COST / speed
+    name: str
+    value: str
+    reason: str
+    flag: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,314 +56,481 @@ class TextPlan:
     """The choices for one text on one machine.
 
     Attributes:
+        model: a name of `rules.MODELS`, or that of the weights.
+        settings: of the training by their flat names, without paths and length; what was given is in them.
+        updates, seconds: that are expected, of the training and of everything.
         tokens: of the text.
-        epochs: passes over the text, of all phases.
-        preparation_seconds: of import, vocabulary and shards.
+        epochs: passes over the text that are expected.
+        extent: of the text, for a reader.
     """
 
-    text: TextFacts
-    machine: MachineFacts
-    wishes: Wishes
-    candidate: Candidate
-    phases: dict[int, PhasePlan]
+    model: str
+    settings: dict[str, Any]
+    ranks: int
+    held_out_fraction: float
+    duplicate_factor: int
+    language: str
+    segmenter: str | None
+    bin_size: int | None
+    short_share: float
+    updates: int
+    seconds: float
     tokens: float
     epochs: float
-    preparation_seconds: float
-    duplicate_factor: int
-    held_out_fraction: float
+    extent: str
+    num_bytes: int
+    choices: tuple[Choice, ...]
+    warnings: tuple[str, ...]
 
-    def seconds(self) -> float:
-        """Time of everything."""
-        starts = rules.START_SECONDS * len(self.phases)
-        phases = sum(phase.seconds for phase in self.phases.values())
-        return self.preparation_seconds + starts + phases + rules.END_SECONDS
+    def table(self, known: frozenset[str] = frozenset()) -> str:
+        """Aligned columns: what, value, why, flag; without the choices that are `known`."""
+        rows = [(row.name, row.value, row.reason, row.flag) for row in self.choices if row.name not in known]
+        columns = [("", "choice", "why", "flag"), *rows]
+        widths = [max(len(row[column]) for row in columns) for column in range(3)]
+        return "\n".join(
+            "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]).rstrip()
+            for row in columns
+        )
 
-    def segmenter(self) -> str | None:
-        """What finds the words that masks cover whole; None: masks cover single tokens."""
-        wanted = self.machine.segmenter if self.text.is_chinese else ""
-        chosen = wanted if self.wishes.segmenter is None else self.wishes.segmenter
-        return chosen if chosen not in ("", "none") else None
+    def is_timed(self) -> bool:
+        """Whether the time decides when the training ends: its schedule can decay at any time."""
+        return bool(self.settings["lr_schedule"] == "wsd")
 
-    def wants_whole_words(self, phase: int) -> bool:
-        """Whether the masks of a phase cover whole words if a segmenter finds them."""
-        return bool(self.wishes.setting(phase, "whole_word_masking", True))
+    def whole_words(self) -> bool:
+        """Whether masks cover whole words, which a segmenter finds."""
+        return bool(self.segmenter and self.settings.get("whole_word_masking", True))
 
-    def held_out_masked_tokens(self) -> float:
-        """Predictions that the held-out loss is a mean of, in the first phase."""
-        first = next(iter(self.phases.values()))
-        return first.evaluated * self.candidate.predictions(first.phase)
 
-    def samples(self, phase: int) -> float:
-        """Estimated samples of one pass over the training text."""
-        return self.tokens * (1 - self.held_out_fraction) / tokens_of_sample(self.candidate, phase, self.wishes)
+class _Choices:
+    """Makes the choices of a plan, one after the other, and keeps what the table says of them."""
+
+    def __init__(self, text: TextFacts, machine: MachineFacts, request: TextRequest) -> None:
+        self.text, self.machine, self.request = text, machine, request
+        self.objective = request.setting("objective")
+        self.rows: list[Choice] = []
+
+    def add(self, name: str, value: str, reason: str, flag: str) -> None:
+        self.rows.append(Choice(name, value, reason, flag))
+
+    def make(
+        self, name: str, flag: str, given: Value | None, rule: tuple[Value, str], show: Callable[[Value], str] = str
+    ) -> Value:
+        """What was given, otherwise what the rule says: the value, and why."""
+        value, reason = (given, GIVEN) if given is not None else rule
+        self.add(name, show(value), reason, flag)
+        return value
 
 
 def make_plan(
-    text: TextFacts, machine: MachineFacts, wishes: Wishes, found: tuple[Candidate, ...], speeds: Speeds
+    text: TextFacts, machine: MachineFacts, request: TextRequest, found: tuple[Candidate, ...], speeds: Speeds
 ) -> TextPlan:
     """The plan of the best of the candidates.
 
     Args:
         found: `candidates.candidates`.
-        speeds: of every candidate in every phase.
+        speeds: of every candidate.
     """
-    held_out = wishes.held_out_fraction
-    if held_out is None:
-        share = rules.HELD_OUT_BYTES / max(text.num_bytes, 1)
-        held_out = round(min(rules.LARGEST_HELD_OUT, max(rules.SMALLEST_HELD_OUT, share)), 3)
-    duplicates = wishes.duplicate_factor
-    if duplicates is None:
-        duplicates = rules.DUPLICATE_FACTOR if text.num_bytes <= rules.LARGEST_DUPLICATED_TEXT else 1
-    preparation = preparation_seconds(text, machine, duplicates, len(wishes.phases))
-    candidate = choose_model(text, wishes, found, speeds, preparation)
-    tokens = text_tokens(text, candidate.model.vocab_size)
-    plan = TextPlan(text, machine, wishes, candidate, {}, tokens, 0.0, preparation, duplicates, held_out)
-    plan = _with_phases(plan, speeds)
-    if dropout(plan.epochs) and candidate.rule and candidate.rule.dropout is None and candidate.device == "cpu":
-        slower = {key: speed / rules.DROPOUT_COST for key, speed in speeds.items()}
-        slowed = _with_phases(plan, slower)
-        plan = slowed if dropout(slowed.epochs) else plan
-    return plan
-
-
-def on_devices(plan: TextPlan, wishes: Wishes, machine: MachineFacts, here: Candidate) -> TextPlan:
-    """The plan of a run that was begun, perhaps elsewhere, on the devices that it has now.
-
-    What decides the result stays: model, batches, rates, updates. Without a wish the ranks are so many as divide the
-    batches.
-
-    Args:
-        here: the plan's model as it would be trained on `machine`.
-    """
-    ranks = here.ranks
-    if wishes.num_processes is None:
-        passes = [(made.global_batch, wishes.setting(phase, "batch_size", 1)) for phase, made in plan.phases.items()]
-        fitting = (number for number in range(ranks, 0, -1) if all(b % (number * micro) == 0 for b, micro in passes))
-        ranks = next(fitting, ranks)
-    threads = wishes.setting(1, "cpu_threads") or max(1, machine.cores // ranks)
-    candidate = dataclasses.replace(
-        plan.candidate,
-        device=here.device,
-        ranks=ranks,
-        threads=threads if here.device == "cpu" else 0,
-        most_sequences=here.most_sequences,
-    )
-    phases = {
-        phase: dataclasses.replace(
-            made, settings=made.settings | _device_settings(candidate, phase, made.global_batch, wishes)
-        )
-        for phase, made in plan.phases.items()
+    choices = _Choices(text, machine, request)
+    usual = rules.DUPLICATE_FACTOR if text.num_bytes <= rules.LARGEST_DUPLICATED_TEXT else 1
+    duplicates = request.duplicate_factor or usual
+    preparation = preparation_seconds(text, machine, duplicates)
+    candidate = _choose_model(choices, found, speeds, preparation)
+    model, speed = candidate.model, speeds[candidate.name]
+    tokens, sample = text_tokens(text, model.vocab_size), tokens_of_sample(candidate.length, choices.objective)
+    held_out = _text_and_vocabulary(choices, model, tokens)
+    segmenter = _segmenter(choices)
+    samples, given_steps = tokens * (1 - held_out) / sample, request.setting("max_steps")
+    seconds = _training_seconds(request, samples / speed, preparation)
+    batch = _global_batch(choices, candidate, seconds * speed, samples * duplicates)
+    updates = given_steps or max(1, round(seconds * speed / batch))
+    epochs = updates * batch / samples
+    rule, dropout = candidate.rule, _dropout(choices, candidate, epochs)
+    if dropout and rule and rule.dropout is None and candidate.placement.device == "cpu" and not given_steps:
+        speed /= rules.DROPOUT_COST
+        seconds = _training_seconds(request, samples / speed, preparation)
+        updates = max(1, round(seconds * speed / batch))
+        epochs = updates * batch / samples
+    size = f"{model.num_hidden_layers} layers of {model.hidden_size}, {model.num_parameters() / 1e6:,.1f} M parameters"
+    balance = f"reads {epochs * tokens / layer_parameters(model):,.0f} tokens a layer parameter"
+    why = "the weights given" if rule is None else f"{balance}, {rules.TOKENS_PER_PARAMETER:g} balance"
+    flag = "--from-pretrained-params" if rule is None else "--config"
+    choices.add("model", f"{candidate.name}: {size}", GIVEN if request.model else why, flag)
+    at_most = request.setting("eval_samples", rules.EVALUATED_SEQUENCES[candidate.placement.device])
+    evaluated = min(at_most, max(1, int(tokens * held_out / sample))) if held_out else 0
+    length = request.setting("max_seq_length")
+    mixed = "full rows" if choices.objective == "mlm" else f"{rules.SHORT_SHARE:.0%} of them shorter"
+    reason = (candidate.length, "short and long sequences from the first update on")
+    choices.make("lengths", "--max-seq-length", length, reason, lambda x: f"up to {x} tokens, {mixed}")
+    settings = {
+        **model.model_dump(),
+        **({"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout} if rule else {}),
+        "bert_model": rule.built_in if rule is not None else "bert-continued",
+        "amp": candidate.precision.amp,
+        "global_batch_size": batch,
+        "max_seq_length": candidate.length,
+        "max_predictions_per_seq": candidate.predictions(),
+        "masked_lm_ratio": candidate.masked_share,
+        "masking": "dynamic",
+        **({"whole_word_masking": True} if segmenter and request.setting("masking", "dynamic") == "dynamic" else {}),
+        **_optimization(choices, candidate, batch, updates),
+        **_evaluations(choices, evaluated * rules.EVALUATION_COST / speed, updates, updates * batch / speed),
+        "eval_samples": at_most,
     }
-    machine = dataclasses.replace(machine, segmenter=plan.machine.segmenter)
-    return dataclasses.replace(plan, wishes=wishes, machine=machine, candidate=candidate, phases=phases)
+    plan = TextPlan(
+        model=candidate.name,
+        settings={**settings, **{name: value for name, value in request.settings.items() if name not in _OF_A_START}},
+        ranks=candidate.placement.ranks,
+        held_out_fraction=held_out,
+        duplicate_factor=duplicates,
+        language=request.language or text.language(),
+        segmenter=segmenter,
+        bin_size=candidate.length // _BINS if samples * duplicates >= _BINS * _LEAST_SAMPLES_IN_A_BIN * batch else None,
+        short_share=0.0 if choices.objective == "mlm" else rules.SHORT_SHARE,
+        updates=updates,
+        seconds=preparation + rules.START_SECONDS + updates * batch / speed + rules.END_SECONDS,
+        tokens=tokens,
+        epochs=epochs,
+        extent=text.extent(),
+        num_bytes=text.num_bytes,
+        choices=(),
+        warnings=(),
+    )
+    _describe_length(choices, plan, speed, preparation)
+    need = disk_bytes(plan, model)
+    choices.add("disk", f"about {need / 1e9:,.2f} GB", f"{machine.disk_bytes / 1e9:,.0f} GB free", "--output-dir")
+    masked = evaluated * sample * candidate.masked_share
+    warnings = tuple(_warnings(plan, candidate, choices, masked, need))
+    plan = dataclasses.replace(plan, choices=tuple(choices.rows), warnings=warnings)
+    return _placed(plan, candidate.placement, candidate.precision, model, machine, request)
 
 
-def preparation_seconds(text: TextFacts, machine: MachineFacts, duplicates: int, num_phases: int) -> float:
-    """Estimated time of import, vocabulary and the shards of all phases."""
-    made = text.num_bytes * duplicates * num_phases
+def on_devices(plan: TextPlan, request: TextRequest, machine: MachineFacts) -> TextPlan:
+    """The plan of a run that has begun, perhaps elsewhere, on the devices that it has now.
+
+    What decides the result stays: model, batch, rate. Without --num-processes the ranks are so many as divide the
+    batch.
+    """
+    settings = plan.settings
+    model = BertConfig(**{name: settings[name] for name in BertConfig.model_fields})
+    precision, batch = PrecisionSettings(amp=settings["amp"]), settings["global_batch_size"]
+    placement = place(plan.model, model, settings["max_seq_length"], precision, machine, request, batch)
+    return _placed(plan, placement, precision, model, machine, request)
+
+
+def _placed(
+    plan: TextPlan,
+    placement: Placement,
+    precision: PrecisionSettings,
+    model: BertConfig,
+    machine: MachineFacts,
+    request: TextRequest,
+) -> TextPlan:
+    """The plan with the settings and choices that depend on devices, and do not decide what is learned."""
+    rows, device, ranks = {row.name: row for row in plan.choices}, placement.device, placement.ranks
+    why = f"{machine.gpus} here" if device == "gpu" else f"no GPU here{machine.note}"
+    why += "; mixed precision" if precision.amp else "; float32"
+    shown, each = (f"{ranks} x {machine.gpu_name}", f"{ranks}"), "one a GPU"
+    if device == "cpu":
+        shown = ("CPU", f"{ranks}, {placement.threads} thread{'s' if placement.threads > 1 else ''} each")
+        each = f"{machine.cores} cores; most operators use one"
+    share = max(1, plan.settings["global_batch_size"] // ranks)
+    fits = max(1, min(placement.most_sequences, share))
+    given = request.setting("batch_size")
+    micro = given or next(size for size in range(fits, 0, -1) if share % size == 0)
+    need = rank_bytes(model, plan.settings["max_seq_length"], precision, device, micro)
+    for name, value, reason, asked, flag in (
+        ("device", shown[0], why, request.setting("device"), "--device"),
+        ("ranks", shown[1], each, request.num_processes, "--num-processes, --cpu-threads"),
+        (
+            "micro-batch",
+            f"{micro:,} a rank",
+            f"about {need / 1e9:.1f} GB",
+            request.setting("batch_size"),
+            "--batch-size",
+        ),
+    ):
+        rows[name] = Choice(name, value, reason if asked is None else GIVEN, flag)
+    workers = request.setting("num_workers", 0 if device == "cpu" else 4)
+    of_devices = {"batch_size": micro, "device": device, "cpu_threads": placement.threads, "num_workers": workers}
+    ordered = tuple(sorted(rows.values(), key=lambda row: _ORDER.index(row.name)))
+    return dataclasses.replace(plan, ranks=ranks, settings=plan.settings | of_devices, choices=ordered)
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _text_and_vocabulary(choices: _Choices, model: BertConfig, tokens: float) -> float:
+    """The share that is held out."""
+    text, request = choices.text, choices.request
+    about = "about " if text.is_estimate else ""
+    counts = f"{about}{text.extent()}, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
+    choices.add("text", counts, f"{text.files:,} files; about {_short(tokens)} tokens", "--text")
+    share = rules.HELD_OUT_BYTES / max(text.num_bytes, 1)
+    share = round(min(rules.LARGEST_HELD_OUT, max(rules.SMALLEST_HELD_OUT, share)), 3)
+    rule = (share, f"about {_short(share * tokens)} tokens to measure on")
+    held_out = choices.make(
+        "held out",
+        "--held-out-fraction",
+        request.held_out_fraction,
+        rule,
+        lambda x: f"{x:.1%} of the text" if x else "nothing, so no evaluation",
+    )
+    flag, why = "--vocab-size", f"for {_short(text.learnable_words())} words and this model"
+    if request.weights is not None:
+        flag = "--from-pretrained-params"
+        why = f"of the weights, {'lower-cased' if request.weights.lowercase else 'cased'}"
+    elif request.tokens is not None:
+        flag, why = "--vocab-file", "the lines of the file given"
+    elif request.setting("vocab_size") is not None:
+        why = GIVEN
+    choices.add("vocabulary", f"{model.vocab_size:,} tokens", why, flag)
+    return held_out
+
+
+def preparation_seconds(text: TextFacts, machine: MachineFacts, duplicates: int) -> float:
+    """Estimated time of import, vocabulary and shards."""
     processes = min(machine.cores, 1 + text.num_bytes // (4 << 20))
     return (
-        20.0
+        15.0
         + text.num_bytes / rules.IMPORT_BYTES_PER_SECOND
         + text.num_bytes / rules.VOCABULARY_BYTES_PER_SECOND
-        + made / (rules.SHARD_BYTES_PER_SECOND * processes)
+        + text.num_bytes * duplicates / (rules.SHARD_BYTES_PER_SECOND * processes)
     )
 
 
-def choose_model(
-    text: TextFacts, wishes: Wishes, found: tuple[Candidate, ...], speeds: Speeds, preparation: float
-) -> Candidate:
+def _choose_model(choices: _Choices, found: tuple[Candidate, ...], speeds: Speeds, preparation: float) -> Candidate:
     """The largest candidate that reads enough tokens for its parameters in the time; the smallest if none does."""
-    hours = rules.MOST_HOURS if wishes.hours is None else wishes.hours
-    seconds = hours * 3600 - preparation
-    fitting = [found[0]]
+    request, fitting = choices.request, [found[0]]
+    seconds = (request.hours or rules.MOST_HOURS) * 3600 - preparation
     for candidate in found[1:]:
-        read = sum(
-            tokens_of_sample(candidate, phase, wishes) * seconds * share * speeds[candidate.name, phase]
-            for phase, share in phase_shares(wishes).items()
-        )
-        if wishes.epochs is not None:
-            read = min(read, wishes.epochs * text_tokens(text, candidate.model.vocab_size))
+        read = tokens_of_sample(candidate.length, choices.objective) * seconds * speeds[candidate.name]
+        if request.epochs is not None:
+            read = min(read, request.epochs * text_tokens(choices.text, candidate.model.vocab_size))
         if read >= rules.TOKENS_PER_PARAMETER * layer_parameters(candidate.model):
             fitting.append(candidate)
     return fitting[-1]
 
 
-def phase_shares(wishes: Wishes) -> dict[int, float]:
-    """The share of the training's time that each phase has."""
-    return {1: rules.PHASE_1_SHARE, 2: 1 - rules.PHASE_1_SHARE} if len(wishes.phases) > 1 else {wishes.phases[0]: 1.0}
+def _segmenter(choices: _Choices) -> str | None:
+    """What finds the words that masks cover whole; None: masks cover single tokens."""
+    text, request = choices.text, choices.request
+    usual = choices.machine.segmenter if text.is_chinese else ""
+    chosen = usual if request.segmenter is None else request.segmenter
+    segmenter = chosen if chosen not in ("", "none") else None
+    if text.is_chinese or segmenter:
+        share = f"{request.setting('masked_lm_ratio', MASKED_SHARE):.0%} of the tokens"
+        covers = bool(segmenter) and request.setting("whole_word_masking", True)
+        value = f"{share}, whole words that {segmenter} finds" if covers else f"{share}, single characters"
+        reason = "neighbours would give single characters away" if covers else "no words are known"
+        if request.segmenter is not None or (segmenter and not covers):
+            reason = GIVEN
+        choices.add("masks", value, reason, "--word-segmenter, --whole-word-masking")
+    return segmenter
 
 
-def num_evaluations(seconds: float, evaluated: int, speed: float) -> int:
-    """Evaluations of a phase: as many as take a twentieth of the time, from 2 to `rules.EVALUATIONS`."""
-    one = max(evaluated, 1) * rules.EVALUATION_COST / speed
-    return min(rules.EVALUATIONS, max(2, int(0.05 * seconds / one)))
-
-
-def tokens_of_sample(candidate: Candidate, phase: int, wishes: Wishes) -> float:
-    """Tokens of the text that a sample of a phase uses."""
-    is_packed = wishes.setting(phase, "objective") == "mlm"
-    share = rules.USED_BY_A_PACKED_SAMPLE if is_packed else rules.USED_BY_A_SAMPLE
-    return candidate.lengths[phase] * share
-
-
-def _phase_seconds(
-    candidate: Candidate, tokens: float, wishes: Wishes, speeds: Speeds, plan: TextPlan
-) -> dict[int, float]:
-    """Seconds of each phase: of the hours given, otherwise of the epochs given, otherwise of `rules.EPOCHS`."""
-    shares = phase_shares(wishes)
-    rate = sum(
-        tokens_of_sample(candidate, phase, wishes) * share * speeds[candidate.name, phase]
-        for phase, share in shares.items()
-    )
-    other = plan.preparation_seconds + rules.START_SECONDS * len(shares) + rules.END_SECONDS
-    if wishes.epochs is not None:
-        return {phase: wishes.epochs * tokens / rate * share for phase, share in shares.items()}
-    if wishes.hours is not None:
-        seconds = wishes.hours * 3600 - other
-    else:
-        seconds = min(rules.EPOCHS * tokens / rate, rules.MOST_HOURS * 3600 - other)
-    has_steps = all(wishes.setting(phase, "max_steps") for phase in wishes.phases)
-    if seconds < 5 and wishes.hours is not None and not has_steps:
+def _training_seconds(request: TextRequest, seconds_of_an_epoch: float, preparation: float) -> float:
+    """Seconds of the updates: of the hours given, otherwise of the epochs given, otherwise of `rules.EPOCHS`."""
+    other = preparation + rules.START_SECONDS + rules.END_SECONDS
+    if request.epochs is not None:
+        return request.epochs * seconds_of_an_epoch
+    if request.hours is None:
+        return max(5.0, min(rules.EPOCHS * seconds_of_an_epoch, rules.MOST_HOURS * 3600 - other))
+    seconds = request.hours * 3600 - other
+    if seconds < 5 and not request.setting("max_steps"):
         raise ValueError(
-            f"hours={wishes.hours:g} leave no time for training: import, vocabulary, shards and start take about "
+            f"hours={request.hours:g} leave no time for training: import, vocabulary, shards and start take about "
             f"{duration(other)}; pass at least --hours {math.ceil(other * 2 / 36) / 100:g}"
         )
-    return {phase: max(seconds, 5) * share for phase, share in shares.items()}
+    return max(seconds, 5.0)
 
 
-def _with_phases(plan: TextPlan, speeds: Speeds) -> TextPlan:
-    """The plan with its phases, their steps and epochs."""
-    candidate, wishes = plan.candidate, plan.wishes
-    times = _phase_seconds(candidate, plan.tokens * (1 - plan.held_out_fraction), wishes, speeds, plan)
-    sequences = {phase: times[phase] * speeds[candidate.name, phase] for phase in wishes.phases}
-    for phase in wishes.phases:
-        if (steps := wishes.setting(phase, "max_steps")) and (batch := wishes.setting(phase, "global_batch_size")):
-            sequences[phase] = steps * batch
-    phases = {}
-    for phase in wishes.phases:
-        most = min(sequences[phase] / 200, plan.samples(phase) * plan.duplicate_factor / 8)
-        batch = global_batch(candidate, phase, sum(sequences.values()), most, wishes)
-        phases[phase] = _phase(plan, phase, batch, times[phase], speeds[candidate.name, phase])
-    epochs = sum(made.steps * made.global_batch / plan.samples(phase) for phase, made in phases.items())
-    phases = {
-        phase: dataclasses.replace(
-            made,
-            settings={
-                **_settings(candidate, phase, made.global_batch, epochs, wishes),
-                **_whole_words(plan, phase),
-                **({} if plan.held_out_fraction else {"early_stopping": 0}),
-                **step_settings(made.steps, made.evaluations),
-            },
+def _global_batch(choices: _Choices, candidate: Candidate, sequences: float, samples: float) -> int:
+    """Sequences of an update, by the tokens that the whole training reads.
+
+    Not so many that the training makes fewer than 200 updates, or that the samples are fewer than 8 batches.
+    """
+    request, placement, length = choices.request, candidate.placement, _mean_length(candidate, choices.objective)
+    micro, given, steps = request.setting("batch_size") or 1, request.setting("global_batch_size"), None
+    if given and (steps := request.setting("max_steps")):
+        sequences = steps * given
+    wanted = rules.BATCH_ANCHOR * math.sqrt(sequences * length / rules.TOKENS_ANCHOR) / length
+    least = 8 if placement.device == "cpu" else rules.LEAST_MICRO_BATCH["gpu"] * placement.ranks
+    wanted = max(wanted, rules.SHORT_TRAINING_BATCH / length, least)
+    wanted = min(wanted, max(min(sequences / 200, samples / 8), rules.LEAST_BATCH), rules.LARGEST_BATCH)
+    share = max(1, 1 << round(math.log2(max(wanted / placement.ranks, 1))))
+    batch = placement.ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
+    rule = (batch, f"about {_short(batch * length)} tokens; grows with the root of the tokens that are read")
+    return choices.make("batch", "--global-batch-size", given, rule, lambda x: f"{x:,} sequences an update")
+
+
+def _mean_length(candidate: Candidate, objective: str | None) -> float:
+    """Tokens of a sequence, padding excluded."""
+    return candidate.length * (1.0 if objective == "mlm" else 1 - rules.SHORT_SHARE / 2)
+
+
+def _dropout(choices: _Choices, candidate: Candidate, epochs: float) -> float:
+    model_rule = candidate.rule
+    if model_rule is None:
+        rule = (candidate.model.hidden_dropout_prob, "that of the weights")
+    elif model_rule.dropout is not None:
+        rule = (model_rule.dropout, "as published")
+    else:
+        rate = rules.DROPOUT if epochs >= rules.DROPOUT_FROM_EPOCHS else 0.0
+        rule = (rate, f"{epochs:.3g} epochs; {rules.DROPOUT:g} from {rules.DROPOUT_FROM_EPOCHS:g} on")
+    given = choices.request.setting("hidden_dropout_prob")
+    return choices.make("dropout", "--hidden-dropout-prob", given, rule, lambda x: f"{x:g}")
+
+
+def _optimization(choices: _Choices, candidate: Candidate, batch: int, updates: int) -> dict[str, Any]:
+    """Optimizer, rate and schedule. The shares of the schedule are those of the updates that are expected."""
+    request = choices.request
+    optimizer = request.setting("optimizer") or ("Lamb" if candidate.rule is not None else "AdamW")
+    rate = choices.make(
+        "optimizer",
+        "--optimizer, --learning-rate",
+        request.setting("learning_rate"),
+        _learning_rate(candidate, optimizer, batch * _mean_length(candidate, choices.objective), request),
+        lambda x: f"{optimizer}, rate {x:g}",
+    )
+    large = batch >= rules.WARMUP_LARGE_BATCH
+    rule = (
+        (rules.WARMUP_OF_LARGE_BATCHES, "the published recipe") if large else (rules.WARMUP, "the quickstart's recipe")
+    )
+    expected = f"of the {updates:,} updates that are expected"
+    given = request.setting("warmup_proportion")
+    warmup = choices.make("warm-up", "--warmup-proportion", given, rule, lambda x: f"{x:.1%} {expected}")
+    decay = request.setting("lr_decay_share", rules.DECAY_SHARE)
+    schedule = choices.make(
+        "schedule",
+        "--lr-schedule, --lr-decay-share",
+        request.setting("lr_schedule"),
+        ("wsd", f"a stable rate, and a decay in the last {decay:.0%}, so that time can decide"),
+    )
+    if schedule != "wsd" and request.hours is not None:
+        raise ValueError(
+            f"lr_schedule={schedule} needs the number of updates, which --hours={request.hours:g} leaves open; pass "
+            "--max-steps or --epochs, or drop --lr-schedule"
         )
-        for phase, made in phases.items()
-    }
-    return dataclasses.replace(plan, phases=phases, epochs=epochs)
+    settings = {"optimizer": optimizer, "learning_rate": rate, "warmup_proportion": warmup, "lr_schedule": schedule}
+    return settings | ({"lr_decay_share": decay} if schedule == "wsd" else {})
 
 
-def _phase(plan: TextPlan, phase: int, batch: int, seconds: float, speed: float) -> PhasePlan:
-    wishes, usual = plan.wishes, rules.EVALUATED_SEQUENCES[plan.candidate.device]
-    held_out = plan.samples(phase) * plan.held_out_fraction / (1 - plan.held_out_fraction)
-    evaluated = min(wishes.setting(phase, "eval_samples", usual), max(1, int(held_out))) if held_out else 0
-    made = PhasePlan(phase, 1, batch, seconds, speed, evaluated, num_evaluations(seconds, evaluated, speed), {})
-    by_time = made.steps_in(seconds) if wishes.hours is not None else max(1, round(seconds * speed / batch))
-    steps = wishes.setting(phase, "max_steps") or by_time
-    return dataclasses.replace(made, steps=steps, seconds=made.seconds_of(steps))
+def _learning_rate(
+    candidate: Candidate, optimizer: str, batch_tokens: float, request: TextRequest
+) -> tuple[float, str]:
+    """Peak rate: that of the rule's anchor, scaled by the square root of the batch."""
+    rule, weights = candidate.rule, request.weights
+    if rule is not None and optimizer != "AdamW":
+        rate, anchor, why = rule.rate, rule.batch_tokens, rule.source
+    else:
+        rate, anchor, why = rules.CONTINUED_RATE, rules.CONTINUED_BATCH_TOKENS, "Gururangan et al. (2020)"
+        if rule is not None:  # random weights; Devlin et al. (2019) at width 768, more for narrower models
+            rate, why = rate * max(1.0, 768 / candidate.model.hidden_size), "Devlin et al. (2019)"
+    rate, why = min(rate * math.sqrt(batch_tokens / anchor), rules.MOST_RATE), f"{why}, by the root of the batch"
+    if weights is not None and "masked-LM head" not in weights.heads and rate < rules.NEW_HEAD_RATE:
+        rate, why = rules.NEW_HEAD_RATE, "for a masked-LM head made anew; measured with MiniLM-L6"
+    return float(f"{rate:.2g}"), why
 
 
-def global_batch(candidate: Candidate, phase: int, sequences: float, most: float, wishes: Wishes) -> int:
-    """Sequences of an update: what was given, otherwise by the sequences of the whole training.
+def _evaluations(choices: _Choices, cost: float, updates: int, seconds: float) -> dict[str, Any]:
+    """Evaluations take a twentieth of the time.
 
     Args:
-        most: sequences of which the phase would make fewer than 200 updates, or its text fewer than 8 batches.
+        cost: of one, in seconds; 0 if nothing is held out.
     """
-    ranks, given = candidate.ranks, wishes.setting(phase, "global_batch_size")
-    micro = wishes.setting(phase, "batch_size") or 1
-    if given:
-        return given
-    wanted = rules.BATCH_ANCHOR * math.sqrt(sequences / rules.SEQUENCES_ANCHOR)
-    least = 8 if candidate.device == "cpu" else rules.LEAST_MICRO_BATCH["gpu"] * ranks
-    wanted = min(max(wanted, rules.SHORT_TRAINING_BATCH, least), max(most, rules.LEAST_BATCH), rules.LARGEST_BATCH)
-    share = max(1, 1 << round(math.log2(max(wanted / ranks, 1))))
-    return ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
+    if not cost:
+        choices.add("early stopping", "off", "nothing is held out to measure", "--held-out-fraction")
+        return {"num_steps_per_checkpoint": max(1, updates // 4), "early_stopping": 0}
+    every = -(-updates // min(rules.EVALUATIONS, max(2, int(0.05 * seconds / cost))))
+    stopping = choices.make(
+        "early stopping",
+        "--early-stopping",
+        choices.request.setting("early_stopping"),
+        (rules.EARLY_STOPPING, "the best is the result"),
+        lambda x: f"{x} evaluations without a lower held-out loss" if x else "off",
+    )
+    settings = {"eval_freq": every, "num_steps_per_checkpoint": every, "early_stopping": stopping}
+    return {**settings, "early_stopping_from": rules.EARLY_STOPPING_FROM}
 
 
-def step_settings(steps: int, evaluations: int) -> dict[str, int]:
-    """The settings that follow from the number of updates."""
-    every = -(-steps // evaluations)
-    return {"max_steps": steps, "eval_freq": every, "num_steps_per_checkpoint": every}
+def _describe_length(choices: _Choices, plan: TextPlan, speed: float, preparation: float) -> None:
+    """How many updates, passes over the text and hours there will be, and which of them decides."""
+    request, steps = choices.request, choices.request.setting("max_steps")
+    decides = "the time decides; " if request.hours is not None else ""
+    rule = (plan.updates, f"{decides}{speed:,.0f} sequences/s measured")
+    choices.make("updates", "--max-steps", steps, rule, lambda x: f"{'' if steps else 'about '}{x:,}")
+    times = "once" if plan.duplicate_factor == 1 else f"{plan.duplicate_factor} times"
+    why = f"the text is {times} in the shards"
+    if request.epochs is not None:
+        why = f"{request.epochs:g} as given, in whole updates"
+    choices.add("epochs", f"{plan.epochs:,.3g} over the text", why, "--epochs, --duplicate-factor")
+    why = f"{rules.EPOCHS:g} epochs, but at most {rules.MOST_HOURS:g} hours"
+    if request.hours is not None:
+        why = GIVEN
+    elif request.epochs is not None or steps:
+        why = "what the updates take"
+    seconds = plan.seconds if request.hours is None else request.hours * 3600
+    choices.add("time", duration(seconds), f"{why}; {duration(preparation)} for the data", "--hours")
 
 
-def _settings(candidate: Candidate, phase: int, batch: int, epochs: float, wishes: Wishes) -> dict[str, Any]:
-    """The settings of a phase; those that were given are laid over them by the caller."""
-    model, rule, length = candidate.model.model_dump(), candidate.rule, candidate.lengths[phase]
-    if rule is not None:
-        rate = rule.dropout if rule.dropout is not None else dropout(epochs)
-        model |= {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
-    optimizer = wishes.setting(phase, "optimizer") or ("Lamb" if rule is not None else "AdamW")
-    return {
-        **model,
-        **_device_settings(candidate, phase, batch, wishes),
-        "bert_model": rule.built_in if rule is not None else "bert-continued",
-        "max_seq_length": length,
-        "max_predictions_per_seq": candidate.predictions(phase),
-        "masked_lm_ratio": candidate.masked_shares[phase],
-        "masking": "dynamic",
-        "global_batch_size": batch,
-        "optimizer": optimizer,
-        "learning_rate": learning_rate(candidate, optimizer, phase, batch, wishes),
-        "warmup_proportion": rules.WARMUP_OF_LARGE_BATCHES if batch >= rules.WARMUP_LARGE_BATCH else rules.WARMUP,
-        "eval_samples": rules.EVALUATED_SEQUENCES[candidate.device],
-        "early_stopping": rules.EARLY_STOPPING,
-        "early_stopping_from": rules.EARLY_STOPPING_FROM,
-        "amp": candidate.precision.amp,
-    }
+def disk_bytes(plan: TextPlan, model: BertConfig) -> float:
+    """Estimated size of the imported text, the shards and the checkpoints: the three newest, the best, and the one
+    before the decay."""
+    return 1.1 * plan.num_bytes + 1.6 * plan.num_bytes * plan.duplicate_factor + 6 * checkpoint_bytes(model)
 
 
-def _device_settings(candidate: Candidate, phase: int, batch: int, wishes: Wishes) -> dict[str, Any]:
-    """The settings that depend on devices and ranks, and do not decide what is learned."""
-    share = max(1, batch // candidate.ranks)
-    fits = max(1, min(candidate.most_sequences[phase], share))
-    micro = wishes.setting(phase, "batch_size") or next(size for size in range(fits, 0, -1) if share % size == 0)
-    return {
-        "batch_size": micro,
-        "device": candidate.device,
-        "cpu_threads": candidate.threads,
-        "num_workers": 0 if candidate.device == "cpu" else 4,
-    }
+# ---- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _whole_words(plan: TextPlan, phase: int) -> dict[str, bool]:
-    """Static masks cover whole words since the shards were made."""
-    is_dynamic = plan.wishes.setting(phase, "masking", "dynamic") == "dynamic"
-    return {"whole_word_masking": True} if plan.segmenter() and is_dynamic else {}
+def _warnings(plan: TextPlan, candidate: Candidate, choices: _Choices, masked: float, need: float) -> Iterator[str]:
+    """What is wrong with the plan, each with a remedy.
+
+    Args:
+        masked: tokens that the held-out loss is a mean of.
+        need: bytes on the disk.
+    """
+    text, machine, request, rule = choices.text, choices.machine, choices.request, candidate.rule
+    if request.weights is not None:
+        yield from request.weights.warnings
+    if plan.epochs > 1.1 * rules.EPOCHS:
+        instead = "" if request.hours is None else " instead of --hours"
+        yield (
+            f"the text is read {plan.epochs:,.0f} times, and little is learned after {rules.EPOCHS:g}: add "
+            f"text, or pass --epochs {rules.EPOCHS:g}{instead}"
+        )
+    if rule is not None and rule is not rules.MODELS[0] and not has_enough_text(rule, text, request):
+        yield (
+            f"{_short(plan.tokens)} tokens of text are few for {layer_parameters(candidate.model) / 1e6:,.0f} M "
+            "parameters in the layers: pass a smaller --config, or continue a published model "
+            "(--from-pretrained-params)"
+        )
+    if rule is not None and plan.tokens < 100_000:
+        yield (
+            f"about {_short(plan.tokens)} tokens are little text to learn a language from: add text, or continue a "
+            "published model (--from-pretrained-params)"
+        )
+    wants_words = request.segmenter is None and request.setting("whole_word_masking", True)
+    if text.is_chinese and not machine.segmenter and wants_words:
+        yield (
+            "the text is Chinese, and jieba, which finds its words, is not installed, so masks cover single "
+            f"characters, which their neighbours give away: {install_command('chinese')}, and start anew"
+        )
+    if plan.held_out_fraction and masked < rules.LEAST_MASKED_TOKENS:
+        share = min(0.3, plan.held_out_fraction * rules.LEAST_MASKED_TOKENS / max(masked, 1))
+        error = rules.NATS_OF_ONE_TOKEN / math.sqrt(max(masked, 1))
+        yield (
+            f"the held-out loss rests on about {masked:,.0f} masked tokens and is uncertain by {error:.2f} nats: pass "
+            f"--held-out-fraction {math.ceil(share * 100) / 100:g}, or add text"
+        )
+    if need > 0.9 * machine.disk_bytes:
+        yield (
+            f"about {need / 1e9:,.1f} GB are needed and {machine.disk_bytes / 1e9:,.1f} GB are free: "
+            "free space, or pass --output-dir on another disk"
+        )
 
 
-def probe_settings(candidate: Candidate, phase: int) -> dict[str, Any]:
-    """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second."""
-    length = candidate.lengths[phase]
-    flops = training_flops_per_sequence(candidate.model, length, candidate.predictions(phase))
-    usual = 64 if candidate.device == "gpu" else 32 if 32 * flops < rules.FLOPS_OF_A_SECOND else 16
-    most = min(candidate.most_sequences[phase], usual)
-    settings = _settings(candidate, phase, most * candidate.ranks, 0.0, Wishes())
-    return {**settings, "batch_size": most, "optimizer": "Lamb"}
-
-
-def dropout(epochs: float) -> float:
-    """Of the small models."""
-    return rules.DROPOUT if epochs >= rules.DROPOUT_FROM_EPOCHS else 0.0
-
-
-def learning_rate(candidate: Candidate, optimizer: str, phase: int, batch: int, wishes: Wishes) -> float:
-    """Peak rate: that of the rule's anchor, scaled by the square root of the batch; less in phase 2."""
-    rule, weights = candidate.rule, wishes.weights
-    if rule is None or optimizer == "AdamW":
-        rate, anchor = rules.CONTINUED_RATE, rules.CONTINUED_BATCH
-        if rule is not None:  # random weights; Devlin et al. (2019) at width 768, more for narrower models
-            rate *= max(1.0, 768 / candidate.model.hidden_size)
-    else:
-        rate, anchor = rule.rate, rule.batch
-    scaled = min(rate * math.sqrt(batch / anchor), rules.MOST_RATE)
-    if phase == 1 and weights is not None and "masked-LM head" not in weights.heads:
-        scaled = max(scaled, rules.NEW_HEAD_RATE)
-    return float(f"{scaled * (rules.PHASE_2_RATE if phase == 2 else 1.0):.2g}")
+def _short(number: float) -> str:
+    for size, unit in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}"
+    return f"{number:.0f}"

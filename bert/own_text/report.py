@@ -13,39 +13,29 @@ from bert.pretraining.config import PretrainingConfig
 from bert.reporting.curves import curves_command
 from bert.training.guards import TOLERANCE
 
+_LITTLE = 0.3  # nats below the unigram entropy
 
-def result_lines(plan: TextPlan, configs: Mapping[int, PretrainingConfig], samples: Mapping[int, int]) -> list[str]:
+
+def result_lines(plan: TextPlan, config: PretrainingConfig, samples: int) -> list[str]:
     """What was chosen, what was learned, and where a better model is, if the last updates made it worse.
 
     Args:
-        samples: of the shards of each phase, which hold the text `plan.duplicate_factor` times.
+        samples: of the shards, which hold the text `plan.duplicate_factor` times.
     """
-    last = configs[max(configs)]
-    model, summary = last.model, read_json(last.stage_dir() / "summary.json")
-    passes, updates = 0.0, 0
-    for phase, config in configs.items():
-        steps = read_json(config.stage_dir() / "summary.json").get("steps", 0)
-        batch = config.batch.resolved_global_batch_size(plan.candidate.ranks)
-        passes, updates = passes + steps * batch * plan.duplicate_factor / samples[phase], updates + steps
+    model, summary = config.model, read_json(config.stage_dir() / "summary.json")
+    updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
+    passes = updates * batch * plan.duplicate_factor / samples
     chosen = (
-        f"chosen: {plan.candidate.name}, {model.num_hidden_layers} layers of {model.hidden_size}, "
-        f"{model.vocab_size:,} tokens; {updates:,} updates, {passes:,.3g} epochs over {plan.text.extent()}"
+        f"chosen: {plan.model}, {model.num_hidden_layers} layers of {model.hidden_size}, "
+        f"{model.vocab_size:,} tokens; {updates:,} updates, {passes:,.3g} epochs over {plan.extent}"
     )
-    stopped = [line for config in configs.values() for line in _stopped_early(config)]
-    return [chosen, *stopped, f"learned: {_learned(summary, _initial_loss(configs))}", *_better(summary, last)]
+    return [chosen, *_stopped_early(summary), f"learned: {_learned(summary)}", *_better(summary, config)]
 
 
-def _initial_loss(configs: Mapping[int, PretrainingConfig]) -> float | None:
-    """The held-out loss of given weights, before the first update of the first phase."""
-    first = configs[min(configs)]
-    return read_json(first.stage_dir() / "summary.json").get("initial_eval_masked_lm_loss")
-
-
-def _stopped_early(config: PretrainingConfig) -> list[str]:
-    summary = read_json(config.stage_dir() / "summary.json")
+def _stopped_early(summary: Mapping[str, Any]) -> list[str]:
     if not summary.get("stopped_early"):
         return []
-    stopped = f"stopped early: phase {config.run.phase} after update {summary['steps']:,} of {config.run.max_steps:,}; "
+    stopped = f"stopped early: after update {summary['steps']:,}; "
     if "best_step" not in summary:
         return [f"{stopped}its held-out loss was never finite: lower --learning-rate, in another --output-dir"]
     return [
@@ -67,24 +57,27 @@ def _better(summary: Mapping[str, Any], config: PretrainingConfig) -> list[str]:
     ]
 
 
-def _learned(summary: Mapping[str, Any], initial: float | None) -> str:
-    loss, entropy = summary.get("eval_masked_lm_loss"), summary.get("unigram_entropy")
+def _learned(summary: Mapping[str, Any]) -> str:
+    loss, initial = summary.get("eval_masked_lm_loss"), summary.get("initial_eval_masked_lm_loss")
     if loss is None:
         return "nothing was held out to measure it on"
-    found = f"held-out masked-LM loss {loss:.3f} nats"
+    shown = f"held-out masked-LM loss {loss:.3f} nats"
     if summary.get("ends_with_best"):
         last, loss = loss, summary["best_eval_masked_lm_loss"]
-        found = f"held-out masked-LM loss {loss:.3f} nats after update {summary['best_step']:,}, which is the result"
-        found += f" (the last had {last:.3f})"
+        shown = f"held-out masked-LM loss {loss:.3f} nats after update {summary['best_step']:,}, which is the result"
+        shown += f" (the last had {last:.3f})"
     elif summary.get("eval_masked_lm_accuracy") is not None:
-        found += f", {summary['eval_masked_lm_accuracy']:.1%} of masked tokens right"
+        shown += f", {summary['eval_masked_lm_accuracy']:.1%} of masked tokens right"
     if initial is not None:
-        return f"{found}; {initial:.3f} before the training"
-    if entropy is None:
-        return found
-    if loss < entropy:
-        return f"{found}; {entropy - loss:.3f} below the unigram entropy of {entropy:.3f}"
-    return f"{found}; not yet below the unigram entropy of {entropy:.3f}: train longer, or on more text"
+        return f"{shown}; {initial:.3f} before the training"
+    if (entropy := summary.get("unigram_entropy")) is None:
+        return shown
+    guess = f"guessing by the frequency of words alone has {entropy:.3f}"
+    if loss >= entropy:
+        return f"{shown}; {guess}: it has learned nothing more yet. Train longer (--hours), or on more text"
+    if entropy - loss < _LITTLE:
+        return f"{shown}; {guess}: it has learned little more yet. More --hours or more text bring most now"
+    return f"{shown}, {entropy - loss:.3f} better than guessing by the frequency of words alone ({entropy:.3f})"
 
 
 def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> None:
@@ -93,8 +86,13 @@ def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> N
     Args:
         text: a folder of the run's data: the held-out text, or all text if nothing was held out.
     """
+    summary = read_json(output_dir / "phase1/summary.json")
+    loss, entropy = summary.get("eval_masked_lm_loss"), summary.get("unigram_entropy")
     kind = "held-out" if "held_out" in text.parts else "training"
-    print(f"What the model can do now, with the {kind} text:\n", flush=True)
+    print(f"What the model can do now, with the {kind} text:")
+    if loss is not None and entropy is not None and entropy - loss < _LITTLE:
+        print("(It has learned little yet, so it guesses frequent words.)")
+    print(flush=True)
     if runner.run([sys.executable, str(script), str(output_dir), "--show", str(text)]):
         print("(that failed, for the reason above; the training is complete)", flush=True)
 

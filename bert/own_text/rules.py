@@ -15,8 +15,8 @@ class ModelRule:
 
     Attributes:
         built_in: its name among the built-in models, which gives the sizes.
-        rate, batch: LAMB's peak learning rate at a global batch; other batches scale it by the square root.
-        lengths: of phase 1 and phase 2 in tokens.
+        rate: LAMB's peak learning rate with `batch_tokens` tokens an update; others scale it by the square root.
+        length: longest sequences of the training, in tokens.
         most_tokens: largest vocabulary that is chosen for it.
         dropout: None: by the number of epochs; otherwise always this.
         source: of rate and batch.
@@ -25,8 +25,8 @@ class ModelRule:
     name: str
     built_in: str
     rate: float
-    batch: int
-    lengths: tuple[int, int]
+    batch_tokens: int
+    length: int
     most_tokens: int
     dropout: float | None
     source: str
@@ -47,11 +47,11 @@ LAMB_SOURCE = "LAMB's table for BERT-large, 5e-3 at 32,768 (You et al., 2020)"
 
 # From the smallest to the largest. mini and small: between the quickstart and the published recipe, by width.
 MODELS: tuple[ModelRule, ...] = (
-    ModelRule("quickstart", "bert-quickstart", 6e-3, 32, (64, 128), 8_192, None, QUICKSTART_SOURCE),
-    ModelRule("mini", "bert-mini", 4e-3, 64, (128, 256), 16_384, None, "between the quickstart and LAMB's table"),
-    ModelRule("small", "bert-small", 3e-3, 128, (128, 512), 30_528, None, "between the quickstart and LAMB's table"),
-    ModelRule("base", "bert-base-uncased", 5e-3, 32_768, (128, 512), 30_528, 0.1, LAMB_SOURCE),
-    ModelRule("large", "bert-large-uncased", 5e-3, 32_768, (128, 512), 30_528, 0.1, LAMB_SOURCE),
+    ModelRule("quickstart", "bert-quickstart", 6e-3, 32 * 64, 128, 8_192, None, QUICKSTART_SOURCE),
+    ModelRule("mini", "bert-mini", 4e-3, 64 * 128, 256, 16_384, None, "between the quickstart and LAMB's table"),
+    ModelRule("small", "bert-small", 3e-3, 128 * 128, 512, 30_528, None, "between the quickstart and LAMB's table"),
+    ModelRule("base", "bert-base-uncased", 5e-3, 32_768 * 128, 512, 30_528, 0.1, LAMB_SOURCE),
+    ModelRule("large", "bert-large-uncased", 5e-3, 32_768 * 128, 512, 30_528, 0.1, LAMB_SOURCE),
 )
 MODEL_NAMES = tuple(rule.name for rule in MODELS)
 
@@ -64,10 +64,13 @@ VOCABULARY_BY_WORDS: tuple[tuple[float, int], ...] = (
     (1e8, 30_528),
 )
 CHARACTERS_PER_TOKEN = {2_048: 4.0, 4_096: 4.5, 8_192: 4.8, 16_384: 5.1, 30_528: 5.3}  # English, measured to 4,096
+# Lengths are mixed from the first update, so that all positions are trained and short texts are known too: this share
+# of the samples has a random length up to the longest, the rest the longest.
+SHORT_SHARE = 0.6
 # Tokens of the text that a sample uses, as a share of its length: the rest is special tokens, padding, and what is cut
-# from long pairs; measured with 64 and 128.
-USED_BY_A_SAMPLE = 0.745
-USED_BY_A_PACKED_SAMPLE = 0.97  # --objective mlm
+# from long pairs; measured with 64 and 128 and a share of 0.1.
+USED_BY_A_SAMPLE = 0.745 / 0.95
+USED_BY_A_PACKED_SAMPLE = 0.97  # --objective mlm, whose sequences are all filled
 
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
 # anchor: the quickstart's first recipe read 19; that of now reads 33.
@@ -79,12 +82,13 @@ DROPOUT_FROM_EPOCHS = 20.0  # below it dropout only slows small models down; anc
 DROPOUT = 0.1  # Devlin et al., 2019
 DROPOUT_COST = 1.16  # times the time of an update of a small model on a CPU; measured for the quickstart
 
-# Of the time of training: the published recipe's 90% of sequences, and the quickstart's 83%, are 79% and 72% of time.
-PHASE_1_SHARE = 0.8
-# anchor: 64 for the 160,000 sequences of the quickstart. The batch grows with the root of the sequences: half of a
-# longer training goes into larger batches, half into more updates.
-BATCH_ANCHOR, SEQUENCES_ANCHOR = 64, 160_000
-SHORT_TRAINING_BATCH = 32  # not fewer for a short training; anchor: the quickstart's first recipe, 80,000 sequences
+# Warm-up, then a stable rate, then a decay in the last share of the time.
+DECAY_SHARE = 0.15
+MOST_UPDATES = 4  # times the updates that are expected; a training whose time decides may be faster than measured
+# anchor: 64 sequences of 64 for the 160,000 sequences of the quickstart. The batch grows with the root of the tokens
+# that are read: half of a longer training goes into larger batches, half into more updates.
+BATCH_ANCHOR, TOKENS_ANCHOR = 64 * 64, 160_000 * 64
+SHORT_TRAINING_BATCH = 32 * 64  # tokens; not fewer for a short training; anchor: the quickstart's first recipe
 LEAST_BATCH = 16
 LARGEST_BATCH = 65_536  # You et al., 2020
 LEAST_MICRO_BATCH = {"cpu": 4, "gpu": 32}  # sequences a rank; below it a device is mostly waiting
@@ -92,14 +96,13 @@ MOST_MICRO_BATCH = {"cpu": 32, "gpu": 512}
 WARMUP = 0.1  # anchor: the quickstart
 WARMUP_LARGE_BATCH, WARMUP_OF_LARGE_BATCHES = 8_192, 0.2843  # anchor: the published recipe (65,536 sequences)
 MOST_RATE = 1e-2  # whatever the batch
-PHASE_2_RATE = 2 / 3  # of phase 1's; anchor: the quickstart, and 4e-3 after 6e-3 in the published recipe
 
 # Continued pre-training: AdamW with 1e-4 at 256 sequences (Gururangan et al., 2020, task-adaptive), by the root of the
 # batch 5e-5 at 64, which is BERT's fine-tuning range. A masked-LM head that is made anew needs more: with 5e-4 at 16
 # sequences MiniLM-L6 went from 10.95 to 6.23 nats on held-out text in 60 updates.
-CONTINUED_RATE, CONTINUED_BATCH = 1e-4, 256
+CONTINUED_RATE, CONTINUED_BATCH_TOKENS = 1e-4, 256 * 128
 NEW_HEAD_RATE = 5e-4  # whatever the batch
-CONTINUED_LENGTHS = {"cpu": (128, 256), "gpu": (128, 512)}
+CONTINUED_LENGTH = {"cpu": 256, "gpu": 512}
 
 DUPLICATE_FACTOR = 5  # sentence pairs made of each document; anchor: the quickstart, which memorises them with fewer
 LARGEST_DUPLICATED_TEXT = 200e6  # bytes; more text than this is used once
@@ -121,14 +124,12 @@ MOST_RANKS_ON_CPU = 16
 FLOPS_OF_A_SECOND = 0.2e12  # of a core
 
 # Seconds beside the updates, for the estimates of the plan; the steps are set from the time that is really left.
-START_SECONDS = 12.0  # of the ranks of a phase: Paddle, the program, the first batch
-LEAST_START_SECONDS = 3.0
-START_COST = 1.4  # start and end of a phase's ranks, as a share of what the ranks that measure the speed take to start
-END_SECONDS = 8.0  # picture, table, and what the model can do
+START_SECONDS = 12.0  # of the ranks: Paddle, the program, the first batch
+END_SECONDS = 10.0  # end of the ranks, picture, table, and what the model can do
 IMPORT_BYTES_PER_SECOND = 8e6
 VOCABULARY_BYTES_PER_SECOND = 3e6
 SHARD_BYTES_PER_SECOND = 8e6  # of text, one process
-EVALUATIONS = 20  # of each phase
+EVALUATIONS = 20
 EVALUATED_SEQUENCES = {"cpu": 1_000, "gpu": 2_048}  # in each, if the text has so many
 # Evaluations without a lower held-out loss that end a phase, and the share of the updates before which none counts. On
 # 90 kB the loss of phase 2 rose with the rate after the first evaluation and fell below it from a quarter on.

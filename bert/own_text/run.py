@@ -1,268 +1,291 @@
-"""The run of a plan for own text: data, phase 1, phase 2, results; how many updates each phase makes."""
+"""`bash scripts/run_pretraining.sh --text FOLDER`: from a folder of files to a model that is sized for it.
 
+The plan is made from the text, the machine and its measured speed, and printed first. The data are made once. With
+--hours the time decides the end: the rate is stable until the last share of the time, in which it decays. Started again
+with the same line it continues; with more --hours, --epochs or --max-steps it trains longer. Exit codes as in
+`launching.pretraining`.
+"""
+
+import contextlib
 import dataclasses
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bert.checkpoints.directories import list_steps
-from bert.config.command_line import resolve_config
+from bert.config.command_line import dump_yaml, resolve_config, usage_errors
 from bert.config.training_settings import derive
-from bert.files import read_json
+from bert.files import only_writer, read_json, require_writable
 from bert.launching import pretraining
-from bert.launching.arguments import errors_of_phase
-from bert.launching.previous_run import has_checkpoint, is_done, kept_start, settings_asked_for
+from bert.launching.arguments import CommandLine
+from bert.launching.previous_run import is_done, refuse_other_run
 from bert.launching.process_runner import Runner
-from bert.launching.settings import JobSettings, LaunchPlan, PretrainingLaunch, Ranks
+from bert.launching.settings import LaunchPlan, PretrainingLaunch, Ranks
 from bert.launching.start_training import explain_exit
-from bert.own_text import corpus, report
-from bert.own_text.arguments import TextRequest
-from bert.own_text.plan import TextPlan, num_evaluations, step_settings
-from bert.own_text.record import TextRecord
-from bert.own_text.speed import expected_start
-from bert.own_text.steps import extended_steps, speed_after, steps_in_time_left, steps_of_new_phase
+from bert.own_text import corpus, report, rules
+from bert.own_text.candidates import candidates
+from bert.own_text.evening import own_text_line
+from bert.own_text.flags import is_evening
+from bert.own_text.plan import make_plan, on_devices
+from bert.own_text.reading import machine_facts, text_facts
+from bert.own_text.record import TextRecord, read_record
+from bert.own_text.request import TextRequest, read_text_request
+from bert.own_text.speed import measure_speeds
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
-from bert.samples.manifest import read_manifest
+from bert.reporting.progress import duration
+from data.text.readers import Reading
 
-_FIRST_LEG = 0.15  # of a phase's updates, after which its number is corrected by the speed of the training itself
-_FIRST_LEG_SECONDS = 120.0  # shorter phases are not interrupted
-_CORRECTED = 0.05  # a smaller correction is not worth it
-
+_LEAST_SECONDS = 5.0  # of a training
 Train = Callable[[LaunchPlan, PretrainingConfig, Runner], int]
 
 
-def speed_file(request: TextRequest) -> Path:
-    return request.output_dir / "speed.json"
+def main(line: CommandLine, train: Train, started: float | None = None) -> int:
+    """Plan, and unless only the plan was asked for, run.
+
+    Args:
+        train: starts the ranks; its exit code.
+        started: time of the start of the command, from which its hours count; None: now.
+    """
+    seconds_before = 0.0 if started is None else max(0.0, time.time() - started)
+    begun = time.monotonic() - seconds_before
+    with usage_errors():
+        with line.notices_aside():
+            request = read_text_request(own_text_line(line) if is_evening(line.launch) else line)
+        if request.show_config or request.dry_run:
+            _show(request, record_of(request))
+            return 0
+        with _only_writer(request.output_dir):
+            record = record_of(request)
+            _show(request, record)
+            with record.clock(request.output_dir, time.monotonic() - begun):
+                return TextRun(request, record, Runner(), train).run()
 
 
-def list_steps_of(request: TextRequest, phase: int) -> list[int]:
-    """The checkpoints of a phase in the output folder, of whatever model."""
-    return [step for folder in request.output_dir.glob(f"*/phase{phase}") for step in list_steps(folder)]
+@contextlib.contextmanager
+def _only_writer(output_dir: Path) -> Iterator[None]:
+    """Lock the output folder before anything is read or measured; ValueError if it cannot be written."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(only_writer(output_dir))
+            require_writable(output_dir)
+        except OSError as error:
+            raise ValueError(
+                f"output_dir={output_dir} cannot be written ({error.strerror}); pass another --output-dir"
+            ) from error
+        yield
 
 
-def phase_config(request: TextRequest, plan: TextPlan, record: TextRecord, phase: int) -> PretrainingConfig:
-    """The settings of a phase: the plan's, the run's paths, and over them what was given."""
-    made = plan.phases[phase]
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+
+def record_of(request: TextRequest) -> TextRecord:
+    """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices of now."""
+    with request.line.notices_aside():
+        before = read_record(request.output_dir)
+        if before is None or not _list_steps(request.output_dir):
+            return _new_record(request, before)
+        if request.model not in (None, before.plan.model):
+            raise ValueError(
+                f"config={request.model} differs from {before.plan.model} of the run in {request.output_dir}; pass "
+                "another --output-dir, or delete that one"
+            )
+        before.plan = on_devices(before.plan, request, machine_facts(request.output_dir))
+        data = corpus.data_facts(request, before.plan)
+        if note := corpus.note_of_changes(before.data, data, request.output_dir):
+            print(f"warning: {note}", flush=True)
+        return before
+
+
+def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
+    options = request.import_options
+    reading = Reading(
+        request.language or "en",
+        options.get("encoding") or "auto",
+        options.get("document_separator") or "file",
+        options.get("text_field"),
+        group_by=options.get("group_by"),
+    )
+    print(f"reading {' '.join(map(str, request.text))} ...", flush=True)
+    text = text_facts(request.text, reading, bool(options.get("follow_links")), lambda line: print(line, flush=True))
+    machine = machine_facts(request.output_dir)
+    if request.language is not None:  # of characters that Chinese and Japanese share, or of a mixed text
+        text = dataclasses.replace(text, is_chinese=request.language.partition("-")[0] == "zh")
+    found = candidates(text, machine, request)
+    if before is not None and before.machine == machine and before.speeds.keys() >= {one.name for one in found}:
+        speeds = before.speeds
+    else:
+        print("measuring the speed of this machine ...", flush=True)
+        speeds = measure_speeds(found, machine, request)
+    plan = make_plan(text, machine, request, found, speeds)
+    record = TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
+    record.seconds_used = 0.0 if before is None else before.seconds_used
+    return record
+
+
+def _list_steps(output_dir: Path) -> list[int]:
+    """The checkpoints in the output folder, of whatever model."""
+    return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
+
+
+def _show(request: TextRequest, record: TextRecord) -> None:
+    plan, done = record.plan, max(_list_steps(request.output_dir), default=0)
+    config = training_config(request, record)
+    if request.show_config:
+        print(dump_yaml(config))
+        return
+    print(f"\n{plan.table(frozenset(('updates', 'epochs', 'time')) if done else frozenset())}\n")
+    if request.weights is not None:
+        head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and begins anew"
+        print(f"The masked-LM head of {request.weights.name} {head}.")
+    for line in plan.warnings:
+        print(f"warning: {line}")
+    if done:
+        print(f"The training is at update {done:,}; {duration(record.used())} were used.")
+    print(flush=True)
+    config.batch.gradient_accumulation_steps(plan.ranks)
+    refuse_other_run(config)
+
+
+def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
+    """The settings of the training: the plan's, the run's paths, what was given now, and the most updates."""
+    plan, output_dir = record.plan, request.output_dir
     vocabulary = corpus.vocabulary_file(request)
     settings: dict[str, Any] = {
-        **made.settings,
-        "phase": phase,
-        "output_dir": request.output_dir,
-        "report_file": request.output_dir / f"phase{phase}/report.json",
-        "input_dir": corpus.shards(request, phase, "train"),
-        "eval_dir": corpus.shards(request, phase, "held_out") if plan.held_out_fraction else None,
+        **plan.settings,
+        "phase": 1,
+        "output_dir": output_dir,
+        "report_file": output_dir / "phase1/report.json",
+        "input_dir": corpus.shards(request, "train"),
+        "eval_dir": corpus.shards(request, "held_out") if plan.held_out_fraction else None,
         "vocab_file": vocabulary,
-        "from_pretrained_params": request.weights,
-        **request.flags,
-        **request.phase_flags.get(phase, {}),
+        "from_pretrained_params": request.weights_path,
+        **request.settings,
     }
-    if phase in record.steps:
-        settings["max_steps"] = record.steps[phase]
-    if request.tokens is None and "vocab_size" in settings and vocabulary.exists():
+    steps = settings["max_steps"] = _most_updates(request, record)
+    if plan.is_timed():  # the shares are those of the updates that are expected
+        first = record.first_updates or steps
+        settings["warmup_proportion"] = settings["warmup_proportion"] * min(1.0, plan.updates / first)
+        settings["early_stopping_from"] = settings.get("early_stopping_from", 0.0) * min(1.0, plan.updates / steps)
+    if request.tokens is None and vocabulary.exists():
         settings["vocab_size"] = len(vocabulary.read_bytes().splitlines())
-    with errors_of_phase(phase, request.phase_flags.get(phase, ())):
-        return resolve_config(settings, ENTRY)
+    return resolve_config(settings, ENTRY)
+
+
+def _most_updates(request: TextRequest, record: TextRecord) -> int:
+    """The updates that were given or that the epochs make; where the time decides, more than will fit."""
+    plan = record.plan
+    if (steps := request.setting("max_steps")) is not None:
+        return int(steps)
+    if request.hours is not None:
+        longer = max(1.0, request.hours * 3600 / plan.seconds)
+        return max(record.first_updates or 0, math.ceil(rules.MOST_UPDATES * plan.updates * longer))
+    samples = corpus.num_samples(request)
+    if samples is None:
+        return plan.updates
+    epochs = request.epochs or rules.EPOCHS
+    return max(1, round(epochs * samples / plan.duplicate_factor / plan.settings["global_batch_size"]))
+
+
+# ---- the run ---------------------------------------------------------------------------------------------------------
 
 
 class TextRun:
-    """The run of a plan: data, phase 1, phase 2, results."""
+    """The run of a plan: data, training, results."""
 
-    def __init__(self, request: TextRequest, plan: TextPlan, record: TextRecord, runner: Runner, train: Train) -> None:
+    def __init__(self, request: TextRequest, record: TextRecord, runner: Runner, train: Train) -> None:
         self._request, self._record, self._runner, self._train = request, record, runner, train
-        self._plan = dataclasses.replace(plan, wishes=request.wishes)
-        self._start_seconds = expected_start(speed_file(request))
+        self._length = {"hours": request.hours, "epochs": request.epochs, "max_steps": request.setting("max_steps")}
 
-    def run(self, started: float) -> int:
-        """Args: started: time of the start of the command, from which its hours count."""
-        self._record.begin(started)
-        try:
-            if code := self._prepare():
+    def run(self) -> int:
+        if code := self._prepare():
+            return code
+        config, samples = training_config(self._request, self._record), corpus.num_samples(self._request)
+        assert samples is not None, "made by `prepare`"
+        corpus.check_samples(samples, config.batch.resolved_global_batch_size(self._record.plan.ranks))
+        was_done = self._is_finished(config)
+        if not was_done:
+            if code := self._train_in_time(config):
                 return code
-            self._extend()
-            configs = self._configs()
-            was_done = len(self._record.steps) == len(configs) and all(map(is_done, configs.values()))
-            for phase in self._plan.phases:
-                if code := self._phase(phase):
-                    return code
-                config = self._with_steps(phase)
-                if config.run.steps_this_run and not is_done(config):
-                    print(f"phase {phase} has steps left; the same command continues", flush=True)
-                    return 0
-            self._report(was_done)
-            return 0
-        finally:
-            self._record.end()
-
-    def _configs(self) -> dict[int, PretrainingConfig]:
-        return {phase: phase_config(self._request, self._plan, self._record, phase) for phase in self._plan.phases}
+            if not self._has_ended(config):
+                print("the training has steps left; the same command continues", flush=True)
+                return 0
+            self._record.finished = self._length
+            self._record.save(self._request.output_dir)
+        self._report(config, samples, was_done)
+        return 0
 
     def _prepare(self) -> int:
-        configs = self._configs()
+        config = training_config(self._request, self._record)
         code = corpus.prepare(
             self._request,
-            self._plan,
-            configs,
+            self._record.plan,
+            config,
             self._runner.run,
             files=self._record.data.get("files", ""),
-            has_trained=bool(list_steps_of(self._request, 1)),
+            has_trained=bool(_list_steps(self._request.output_dir)),
         )
-        if code:
-            return explain_exit(code, configs[1], self._runner)
-        for config in self._configs().values():
-            corpus.check_samples(config, self._plan.candidate.ranks)
-        return 0
+        return explain_exit(code, config, self._runner) if code else 0
 
-    # ---- the number of updates ---------------------------------------------------------------------------------------
-
-    def _extend(self) -> None:
-        """More updates for the phase that is trained, if this start asks for more than the last one."""
-        record, asked = self._record, self._request.wishes
-        started = max(record.steps, default=None)
-        if started is not None:
-            config = self._configs()[started]
-            before, done = record.steps[started], max(list_steps(config.checkpoint_dir()), default=0)
-            record.steps[started] = extended_steps(
-                self._plan,
-                started,
-                record,
-                asked,
-                done=done,
-                updates_per_second=self._updates_per_second(started, done),
-                samples=self._samples(started) / self._plan.duplicate_factor,
-            )
-            if record.steps[started] != before:
-                print(f"phase {started}: {before:,} updates become {record.steps[started]:,}", flush=True)
-        if asked.hours is not None or asked.epochs is not None:
-            record.hours, record.epochs = asked.hours, asked.epochs
-        record.model = self._plan.candidate.name if self._plan.candidate.rule is not None else None
-        record.save()
-
-    def _speed(self, phase: int) -> float:
-        """Sequences per second: as the training itself had it, otherwise as measured for the plan, corrected by how
-        the phase before differed from that."""
-        seen = self._seen_speed(phase)
-        if seen is not None:
-            return seen
-        before = self._seen_speed(phase - 1) if phase - 1 in self._plan.phases else None
-        return (
-            self._plan.phases[phase].sequences_per_second if before is None else speed_after(self._plan, phase, before)
-        )
-
-    def _seen_speed(self, phase: int) -> float | None:
-        return self._summary(phase).get("training_sequences_per_second")
-
-    def _updates_per_second(self, phase: int, done: int) -> float:
-        """As the phase had it until now, with evaluations and checkpoints; as planned, if it has made none."""
-        seconds = self._summary(phase).get("e2e_train_time")
-        made = self._plan.phases[phase]
-        return done / seconds if seconds and done else made.steps / made.seconds_of(made.steps, self._speed(phase))
-
-    def _summary(self, phase: int) -> dict[str, Any]:
-        return read_json(self._request.output_dir / f"phase{phase}/summary.json")
-
-    def _samples(self, phase: int) -> int:
-        manifest = read_manifest(corpus.shards(self._request, phase, "train"))
-        assert manifest is not None, "made by `prepare`"
-        return corpus.num_samples(manifest)
-
-    def _sample_ratio(self, phase: int) -> float:
-        """Samples that the text gave, as a share of the estimate."""
-        return self._samples(phase) / max(self._plan.samples(phase) * self._plan.duplicate_factor, 1)
-
-    # ---- training ----------------------------------------------------------------------------------------------------
-
-    def _phase(self, phase: int) -> int:
+    def _train_in_time(self, config: PretrainingConfig) -> int:
         record = self._record
-        if phase not in record.steps:
-            steps = steps_of_new_phase(
-                self._plan,
-                phase,
-                record,
-                sample_ratio=self._sample_ratio(phase),
-                speed=self._speed(phase),
-                start_seconds=self._start_seconds,
-                stopped_early=bool(self._summary(phase - 1).get("stopped_early")),
+        record.finished, record.length = None, self._length
+        record.first_updates = record.first_updates or config.run.max_steps
+        record.save(self._request.output_dir)
+        if (seconds := self._seconds_left()) is not None and self._request.setting("finish_in") is None:
+            config = derive(config, finish_in=seconds)
+        return self._train(self._launch_plan(config), config, self._runner)
+
+    def _seconds_left(self) -> float | None:
+        """Seconds that the training may take, from the start of its ranks; None: the number of updates decides."""
+        plan, request, used = self._record.plan, self._request, self._record.used()
+        if not plan.is_timed() or request.epochs is not None or request.setting("max_steps") is not None:
+            return None
+        hours = request.hours or rules.MOST_HOURS
+        left = hours * 3600 - used - rules.END_SECONDS
+        if left < rules.START_SECONDS + _LEAST_SECONDS:
+            least = math.ceil((used + 2 * (rules.START_SECONDS + rules.END_SECONDS)) / 36) / 100
+            raise ValueError(
+                f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours "
+                f"{least:g}, which continues with what is there, or --finish-in 5m to end with what was learned"
             )
-            record.steps[phase] = steps
-            record.save()
-        config = self._with_steps(phase)
-        while not is_done(config):
-            leg = self._first_leg(config)
-            if leg:
-                config = derive(config, steps_this_run=leg)
-            if code := self._timed_training(config):
-                return code
-            if not leg or self._summary(phase).get("stopped_early"):
-                break
-            self._correct(phase, config)
-            config = self._with_steps(phase)
-        return 0
+        return left
 
-    def _timed_training(self, config: PretrainingConfig) -> int:
-        """The exit code of a training; what its start took is expected of the next ones."""
-        begun, before = time.monotonic(), self._seconds_trained(config.run.phase)
-        code = self._train(self._launch_plan(), config, self._runner)
-        trained = self._seconds_trained(config.run.phase) - before
-        self._start_seconds = max(0.0, time.monotonic() - begun - trained)
-        return code
+    def _has_ended(self, config: PretrainingConfig) -> bool:
+        summary = read_json(config.stage_dir() / "summary.json")
+        return bool(summary.get("finished")) or is_done(config)
 
-    def _seconds_trained(self, phase: int) -> float:
-        return self._summary(phase).get("e2e_train_time") or 0.0
-
-    def _with_steps(self, phase: int) -> PretrainingConfig:
-        """The settings with the recorded steps; evaluations are spread over those of the phase's start."""
-        config, made, steps = self._configs()[phase], self._plan.phases[phase], self._record.steps[phase]
-        if has_checkpoint(config):
-            before = yaml.safe_load(settings_asked_for(config).read_text(encoding="utf-8"))
-            spread = {name: before.get(name) for name in ("eval_freq", "num_steps_per_checkpoint")}
-        else:
-            speed = self._speed(phase)
-            spread = dict(step_settings(steps, num_evaluations(made.seconds_of(steps, speed), made.evaluated, speed)))
-        given = self._request.wishes
-        return derive(config, **{name: value for name, value in spread.items() if given.setting(phase, name) is None})
-
-    def _first_leg(self, config: PretrainingConfig) -> int | None:
-        """Updates after which the number of updates is corrected; None where it is fixed or the phase is short."""
-        phase, wishes = config.run.phase, self._plan.wishes
-        if wishes.hours is None or wishes.setting(phase, "max_steps") or has_checkpoint(config):
-            return None
-        seconds = self._plan.phases[phase].seconds_of(config.run.max_steps, self._speed(phase))
-        if config.run.steps_this_run or seconds < _FIRST_LEG_SECONDS:
-            return None
-        return max(1, round(config.run.max_steps * _FIRST_LEG))
-
-    def _correct(self, phase: int, config: PretrainingConfig) -> None:
-        done, before = max(list_steps(config.checkpoint_dir()), default=0), config.run.max_steps
-        rate = self._updates_per_second(phase, done)
-        steps = steps_in_time_left(
-            self._plan, phase, self._record, done=done, updates_per_second=rate, start_seconds=self._start_seconds
+    def _is_finished(self, config: PretrainingConfig) -> bool:
+        """Whether the training was finished with the length that is asked for now, or with more."""
+        finished = self._record.finished
+        if finished is None or not _list_steps(self._request.output_dir):
+            return False
+        if steps := self._request.setting("max_steps"):
+            done = read_json(config.stage_dir() / "summary.json").get("steps", 0)
+            if steps < done:
+                raise ValueError(
+                    f"max_steps={steps} must be at least the {done:,} updates that were made (more extends it); for a "
+                    "shorter training pass another --output-dir"
+                )
+        return all(
+            asked is None or (finished.get(name) is not None and asked <= (finished[name] or 0))
+            for name, asked in self._length.items()
         )
-        if abs(steps - before) > _CORRECTED * before:
-            print(f"phase {phase}: {before:,} updates become {steps:,}, by its own speed", flush=True)
-            self._record.steps[phase] = max(steps, done + 1)
-            self._record.save()
 
-    def _launch_plan(self) -> LaunchPlan:
-        request, configs = self._request, self._configs()
-        job = JobSettings(job_name=request.job_name, code_dir=request.code_dir, create_logfile=request.create_logfile)
-        ranks = Ranks(num_processes=self._plan.candidate.ranks)
-        return LaunchPlan("own text", tuple(configs.values()), PretrainingLaunch(nodes=ranks, start=job))
+    def _launch_plan(self, config: PretrainingConfig) -> LaunchPlan:
+        ranks = Ranks(num_processes=self._record.plan.ranks)
+        return LaunchPlan("own text", (config,), PretrainingLaunch(nodes=ranks, start=self._request.job))
 
-    def _report(self, was_done: bool) -> None:
-        output_dir, configs = self._request.output_dir, self._configs()
-        pretraining.show_figures(self._launch_plan(), None if was_done else self._record.used())
-        samples = {phase: self._samples(phase) for phase in configs}
-        print("\n".join(report.result_lines(self._plan, configs, samples)) + "\n", flush=True)
-        if len(configs) > 1 and (notice := kept_start(configs[2], configs[1])):
-            print(notice)
+    def _report(self, config: PretrainingConfig, samples: int, was_done: bool) -> None:
+        output_dir, plan = self._request.output_dir, self._record.plan
+        pretraining.show_figures(self._launch_plan(config), None if was_done else self._record.used())
+        print("\n".join(report.result_lines(plan, config, samples)) + "\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
         else:
-            text = corpus.text_folder(self._request, self._plan, "held_out")
-            report.demonstrate(output_dir, text, self._request.code_dir / "run_predict.py", self._runner)
-        again = self._request.longer(max(self._plan.seconds(), self._record.used()) / 3600)
+            text = corpus.text_folder(self._request, plan, "held_out")
+            report.demonstrate(output_dir, text, self._request.job.code_dir / "run_predict.py", self._runner)
+        again = self._request.longer(max(plan.seconds, self._record.used()) / 3600)
         pretraining.show_commands(report.next_commands(output_dir, again))

@@ -1,8 +1,6 @@
 """Measures the candidates of a plan for own text: the training's own programs, for a second or two each."""
 
 import contextlib
-import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -10,17 +8,18 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert import REPOSITORY
 from bert.config.command_line import dump_yaml, resolve_config
-from bert.files import read_json, write_atomically
+from bert.files import read_json
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.process_runner import ranks_of
 from bert.launching.settings import Ranks
 from bert.own_text import rules
-from bert.own_text.candidates import Candidate
+from bert.own_text.candidates import Candidate, Placement
 from bert.own_text.facts import MachineFacts
-from bert.own_text.plan import Speeds, probe_settings
+from bert.own_text.request import TextRequest
 from bert.planning.estimates import training_flops_per_sequence
 from bert.pretraining.entry import ENTRY
 
@@ -29,53 +28,67 @@ _START_SECONDS = "start_seconds"  # of the probe, which is a script that loads P
 _TIMEOUT_SECONDS = 600.0  # a GPU's first program may take minutes to load
 
 
-def measure_speeds(found: Sequence[Candidate], machine: MachineFacts, cache_file: Path | None) -> Speeds:
-    """Sequences per second of all ranks, of every candidate in every phase.
+def measure_speeds(found: Sequence[Candidate], machine: MachineFacts, request: TextRequest) -> dict[str, float]:
+    """Sequences per second of all ranks, of every candidate.
 
-    Those of an earlier start are taken from `cache_file`, if it is of the same programs and machine. Models that are
-    too slow to measure in seconds are estimated by their arithmetic.
+    Models that are too slow to measure in seconds are estimated by the arithmetic of the last one measured.
     """
+    unused = {"phase": 1, "max_steps": 1000, "input_dir": "none", "vocab_file": "none"}
     configs = {
-        f"{candidate.name}.phase{phase}": dump_yaml(
-            resolve_config({**probe_settings(candidate, phase), "phase": phase, **_UNUSED}, ENTRY)
-        )
+        candidate.name: dump_yaml(resolve_config({**probe_settings(candidate, request), **unused}, ENTRY))
         for candidate in found
-        for phase in candidate.lengths
     }
-    key = hashlib.sha256(json.dumps([configs, machine.cores, machine.gpu_name, found[0].ranks]).encode()).hexdigest()
-    cached = read_json(cache_file) if cache_file is not None else {}
-    if cached.get("key") == key:
-        measured = cached["sequences_per_second"]
-    else:
-        measured = _measure(configs, found[0])
-        if cache_file is not None:
-            cache_file.parent.mkdir(parents=True, exist_ok=True)
-            content = {"key": key, "sequences_per_second": measured, _START_SECONDS: measured.pop(_START_SECONDS, None)}
-            write_atomically(cache_file, (json.dumps(content, indent=1) + "\n").encode())
-    return _completed(found, measured)
+    measured = _measure(configs, found[0].placement)
+    speeds, flops_per_second = dict[str, float](), 0.0
+    for candidate in found:
+        flops = training_flops_per_sequence(candidate.model, candidate.length, candidate.predictions())
+        speeds[candidate.name] = measured.get(candidate.name, flops_per_second / flops)
+        flops_per_second = speeds[candidate.name] * flops
+    return speeds
 
 
-_UNUSED = {"max_steps": 1000, "input_dir": "none", "vocab_file": "none"}
+def probe_settings(candidate: Candidate, request: TextRequest) -> dict[str, Any]:
+    """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second."""
+    placement, length = candidate.placement, candidate.length
+    flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
+    usual = 64 if placement.device == "gpu" else 32 if 32 * flops < rules.FLOPS_OF_A_SECOND else 16
+    most = max(1, min(placement.most_sequences, usual))
+    return {
+        **candidate.model.model_dump(),
+        "bert_model": candidate.rule.built_in if candidate.rule is not None else "bert-continued",
+        "hidden_dropout_prob": (candidate.rule.dropout or 0.0) if candidate.rule else rules.DROPOUT,
+        "attention_probs_dropout_prob": (candidate.rule.dropout or 0.0) if candidate.rule else rules.DROPOUT,
+        "max_seq_length": length,
+        "max_predictions_per_seq": candidate.predictions(),
+        "masked_lm_ratio": candidate.masked_share,
+        "objective": request.setting("objective", "mlm_nsp"),
+        "amp": candidate.precision.amp,
+        "batch_size": most,
+        "global_batch_size": most * placement.ranks,
+        "device": placement.device,
+        "cpu_threads": placement.threads,
+        "optimizer": "Lamb",
+    }
 
 
-def _measure(configs: Mapping[str, str], candidate: Candidate) -> dict[str, float]:
+def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / f"{name}.yaml" for name in configs}
         for name, file in files.items():
             file.write_text(configs[name], encoding="utf-8")
         target = Path(folder) / "speeds.json"
-        ranks = Ranks(num_processes=candidate.ranks)
-        devices = ranks.devices(candidate.device)
-        on = ["--devices", devices] if devices else ["--nproc_per_node", str(candidate.ranks)]
+        ranks = Ranks(num_processes=placement.ranks)
+        devices = ranks.devices(placement.device)
+        on = ["--devices", devices] if devices else ["--nproc_per_node", str(placement.ranks)]
         # The folder of the probe has modules of common names.
-        variables = {"PYTHONSAFEPATH": "1", **ranks.environment(candidate.device)}
+        variables = {"PYTHONSAFEPATH": "1", **ranks.environment(placement.device)}
         launcher = [sys.executable, "-m", "paddle.distributed.launch", "--log_level", "CRITICAL"]
         command = [*launcher, "--log_dir", f"{folder}/log", *on, str(_PROBE), str(target), *map(str, files.values())]
         code, output = _run(command, repository_environment() | variables)
         speeds = read_json(target)
         if not speeds and code is None:
             raise ValueError(
-                f"the model {candidate.name} is too slow here to be measured in {_TIMEOUT_SECONDS:.0f} s; pass a "
+                f"the model {next(iter(configs))} is too slow here to be measured in {_TIMEOUT_SECONDS:.0f} s; pass a "
                 "smaller --config"
             )
         if not speeds:
@@ -84,8 +97,7 @@ def _measure(configs: Mapping[str, str], candidate: Candidate) -> dict[str, floa
                 f"measuring the speed of this machine ended with exit code {code}: {last}; "
                 f"`{shell_command('bert.doctor')}` examines the machine"
             )
-        found = {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}
-        return {**found, _START_SECONDS: speeds[_START_SECONDS]}
+        return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int | None, str]:
@@ -104,24 +116,3 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int | 
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(rank, signal.SIGKILL)
             return None, ""
-
-
-def expected_start(cache_file: Path) -> float:
-    """Seconds that the ranks of a phase take to start and to end on this machine as it is now, updates excluded."""
-    measured = read_json(cache_file).get(_START_SECONDS)
-    return rules.START_SECONDS if measured is None else max(rules.LEAST_START_SECONDS, rules.START_COST * measured)
-
-
-def _completed(found: Sequence[Candidate], measured: Mapping[str, float]) -> Speeds:
-    """The measured speeds, and those of the models that were too slow, by the arithmetic of the last one measured."""
-    speeds: dict[tuple[str, int], float] = {}
-    last = 0.0  # FLOP/s
-    for candidate in found:
-        for phase, length in candidate.lengths.items():
-            flops = training_flops_per_sequence(candidate.model, length, candidate.predictions(phase))
-            speed = measured.get(f"{candidate.name}.phase{phase}")
-            if speed is None:
-                speed = last / flops
-            last = speed * flops
-            speeds[candidate.name, phase] = speed
-    return speeds

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.own_text_neighbours --text FOLDER --minutes 10 --output-dir D --seeds 1 2 3
 
 The neighbours: the model one size up and down, the rate and the vocabulary times 2 and divided by 2, half the batch
-with the rate that belongs to it, and the quickstart's beta2. Every training is phase 1 on one core and gets
+with the rate that belongs to it, and the quickstart's beta2. Every training has one core and gets
 so many updates as MINUTES of processor time allow, so other work on the machine does not matter. D/results.jsonl keeps
 what is finished; a second start goes on. The last lines printed are a table of means over the seeds.
 
@@ -27,9 +27,9 @@ from bert.command_errors import command
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.own_text import rules
 from bert.own_text.candidates import candidates
-from bert.own_text.facts import Wishes
 from bert.own_text.plan import TextPlan, make_plan
 from bert.own_text.reading import machine_facts, text_facts
+from bert.own_text.request import TextRequest
 from bert.own_text.speed import measure_speeds
 from bert.pretraining.entry import ENTRY
 from data.text.readers import Reading
@@ -51,7 +51,7 @@ class Variant:
 
 def variants(plan: TextPlan) -> list[Variant]:
     """The plan's own settings, and its neighbours."""
-    model, chosen = plan.candidate.name, plan.phases[1].settings
+    model, chosen = plan.model, plan.settings
     rate, tokens = chosen["learning_rate"], chosen["vocab_size"]
     same = {"global_batch_size": chosen["global_batch_size"], "max_seq_length": chosen["max_seq_length"]}
     found = [Variant("chosen", model, {})]
@@ -81,9 +81,9 @@ class Comparison:
 
     def plan(self, model: str | None = None, settings: Mapping[str, Any] | None = None) -> TextPlan:
         hours = self.minutes / 60 + _PREPARATION_HOURS
-        wishes = Wishes(hours=hours, model=model, settings=dict(settings or {}), phases=(1,))
-        found = candidates(self.facts, self.machine, wishes)
-        return make_plan(self.facts, self.machine, wishes, found, measure_speeds(found, self.machine, None))
+        request = TextRequest(hours=hours, model=model, settings=dict(settings or {}))
+        found = candidates(self.facts, self.machine, request)
+        return make_plan(self.facts, self.machine, request, found, measure_speeds(found, self.machine, request))
 
     def run(self, variant: Variant, seed: int) -> dict[str, Any]:
         """Train a variant, or take its result from an earlier start."""
@@ -92,7 +92,7 @@ class Comparison:
             if (line["name"], line["minutes"], line["seed"]) == (variant.name, self.minutes, seed):
                 return line
         plan = self.plan(variant.model, variant.settings) if variant.name != "chosen" else self.chosen
-        settings = plan.phases[1].settings
+        settings = plan.settings
         vocabulary, shards = self._data(settings)
         settings = {**settings, **variant.settings}
         config = {**settings, "phase": 1, "vocab_file": str(vocabulary), "seed": seed, "visualdl": False}
@@ -140,6 +140,7 @@ class Comparison:
             if not (shards / part).exists():
                 flags = ("--text", corpus / part / "source", "--sink", shards / part, "--vocab-file", vocabulary)
                 flags += ("--target-seq-length", length, "--num-shards", number, "--duplicate-factor", factor)
+                flags += ("--short-seq-prob", self.chosen.short_share)
                 run_module("data.preprocess_bert_pretrain", *flags, **_ONE_THREAD)
         return vocabulary, shards
 
@@ -152,7 +153,7 @@ class Comparison:
         return (long - short) / (2 * least)
 
     def _train(self, settings: dict[str, Any]) -> float:
-        """Run phase 1; returns its processor seconds."""
+        """Train; returns the processor seconds."""
         file = self.folder / "settings.yaml"
         settings = {**settings, "report_file": str(Path(settings["output_dir"]) / "report.json")}
         file.write_text(dump_yaml(resolve_config(settings, ENTRY)), encoding="utf-8")

@@ -1,27 +1,28 @@
 """The neighbours that a plan for own text is compared with, and the table of the comparison."""
 
 from bert.own_text.candidates import candidates
-from bert.own_text.facts import MachineFacts, TextFacts, Wishes
+from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.plan import make_plan
+from bert.own_text.request import TextRequest
 from tests.benchmarks.own_text_neighbours import table, variants
 
 
 def test_the_neighbours_of_a_plan_differ_from_it_in_one_thing():
     text = TextFacts(3, 900, 1_000_000, 6_000_000, 90, 6_000_000)
-    machine, wishes = MachineFacts(1, 16 * 10**9, 10**11), Wishes(hours=0.2, phases=(1,))
-    found = candidates(text, machine, wishes)
-    plan = make_plan(text, machine, wishes, found, {(one.name, 1): 100.0 for one in found})
-    assert plan.candidate.name == "quickstart"
-    same = {"global_batch_size": 32, "max_seq_length": 64}
+    machine, request = MachineFacts(1, 16 * 10**9, 10**11), TextRequest(hours=0.2)
+    found = candidates(text, machine, request)
+    plan = make_plan(text, machine, request, found, {one.name: 100.0 for one in found})
+    assert plan.model == "quickstart"
+    same = {"global_batch_size": 32, "max_seq_length": 128}
     assert {one.name: (one.model, one.settings) for one in variants(plan)} == {
         "chosen": ("quickstart", {}),
         "model up": ("mini", {}),
-        "rate x 2": ("quickstart", {**same, "learning_rate": 2 * 6e-3}),
-        "rate / 2": ("quickstart", {**same, "learning_rate": 6e-3 / 2}),
-        "vocabulary x 2": ("quickstart", {**same, "learning_rate": 6e-3, "vocab_size": 8192}),
-        "vocabulary / 2": ("quickstart", {**same, "learning_rate": 6e-3, "vocab_size": 2048}),
-        "batch / 2": ("quickstart", {**same, "global_batch_size": 16, "learning_rate": 4.2e-3}),
-        "beta2 0.98": ("quickstart", {**same, "learning_rate": 6e-3, "beta2": 0.98}),
+        "rate x 2": ("quickstart", {**same, "learning_rate": 2 * 7.1e-3}),
+        "rate / 2": ("quickstart", {**same, "learning_rate": 7.1e-3 / 2}),
+        "vocabulary x 2": ("quickstart", {**same, "learning_rate": 7.1e-3, "vocab_size": 8192}),
+        "vocabulary / 2": ("quickstart", {**same, "learning_rate": 7.1e-3, "vocab_size": 2048}),
+        "batch / 2": ("quickstart", {**same, "global_batch_size": 16, "learning_rate": 5e-3}),
+        "beta2 0.98": ("quickstart", {**same, "learning_rate": 7.1e-3, "beta2": 0.98}),
     }
 
 

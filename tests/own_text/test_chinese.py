@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import json
 import shlex
 import subprocess
 import sys
@@ -10,13 +9,12 @@ import sys
 import pytest
 
 from bert import REPOSITORY
-from bert.own_text import command, corpus, reading
-from bert.own_text.arguments import read_text_arguments
-from bert.own_text.choices import as_table, choices, warnings
+from bert.own_text import corpus, reading
+from bert.own_text import run as own_text
 from bert.own_text.facts import MachineFacts
 from bert.own_text.reading import machine_facts, text_facts
-from bert.own_text.record import read_record
-from bert.own_text.run import phase_config
+from bert.own_text.request import read_text_request
+from bert.own_text.run import training_config
 from bert.samples.manifest import read_manifest
 from data.text.readers import Reading
 from tests.support.chinese_text import letters, write_letters
@@ -31,10 +29,7 @@ needs_jieba = pytest.mark.skipif(not reading.has_package("jieba"), reason="bash 
 def planned(tmp_path, monkeypatch):
     """A function of a machine, of flags and of a text: the plan and the commands that make its data."""
 
-    def measure_speeds(found, machine, cache):
-        return {(candidate.name, phase): 200.0 / phase for candidate in found for phase in candidate.lengths}
-
-    monkeypatch.setattr(command, "measure_speeds", measure_speeds)
+    monkeypatch.setattr(own_text, "measure_speeds", lambda found, *_: {candidate.name: 200.0 for candidate in found})
 
     def plan(machine, *words, chinese=True):
         text = tmp_path / ("zh" if chinese else "en")
@@ -42,22 +37,22 @@ def planned(tmp_path, monkeypatch):
             write_letters(text, 40) if chinese else text.mkdir()
         if not chinese:
             (text / "one.txt").write_text("Nobody in the town had seen the heron before. " * 400)
-        monkeypatch.setattr(command, "machine_facts", lambda output_dir: machine)
-        request = read_text_arguments(line_of("--text", str(text), "--output-dir", str(tmp_path / "out"), *words))
-        record, made = command.plan_of(request)
-        configs = {phase: phase_config(request, made, record, phase) for phase in made.phases}
-        lines = [" ".join(words) for _, words, _ in corpus.commands(request, made, configs)]
-        return made, configs[1].data, lines
+        monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: machine)
+        request = read_text_request(line_of("--text", str(text), "--output-dir", str(tmp_path / "out"), *words))
+        record = own_text.record_of(request)
+        config = training_config(request, record)
+        lines = [" ".join(words) for _, words, _ in corpus.commands(request, record.plan, config)]
+        return record.plan, config.data, lines
 
     return plan
 
 
 def test_its_language_and_its_words_need_no_flag(planned):
     plan, data, commands = planned(WITH_JIEBA)
-    assert data.whole_word_masking and "whole words that jieba finds" in as_table(choices(plan))
-    assert not any("jieba" in line for line in warnings(plan))
+    assert data.whole_word_masking and "whole words that jieba finds" in plan.table()
+    assert not any("jieba" in line for line in plan.warnings)
     shards = [line for line in commands if "preprocess_bert_pretrain" in line]
-    assert len(shards) == 4 and all("--word-segmenter jieba" in line and "--language zh" in line for line in shards)
+    assert len(shards) == 2 and all("--word-segmenter jieba" in line and "--language zh" in line for line in shards)
     assert "--lang zh" in commands[0] and not any("--whole-word-masking" in line for line in shards)
 
 
@@ -87,48 +82,29 @@ def test_without_a_segmenter_masks_cover_single_characters(planned, machine, wor
     plan, data, commands = planned(machine, *words)
     assert not data.whole_word_masking
     assert not any("--word-segmenter" in line or "--whole-word-masking" in line for line in commands)
-    assert "single characters" in as_table(choices(plan))
-    hints = [line for line in warnings(plan) if "jieba" in line]
+    assert "single characters" in plan.table()
+    hints = [line for line in plan.warnings if "jieba" in line]
     assert len(hints) == (not words) and all("scripts/setup.sh" in line and "chinese" in line for line in hints)
 
 
-def test_a_phase_may_mask_single_characters(planned):
-    plan, data, commands = planned(WITH_JIEBA, "--phase1-no-whole-word-masking")
-    assert not data.whole_word_masking and "whole words in phase 2 that jieba finds" in as_table(choices(plan))
-    assert sum("--word-segmenter jieba" in line for line in commands) == 4  # as before: the words are in the shards
-    plan, _, commands = planned(WITH_JIEBA, "--phase1-no-whole-word-masking", "--masking", "static")
-    assert ["--whole-word-masking" in line for line in commands if "preprocess" in line] == [False] * 2 + [True] * 2
+def test_masks_may_cover_single_characters(planned):
+    plan, data, commands = planned(WITH_JIEBA, "--no-whole-word-masking")
+    assert not data.whole_word_masking and "single characters" in plan.table()
+    assert sum("--word-segmenter jieba" in line for line in commands) == 2  # the words are in the shards
+    _, _, commands = planned(WITH_JIEBA, "--no-whole-word-masking", "--masking", "static")
+    assert not any("--whole-word-masking" in line for line in commands)
 
 
 def test_without_jieba_whole_words_cannot_be_had(planned):
     plan, *_ = planned(WITHOUT, "--whole-word-masking")
-    (row,) = (row for row in choices(plan) if row.name == "masks")
+    (row,) = (row for row in plan.choices if row.name == "masks")
     assert "single characters" in row.value and row.reason == "no words are known"
 
 
 def test_english_text_is_as_before(planned):
     plan, data, commands = planned(WITH_JIEBA, chinese=False)
-    assert not data.whole_word_masking and "masks" not in {row.name for row in choices(plan)}
+    assert not data.whole_word_masking and "masks" not in {row.name for row in plan.choices}
     assert not any("--word-segmenter" in line for line in commands) and "--lang en" in commands[0]
-
-
-def test_a_run_that_was_begun_before_there_was_a_choice_keeps_its_data(planned, tmp_path):
-    planned(WITH_JIEBA)
-    record = read_record(tmp_path / "out")
-    assert record is None  # a plan alone leaves nothing
-    request = read_text_arguments(line_of("--text", str(tmp_path / "zh"), "--output-dir", str(tmp_path / "out")))
-    record, _ = command.plan_of(request)
-    record.save()
-    file = tmp_path / "out/own_text.json"
-    content = json.loads(file.read_text())
-    for section, names in (("text", ["is_chinese"]), ("machine", ["segmenter"]), ("data", ["word_segmenter"])):
-        for name in names:
-            del content[section][name]
-    content["data"]["lang"] = "en"
-    file.write_text(json.dumps(content))
-    (tmp_path / "out/bert-quickstart/phase1/5").mkdir(parents=True)
-    _, data, commands = planned(WITH_JIEBA)
-    assert not data.whole_word_masking and "--lang en" in commands[0]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +125,7 @@ def test_chinese_text_is_recognised(tmp_path, text, is_chinese):
 
 def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
     with pytest.raises(ValueError, match="word_segmenter=jeiba must be one of jieba, none; did you mean jieba"):
-        read_text_arguments(line_of("--text", "t", "--word-segmenter", "jeiba"))
+        read_text_request(line_of("--text", "t", "--word-segmenter", "jeiba"))
 
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
@@ -157,7 +133,7 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", missing)
     assert machine_facts(REPOSITORY).segmenter == ""
     with pytest.raises(ValueError, match="not installed.*scripts/setup.sh .*chinese"):
-        read_text_arguments(line_of("--text", "t", "--word-segmenter", "jieba"))
+        read_text_request(line_of("--text", "t", "--word-segmenter", "jieba"))
 
 
 @pytest.mark.thorough
@@ -165,14 +141,14 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
 @pytest.mark.parametrize("masking", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
 def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
     write_letters(tmp_path / "letters", 60)
-    words = shlex.split(f"--text letters --output-dir out --phase1 --num-processes 1 --max-steps 8 --masking {masking}")
+    words = shlex.split(f"--text letters --output-dir out --num-processes 1 --max-steps 8 --masking {masking}")
     line = [sys.executable, "-m", "bert.launching", "pretraining", *words]
     variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
     pipes = {"capture_output": True, "text": True, "timeout": 400, "check": False}
     done = subprocess.run(line, cwd=tmp_path, env=variables, **pipes)
     assert done.returncode == 0, done.stdout + done.stderr
     for part in ("train", "held_out"):
-        manifest = read_manifest(tmp_path / "out/data/phase1" / part)
+        manifest = read_manifest(tmp_path / "out/data/shards" / part)
         assert manifest.settings["word_segmenter"] == "jieba" and manifest.settings["language"] == "zh"
         assert manifest.counts["words of several characters, some Chinese"] > 100
     assert "masked characters, the three most likely" in done.stdout and "true character: " in done.stdout

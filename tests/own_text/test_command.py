@@ -5,7 +5,6 @@ import dataclasses
 import gzip
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,23 +17,22 @@ import yaml
 from bert import REPOSITORY
 from bert.config.command_line import dump_yaml
 from bert.launching.preparation import Steps
-from bert.launching.pretraining import first_start
 from bert.launching.pretraining_plan import parse_launch_arguments
-from bert.own_text import command, corpus, rules
-from bert.own_text.arguments import read_text_arguments
+from bert.launching.previous_run import settings_asked_for
+from bert.own_text import corpus
+from bert.own_text import run as own_text
 from bert.own_text.facts import MachineFacts
 from bert.own_text.reading import machine_facts, text_facts
-from bert.own_text.record import read_record
-from bert.own_text.speed import expected_start
-from bert.own_text.steps import speed_after, steps_of_new_phase
+from bert.own_text.request import read_text_request
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from data.examples.documentation import docstrings_of
 from data.text.readers import Reading
 from tests.support.launching import line_of
+from tests.support.waiting import wait_until
 
 SENTENCE = "The committee read the report twice before anybody asked where the figures came from. "
-STOPPED = {"stopped_early": True, "ends_with_best": True, "early_stopping": 5, "max_steps": 10**9}  # of a summary
+STOPPED = {"stopped_early": True, "ends_with_best": True, "early_stopping": 5}  # of a summary
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
 
 
@@ -46,28 +44,30 @@ class Workplace:
     """A folder with text, and stand-ins that note what they are asked for.
 
     Attributes:
-        trained: (phase, max_steps, steps_this_run) of every start.
-        speed: sequences per second that the trainings report.
+        trained: the settings of every start.
+        speed: sequences per second that the training has.
         figures: further ones of every summary.
         stops: exit codes of the next trainings instead of success.
     """
 
     def __init__(self, folder: Path, monkeypatch) -> None:
-        self.folder, self.trained, self.speed, self.stops, self.ran = folder, [], 400.0, [], []
+        self.folder, self.trained, self.speed, self.stops, self.ran = folder, [], 200.0, [], []
         self.figures: dict[str, float] = {}
         self.text = folder / "text"
         self.text.mkdir()
         for number in range(60):
             (self.text / f"{number}.txt").write_text(SENTENCE * 100 + str(number))
-        monkeypatch.setattr(command, "machine_facts", lambda output_dir: LAPTOP)
-        monkeypatch.setattr(command, "measure_speeds", self._speeds)
+        monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: LAPTOP)
+        monkeypatch.setattr(
+            own_text, "measure_speeds", lambda found, machine, request: {one.name: 200 for one in found}
+        )
         monkeypatch.setattr(corpus, "prepare", self._prepare)
-        monkeypatch.setattr(command, "Runner", lambda: self)
+        monkeypatch.setattr(own_text, "Runner", lambda: self)
         self.stop_requested, self.stopped_by = False, None
 
     def start(self, *words: str) -> int:
         line = ["--text", str(self.text), "--output-dir", str(self.folder / "out"), *words]
-        return command.main(line_of(*line), self._train)
+        return own_text.main(line_of(*line), self._train)
 
     def run(self, command) -> int:
         self.ran.append(command)
@@ -76,31 +76,36 @@ class Workplace:
     def record(self) -> dict:
         return json.loads((self.folder / "out/own_text.json").read_text())
 
-    def _speeds(self, found, machine, cache_file):
-        return {(candidate.name, phase): 200.0 / phase for candidate in found for phase in candidate.lengths}
+    def settings(self) -> dict:
+        return yaml.safe_load((self.folder / "out/phase1.yaml").read_text())
 
-    def _prepare(self, request, plan, configs, run, *, files, has_trained) -> int:
-        for phase in configs:
-            folder = corpus.shards(request, phase, "train")
-            folder.mkdir(parents=True, exist_ok=True)
-            samples = round(plan.samples(phase) * plan.duplicate_factor)
-            write_manifest(folder, Manifest({"shard-0.parquet": ShardRecord(samples, 1, "")}, None))
+    def summary(self) -> dict:
+        return json.loads((self.folder / "out/phase1/summary.json").read_text())
+
+    def _prepare(self, request, plan, config, run, *, files, has_trained) -> int:
+        folder = corpus.shards(request, "train")
+        folder.mkdir(parents=True, exist_ok=True)
+        samples = round(plan.updates * plan.settings["global_batch_size"] / plan.epochs * plan.duplicate_factor)
+        write_manifest(folder, Manifest({"shard-0.parquet": ShardRecord(samples, 1, "")}, None))
         return 0
 
     def _train(self, plan, config, runner) -> int:
-        start = first_start(config, plan.phases[0]).initialization
-        self.trained.append((config.run.phase, config.run.max_steps, config.run.steps_this_run, start))
+        """As the training: up to its last step, or to what the time allows."""
+        self.trained.append(config.run)
         code = self.stops.pop(0) if self.stops else 0
-        before = [int(path.name) for path in config.checkpoint_dir().glob("*")]
-        step = min(max(before, default=0) + (config.run.steps_this_run or 10**9), config.run.max_steps)
-        step = step // 2 if code else step
+        before = max((int(path.name) for path in config.checkpoint_dir().glob("*")), default=0)
+        in_time = 10**9
+        if config.run.finish_in is not None:
+            in_time = round(config.run.finish_in * self.speed / config.batch.global_batch_size)
+        last = min(before + min(config.run.steps_this_run or 10**9, in_time), config.run.max_steps)
+        step = last // 2 if code else last
         (config.checkpoint_dir() / str(step)).mkdir(parents=True, exist_ok=True)
         config.stage_dir().mkdir(exist_ok=True)
-        figures = {"steps": step, "training_sequences_per_second": self.speed / config.run.phase}
-        figures["e2e_train_time"] = step * config.batch.global_batch_size / self.speed * config.run.phase
-        figures |= {"eval_masked_lm_loss": 5.25, "unigram_entropy": 6.0, **self.figures}
+        finished = not code and (config.run.finish_in is not None or step == config.run.max_steps)
+        figures = {"steps": step, "max_steps": config.run.max_steps, "finished": finished}
+        figures |= {"eval_masked_lm_loss": 5.25, "unigram_entropy": 6.0, "e2e_train_time": 1.0, **self.figures}
         (config.stage_dir() / "summary.json").write_text(json.dumps(figures))
-        (config.run.output_dir / f"{config.stage()}.yaml").write_text(dump_yaml(config))
+        settings_asked_for(config).write_text(dump_yaml(config))
         return code
 
 
@@ -116,7 +121,7 @@ def workplace(tmp_path, monkeypatch):
 def test_a_dry_run_shows_the_plan_and_makes_nothing(workplace, capsys):
     assert workplace.start("--hours", "0.5", "--dry-run") == 0
     shown = capsys.readouterr().out
-    for name in ("text ", "model ", "vocabulary ", "batch ", "phase 1 ", "epochs ", "time ", "disk "):
+    for name in ("text ", "model ", "vocabulary ", "batch ", "schedule ", "updates ", "epochs ", "time ", "disk "):
         assert f"\n{name}" in shown, shown
     assert "60 files" in shown and not (workplace.folder / "out").exists() and not workplace.trained
 
@@ -125,57 +130,138 @@ def test_the_settings_of_the_plan_are_shown_as_yaml_alone(workplace, capsys):
     assert workplace.start("--hours", "0.5", "--show-config", "--learning-rate", "1e-3") == 0
     shown = capsys.readouterr()
     assert list(yaml.safe_load(shown.out.split("\n\n")[0])) and "reading" not in shown.out and "reading" in shown.err
-    assert shown.out.count("learning_rate: 0.001") == 2 and shown.out.count("hidden_size: 128") == 2
+    assert shown.out.count("learning_rate: 0.001") == 1 and shown.out.count("hidden_size: 128") == 1
 
 
 def test_flags_win_over_the_plan(workplace):
-    line = "--hours 0.2 --config mini --phase2-learning-rate 7e-4 --seed 9 --global-batch-size 48 --phase1-max-steps 30"
+    line = "--config mini --learning-rate 7e-4 --seed 9 --global-batch-size 48 --max-steps 30"
     assert workplace.start(*line.split()) == 0
-    one, two = (config_of(workplace, phase) for phase in (1, 2))
-    assert (one["max_steps"], one["hidden_size"], one["seed"], one["global_batch_size"]) == (30, 256, 9, 48)
-    assert two["learning_rate"] == 7e-4 and one["learning_rate"] != 7e-4
-
-
-def config_of(workplace, phase) -> dict:
-    return yaml.safe_load((workplace.folder / f"out/phase{phase}.yaml").read_text())
+    settings = workplace.settings()
+    assert (settings["max_steps"], settings["hidden_size"], settings["seed"]) == (30, 256, 9)
+    assert (settings["global_batch_size"], settings["learning_rate"]) == (48, 7e-4)
 
 
 # ---- the run ----
 
 
-def test_both_phases_results_and_what_it_can_do(workplace, capsys):
+def test_results_and_what_it_can_do(workplace, capsys):
     assert workplace.start("--epochs", "3") == 0
-    assert [phase for phase, *_ in workplace.trained] == [1, 2]
-    assert workplace.trained[1][3].from_phase1_final_params == workplace.folder / "out/bert-quickstart/phase1"
+    (run,) = workplace.trained
+    assert run.finish_in is None and run.phase == 1
     (shown,) = workplace.ran
     assert shown[-2:] == ["--show", str(workplace.folder / "out/data/text/held_out/source")]
     output = capsys.readouterr().out
     assert "chosen: quickstart, 2 layers of 128" in output and "learned: held-out masked-LM loss 5.250" in output
-    assert "0.750 below the unigram entropy" in output and " 3 epochs over" in output
+    assert "0.750 better than guessing by the frequency of words alone (6.000)" in output and " 3 epochs over" in output
     assert f"--output-dir {workplace.folder / 'out'} --epochs 6   # train on" in output
 
     assert workplace.start("--epochs", "3") == 0
     again = capsys.readouterr().out
     assert "Already done" in again and "\nTrained before, in " in again
-    assert len(workplace.trained) == 2 and len(workplace.ran) == 1
+    assert len(workplace.trained) == 1 and len(workplace.ran) == 1
 
 
-def test_the_steps_follow_the_speed_of_the_training(workplace, capsys):
-    """Faster than measured: the first leg corrects the steps; the training of the stand-in takes no time."""
+@pytest.mark.parametrize(
+    ("loss", "words"), [(6.1, "has learned nothing more yet"), (5.9, "has learned little more yet")]
+)
+def test_a_poor_model_is_called_one(workplace, capsys, loss, words):
+    workplace.figures = {"eval_masked_lm_loss": loss}
+    assert workplace.start("--epochs", "3") == 0
+    shown = capsys.readouterr().out
+    assert words in shown and "guesses frequent words" in shown and "--hours" in shown
+
+
+def test_the_time_decides_the_end(workplace):
+    """The training gets the seconds that are left, and may make more updates than were expected."""
     assert workplace.start("--hours", "0.5") == 0
-    (first, planned, leg, _), (_, corrected, no_leg, _), *_ = workplace.trained
-    assert (first, no_leg) == (1, None) and leg == round(0.15 * planned)
-    assert corrected == pytest.approx(2 * planned, rel=0.35) and corrected > 1.5 * planned
-    assert "updates become" in capsys.readouterr().out
+    (run,) = workplace.trained
+    assert 0.5 * 3600 - 30 < run.finish_in < 0.5 * 3600
+    plan = workplace.record()["plan"]
+    assert run.max_steps > 3 * plan["updates"] and workplace.settings()["lr_schedule"] == "wsd"
+    warmup = workplace.settings()["warmup_proportion"] * run.max_steps
+    assert warmup == pytest.approx(0.1 * plan["updates"], abs=1)
 
 
-def test_stopped_and_started_again_it_continues_with_the_same_steps(workplace, capsys):
+def test_without_a_length_forty_epochs_and_at_most_eight_hours(workplace):
+    assert workplace.start() == 0
+    (run,) = workplace.trained
+    assert 8 * 3600 - 30 < run.finish_in < 8 * 3600
+    epochs = run.max_steps * workplace.settings()["global_batch_size"] / corpus_samples(workplace)
+    assert epochs == pytest.approx(40, rel=0.05)
+
+
+def corpus_samples(workplace) -> float:
+    """Samples of one pass over the text."""
+    plan = workplace.record()["plan"]
+    return plan["updates"] * plan["settings"]["global_batch_size"] / plan["epochs"]
+
+
+def test_stopped_and_started_again_it_continues_in_the_time_that_is_left(workplace, capsys):
     workplace.stops = [75]
-    assert workplace.start("--epochs", "4") == 75
-    assert workplace.start("--epochs", "4") == 0
-    (_, first, *_), (_, second, *_), (phase, *_) = workplace.trained
-    assert first == second and phase == 2
-    assert "Phase 1 is at update" in capsys.readouterr().out
+    assert workplace.start("--hours", "0.5") == 75
+    spend(workplace, 600)
+    assert workplace.start("--hours", "0.5") == 0
+    first, second = workplace.trained
+    assert first.max_steps == second.max_steps
+    assert first.finish_in - second.finish_in == pytest.approx(600, abs=10)
+    assert "The training is at update" in capsys.readouterr().out
+
+
+def spend(workplace, seconds: float) -> None:
+    """As if a start had taken so long."""
+    record = workplace.record()
+    record["seconds_used"] = seconds
+    (workplace.folder / "out/own_text.json").write_text(json.dumps(record))
+
+
+def test_more_hours_continue_a_finished_run(workplace):
+    assert workplace.start("--hours", "0.1") == 0
+    spend(workplace, 360)
+    assert workplace.start("--hours", "0.2") == 0
+    first, second = workplace.trained
+    assert second.finish_in == pytest.approx(360, abs=20) and second.max_steps >= first.max_steps
+    settings = workplace.settings()
+    assert workplace.start("--hours", "0.15") == 0 and len(workplace.trained) == 2, "it had more already"
+    assert workplace.settings() == settings
+
+
+def test_hours_that_are_used_up_are_refused_and_more_continue(workplace, capsys):
+    workplace.stops = [75]
+    assert workplace.start("--hours", "0.1") == 75
+    spend(workplace, 400)
+    with pytest.raises(SystemExit) as ended:
+        workplace.start("--hours", "0.1")
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and "hours=0.1 leave no time for training: 6.7 minutes were used" in error
+    assert "--finish-in 5m" in error
+    hours = re.search("pass at least --hours ([0-9.]+), which continues", error).group(1)
+    assert workplace.start("--hours", hours) == 0 and float(hours) < 0.3
+
+
+def test_a_run_can_be_ended_now(workplace):
+    workplace.stops = [75]
+    assert workplace.start("--hours", "4") == 75
+    assert workplace.start("--hours", "4", "--finish-in", "5m") == 0
+    assert workplace.trained[-1].finish_in == 300
+    assert workplace.start("--hours", "4") == 0 and len(workplace.trained) == 2
+
+
+def test_a_schedule_without_a_stable_rate_needs_a_number_of_updates(workplace, capsys):
+    with pytest.raises(SystemExit):
+        workplace.start("--hours", "1", "--lr-schedule", "linear")
+    assert "lr_schedule=linear needs the number of updates" in capsys.readouterr().err
+    assert workplace.start("--epochs", "2", "--lr-schedule", "linear") == 0
+    assert workplace.settings()["lr_schedule"] == "linear" and workplace.settings()["warmup_proportion"] == 0.1
+
+
+def test_nothing_need_be_held_out(workplace, capsys):
+    assert workplace.start("--epochs", "3", "--held-out-fraction", "0") == 0
+    shown = capsys.readouterr().out
+    assert re.search("\nearly stopping +off +nothing is held out", shown) and workplace.settings()["eval_dir"] is None
+    assert workplace.ran[0][-1] == str(workplace.folder / "out/data/text/source")
+    assert re.search("\nheld out +nothing, so no evaluation +as given", shown) and "uncertain" not in shown
+    with pytest.raises(ValueError, match="early_stopping=3 needs held-out text"):
+        read_text_request(line_of("--text", "t", "--held-out-fraction", "0", "--early-stopping", "3"))
 
 
 @pytest.mark.parametrize(
@@ -191,106 +277,75 @@ def test_stopped_and_started_again_it_continues_with_the_same_steps(workplace, c
         (gpus(6), LAPTOP, [], 2),
         (gpus(1), gpus(2), ["both", "--global-batch-size", "32", "--batch-size", "32"], 1),
         (gpus(2), gpus(3), ["both", "--global-batch-size", "32"], 2),
-        (LAPTOP, dataclasses.replace(LAPTOP, cores=16), ["both", "--phase1-batch-size", "8"], 4),
+        (LAPTOP, dataclasses.replace(LAPTOP, cores=16), ["both", "--global-batch-size", "32", "--batch-size", "8"], 4),
     ],
 )
 def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys, first, second, words, ranks):
-    """Only devices, ranks and micro-batches change, of the phase that has begun and of the next."""
-    monkeypatch.setattr(command, "machine_facts", lambda output_dir: first)
+    """Only devices, ranks and micro-batches change."""
+    monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: first)
     workplace.stops = [75]
     words, before = words[words[:1] == ["both"] :], words[1:] if words[:1] == ["both"] else []
     assert workplace.start("--epochs", "4", *before) == 75
-    begun = config_of(workplace, 1)
-    monkeypatch.setattr(command, "machine_facts", lambda output_dir: second)
+    begun = workplace.settings()
+    monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: second)
     capsys.readouterr()
     assert workplace.start("--epochs", "4", *words) == 0
-    one, two = (config_of(workplace, phase) for phase in (1, 2))
-    changed = {name for name in one if one[name] != begun.get(name)}
+    now = workplace.settings()
+    changed = {name for name in now if now[name] != begun.get(name)}
     assert changed <= {"batch_size", "device", "cpu_threads", "num_workers"}
     device = "gpu" if second.gpus and "cpu" not in words else "cpu"
-    assert one["device"] == two["device"] == device and one["amp"] == begun["amp"]
-    for settings in (one, two):
-        assert settings["global_batch_size"] % (settings["batch_size"] * ranks) == 0
+    assert now["device"] == device and now["amp"] == begun["amp"]
+    assert now["global_batch_size"] % (now["batch_size"] * ranks) == 0
     assert re.search(rf"\n(ranks|GPUs|devices?) .*\b{ranks}\b", shown := capsys.readouterr().out), shown
 
 
-@pytest.mark.parametrize(
-    ("machine", "words"),
-    [
-        (dataclasses.replace(LAPTOP, cores=12), ["--num-processes", "3"]),
-        (gpus(4), ["--num-gpus", "3"]),
-        (gpus(1), ["--device", "cpu"]),
-        (dataclasses.replace(gpus(1), gpu_bytes=1 << 29), ["--device", "cpu"]),
-    ],
-)
-def test_phase_2_is_planned_as_in_one_start(workplace, monkeypatch, machine, words):
-    monkeypatch.setattr(command, "machine_facts", lambda output_dir: machine)
-    found = []
-    for stops in ([], [75]):
-        workplace.stops = list(stops)
-        for code in (*stops, 0):
-            assert workplace.start("--epochs", "4", *words) == code
-        found.append((workplace.folder / "out/phase2.yaml").read_text())
-        shutil.rmtree(workplace.folder / "out")
-    assert found[0] == found[1]
+def test_the_time_of_a_start_is_kept_while_it_runs(workplace, monkeypatch):
+    """So that it counts of one that is killed."""
+    monkeypatch.setattr("bert.own_text.record._TICK_SECONDS", 0.01)
+    seen = []
 
+    def train(plan, config, runner):
+        wait_until(lambda: workplace.record()["seconds_used"] > 100.02)
+        seen.append(workplace.record()["seconds_used"])
+        return 75
 
-def test_phase_2_can_be_asked_for_when_phase_1_is_done(workplace):
-    assert workplace.start("--epochs", "4", "--phase1") == 0
-    assert workplace.start("--epochs", "4") == 0
-    assert [phase for phase, *_ in workplace.trained] == [1, 2]
-    assert {phase for _, phase, _ in workplace.record()["speeds"]} == {1, 2}
-
-
-def test_the_time_of_a_killed_start_counts_until_its_last_sign_of_life(workplace):
-    assert workplace.start("--epochs", "2") == 0
-    file, content = workplace.folder / "out/own_text.json", workplace.record()
-    progress = workplace.folder / "out/phase1/progress.json"
-    progress.write_text("{}")
-    file.write_text(json.dumps({**content, "seconds_used": 10.0, "begun": progress.stat().st_mtime - 50.0}))
-    record = read_record(workplace.folder / "out")
-    record.begin(time.time())
-    assert record.seconds_used == pytest.approx(60, abs=1) and record.used() == pytest.approx(60, abs=2)
+    line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours", "0.5"]
+    assert own_text.main(line_of(*line), train, started=time.time() - 100) == 75
+    assert seen[0] == pytest.approx(100, abs=20) and workplace.record()["seconds_used"] >= seen[0]
 
 
 @pytest.mark.parametrize(
     ("first", "more"), [(["--epochs", "2"], ["--epochs", "5"]), (["--max-steps", "40"], ["--max-steps", "90"])]
 )
-def test_a_finished_run_is_extended_in_its_last_phase(workplace, first, more, capsys):
+def test_a_finished_run_is_extended(workplace, first, more, capsys):
     assert workplace.start(*first) == 0
-    before = {phase: steps for phase, steps, *_ in workplace.trained}
     assert workplace.start(*more) == 0
-    (phase, steps, *_) = workplace.trained[-1]
-    assert len(workplace.trained) == 3 and phase == 2 and steps > before[2]
-    assert "Already done" not in capsys.readouterr().out
-    assert workplace.start(*more) == 0 and len(workplace.trained) == 3
+    before, after = workplace.trained
+    assert after.max_steps > 2 * before.max_steps and "Already done" not in capsys.readouterr().out
+    assert workplace.start(*more) == 0 and len(workplace.trained) == 2
 
 
-def test_fewer_updates_than_were_made_are_refused_and_forgotten(workplace, capsys):
+def test_fewer_updates_than_were_made_are_refused(workplace, capsys):
     assert workplace.start("--max-steps", "40") == 0
     with pytest.raises(SystemExit) as ended:
         workplace.start("--max-steps", "20")
-    assert ended.value.code == 2
-    assert "max_steps=20 must be at least the 40 updates that phase 2 has made" in capsys.readouterr().err
-    assert workplace.record()["steps"] == {"1": 40, "2": 40}
-    assert workplace.start("--max-steps", "90") == 0 and workplace.trained[-1][:2] == (2, 90)
+    assert ended.value.code == 2 and "max_steps=20" in capsys.readouterr().err
+    assert workplace.start("--max-steps", "90") == 0 and workplace.trained[-1].max_steps == 90
 
 
-def test_phase_2_waits_for_the_end_of_phase_1(workplace, capsys):
+def test_a_part_of_the_updates_can_be_made(workplace, capsys):
     words = ("--max-steps", "40", "--steps-this-run", "25")
     assert workplace.start(*words) == 0
-    assert [phase for phase, *_ in workplace.trained] == [1]
-    assert "phase 1 has steps left; the same command continues" in capsys.readouterr().out
-    assert workplace.start(*words) == 0
-    assert [phase for phase, *_ in workplace.trained] == [1, 1, 2]
+    assert "the training has steps left; the same command continues" in capsys.readouterr().out
+    assert workplace.start(*words) == 0 and workplace.summary()["steps"] == 40
 
 
-def test_more_hours_extend_a_finished_run(workplace):
-    workplace.speed = 200.0
-    assert workplace.start("--hours", "0.1") == 0
-    last, number = workplace.trained[-1][1], len(workplace.trained)
-    assert workplace.start("--hours", "0.2") == 0
-    assert workplace.trained[-1][0] == 2 and workplace.trained[-1][1] > last and len(workplace.trained) == number + 1
+def test_the_folder_of_an_earlier_version_is_refused(workplace, capsys):
+    (workplace.folder / "out").mkdir()
+    (workplace.folder / "out/own_text.json").write_text(json.dumps({"speeds": [], "steps": {"1": 5}}))
+    with pytest.raises(SystemExit):
+        workplace.start("--hours", "1")
+    assert "is of an earlier version, which trained in two phases; pass another --output-dir" in capsys.readouterr().err
 
 
 def test_another_model_in_the_same_folder_is_refused(workplace, capsys):
@@ -325,16 +380,16 @@ def test_a_model_that_was_better_before_is_named(workplace, capsys):
     assert "better before" not in capsys.readouterr().out, "a difference within the noise"
     workplace.figures = {"best_eval_masked_lm_loss": 5.0, "best_step": 300}
     assert workplace.start("--hours", "0.2") == 0
-    assert re.search("better before: 5.000 nats after update 300, kept in .*/phase2/300;", capsys.readouterr().out)
+    assert re.search("better before: 5.000 nats after update 300, kept in .*/phase1/300;", capsys.readouterr().out)
 
 
 def test_early_stopping_is_on_and_its_result_is_the_best_model(workplace, capsys):
     workplace.figures = STOPPED | {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
     assert workplace.start("--hours", "0.5") == 0
     shown = capsys.readouterr().out
-    assert config_of(workplace, 1)["early_stopping"] == 5
+    assert workplace.settings()["early_stopping"] == 5
     assert re.search(r"\nearly stopping +5 evaluations without a lower held-out loss +the best is the result", shown)
-    assert re.search(r"stopped early: phase 2 after update [\d,]+ of [\d,]+; its held-out loss was lowest after", shown)
+    assert re.search(r"stopped early: after update [\d,]+; its held-out loss was lowest after update 3", shown)
     assert (
         "learned: held-out masked-LM loss 5.000 nats after update 3, which is the result (the last had 5.250)" in shown
     )
@@ -347,126 +402,10 @@ def test_a_loss_that_was_never_finite_is_told(workplace, capsys):
     assert "its held-out loss was never finite: lower --learning-rate" in capsys.readouterr().out
 
 
-def test_a_phase_2_that_keeps_its_start_is_noticed(workplace, capsys):
-    assert workplace.start("--max-steps", "8") == 0
-    assert "keeps its start" not in capsys.readouterr().out
-    second = workplace.folder / "out/bert-quickstart/phase2/8/bert_paddle_progress.json"
-    second.write_text(json.dumps({"carried": {"started_from": str(second.parents[2] / "phase1/4")}}))
-    assert workplace.start("--max-steps", "8") == 0
-    assert "phase2 keeps its start, the weights of phase1 after update 4, though" in capsys.readouterr().out
-
-
-def test_the_time_that_an_overfitting_phase_left_is_not_spent_on_the_next(workplace):
-    workplace.speed = 200.0
-    assert workplace.start("--hours", "8", "--phase1-early-stopping", "0") == 0
-    usual = workplace.record()["steps"]["2"]
-    workplace.folder = workplace.folder / "second"
-    workplace.folder.mkdir()
-    workplace.figures = STOPPED | {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
-    assert workplace.start("--hours", "8") == 0
-    assert workplace.record()["steps"]["2"] < 0.5 * usual, "the stand-in takes no time, so phase 2 had nearly all"
-
-
 def test_early_stopping_can_be_turned_off(workplace, capsys):
-    assert workplace.start("--hours", "0.1", "--early-stopping", "0", "--dry-run", "--phase1-early-stopping", "2") == 0
-    assert re.search(r"\nearly stopping +2, then 0 evaluations", capsys.readouterr().out)
     assert workplace.start("--hours", "0.1", "--early-stopping", "0") == 0
     assert re.search(r"\nearly stopping +off +as given", capsys.readouterr().out)
-    assert config_of(workplace, 2)["early_stopping"] == 0
-
-
-# ---- the clock ----
-
-
-def test_the_hours_count_from_the_start_of_the_command(workplace):
-    """And what the ranks needed to start is expected of phase 2, and in proportion of the end."""
-    workplace.speed = 200.0
-    line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours", "0.1"]
-    assert command.main(line_of(*line), workplace._train, started=time.time() - 100) == 0
-    later = workplace.record()
-    assert later["seconds_used"] == pytest.approx(100, abs=20)
-    assert command.main(line_of(*line[:3], str(workplace.folder / "two"), *line[4:]), workplace._train) == 0
-    other = json.loads((workplace.folder / "two/own_text.json").read_text())
-    assert later["steps"]["1"] / other["steps"]["1"] == pytest.approx((360 - 132) / (360 - 32), rel=0.05)
-
-
-def test_hours_that_the_data_used_up_are_refused_and_more_continue(workplace, capsys):
-    line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours"]
-    with pytest.raises(SystemExit) as ended:
-        command.main(line_of(*line, "0.1"), workplace._train, started=time.time() - 400)
-    error = capsys.readouterr().err
-    assert ended.value.code == 2 and "hours=0.1 leave no time for training: 6.7 minutes were used for the data" in error
-    hours = re.search("pass at least --hours ([0-9.]+), which continues", error).group(1)
-    assert workplace.start("--hours", hours) == 0 and float(hours) < 0.3
-
-
-def test_the_hours_that_are_suggested_are_enough_where_starts_take_long(workplace, capsys):
-    """A busy machine: what the ranks need to start is no time for training either."""
-    facts = json.loads('{"sequences_per_second": {}, "start_seconds": 60.0}')
-    (workplace.folder / "out").mkdir(exist_ok=True)
-    (workplace.folder / "out/speed.json").write_text(json.dumps(facts))
-    line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours"]
-    with pytest.raises(SystemExit):
-        command.main(line_of(*line, "0.08"), workplace._train, started=time.time() - 150)
-    hours = re.search("pass at least --hours ([0-9.]+), which continues", capsys.readouterr().err).group(1)
-    assert float(hours) > 0.08 and workplace.start("--hours", hours) == 0
-
-
-# ---- nothing held out ----
-
-
-def test_without_held_out_text_nothing_is_evaluated(workplace, capsys):
-    assert workplace.start("--held-out-fraction", "0", "--hours", "0.1", "--dry-run") == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"\nheld out +nothing +as given; so no evaluation", shown)
-    assert re.search(r"\nearly stopping +off +nothing is held out", shown) and "uncertain" not in shown
-    workplace.figures = {"eval_masked_lm_loss": None}
-    assert workplace.start("--held-out-fraction", "0", "--hours", "0.1") == 0
-    assert config_of(workplace, 1)["eval_dir"] is None and config_of(workplace, 1)["early_stopping"] == 0
-    assert "nothing was held out to measure it on" in capsys.readouterr().out
-    text = workplace.folder / "out/data/text/source"
-    assert workplace.ran[-1][-2:] == ["--show", str(text)]
-    request = read_text_arguments(line_of("--text", str(workplace.text), "--held-out-fraction", "0"))
-    assert request.wishes.held_out_fraction == 0.0
-    with pytest.raises(SystemExit):
-        workplace.start("--held-out-fraction", "0.1", "--hours", "0.1")
-    assert "held_out_fraction=0.1 differs from 0.0, with which the data" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("first", "second"), [(200.0, 95.0), (76.0, 122.0), (250.0, 20.0)])
-def test_the_speed_of_phase_2_follows_phase_1_though_one_of_them_was_measured_badly(
-    workplace, first, second, monkeypatch
-):
-    """On a busy machine 76 and 122 sequences/s were measured where the trainings made 253 and 141."""
-    speeds = {("quickstart", 1): first, ("quickstart", 2): second}
-    monkeypatch.setattr(command, "measure_speeds", lambda found, machine, cache_file: speeds)
-    request = read_text_arguments(line_of("--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"))
-    _, plan = command.plan_of(request)
-    assert speed_after(plan, 2, 253.0) == pytest.approx(125.0, rel=0.3)
-
-
-def test_phase_2_is_trained_though_phase_1_took_too_long(workplace):
-    request = read_text_arguments(line_of("--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"))
-    record, plan = command.plan_of(request)
-    record.begin(time.time() - 360)
-    steps = steps_of_new_phase(plan, 2, record, sample_ratio=1.0, speed=100.0)
-    assert steps == pytest.approx(0.25 * plan.phases[2].steps, rel=0.3)
-
-
-def test_the_start_that_is_expected_of_the_ranks_was_measured(tmp_path):
-    assert expected_start(tmp_path / "speed.json") == rules.START_SECONDS
-    (tmp_path / "speed.json").write_text('{"key": "k", "sequences_per_second": {}, "start_seconds": 20.0}')
-    assert expected_start(tmp_path / "speed.json") == 20.0 * rules.START_COST
-
-
-def test_what_a_start_takes_is_subtracted_from_the_time_of_a_phase(workplace):
-    request = read_text_arguments(line_of("--text", str(workplace.text), "--output-dir", "out", "--hours", "0.1"))
-    record, plan = command.plan_of(request)
-    record.begin(time.time())
-    facts = {"sample_ratio": 1.0, "speed": 100.0}
-    usual, slow = (steps_of_new_phase(plan, 2, record, **facts, start_seconds=seconds) for seconds in (12.0, 36.0))
-    per_second = 100.0 / plan.phases[2].global_batch
-    assert usual - slow == pytest.approx((36 - 12 + 2 * 8) * per_second, abs=3)
+    assert workplace.settings()["early_stopping"] == 0
 
 
 def test_a_folder_that_was_moved_is_the_same_text(workplace, capsys):
@@ -509,8 +448,8 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
 def test_a_given_vocabulary_decides_its_size_and_case(workplace):
     vocabulary = vocabulary_of(workplace.folder, "Report", "##s")
     assert workplace.start("--vocab-file", str(vocabulary), "--epochs", "2") == 0
-    assert config_of(workplace, 1)["vocab_size"] == 5 + 26 + 2
-    request = read_text_arguments(line_of("--text", "t", "--vocab-file", str(vocabulary)))
+    assert workplace.settings()["vocab_size"] == 5 + 26 + 2
+    request = read_text_request(line_of("--text", "t", "--vocab-file", str(vocabulary)))
     assert request.lowercase is False
 
 
@@ -521,13 +460,14 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
     ("words", "message"),
     [
         (["256", "--text", "t"], "--text contradicts the positional argument 256; drop it"),
-        (["--text", "t", "--phase1-input-dir", "x"], "--input-dir contradicts --text, which makes its own shards"),
+        (["--text", "t", "--input-dir", "x"], "--input-dir contradicts --text, which makes its own shards"),
+        (["--text", "t", "--phase2-learning-rate", "1"], "--phase2-learning-rate contradicts .*; pass --learning-rate"),
         (["--text", "t", "--wikipedia-source", "x"], "--wikipedia-source contradicts --text"),
         (["--text", "t", "--from-checkpoint", "x"], "--from-checkpoint contradicts --text, which resumes by itself"),
         (["--text", "t", "--num-nodes", "2"], "--num-nodes contradicts --text, which trains on one machine"),
         (["--text", "t", "--plan"], "--plan contradicts --text, .* pass --dry-run"),
         (["--text", "t", "--benchmark"], "--benchmark contradicts --text"),
-        (["--text", "t", "--phase2"], "--phase2 with --text has no phase 1"),
+        (["--text", "t", "--phase2"], "--phase2 contradicts --text, which trains in one phase"),
         (["--text", "t", "--hours", "1", "--epochs", "2"], "both decide how long to train; give one of them"),
         (["--text", "t", "--hours", "soon"], "hours=soon must be a number above 0; change --hours"),
         (
@@ -539,12 +479,6 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
         (["--text", "t", "--from-pretrained-params", "x", "--config", "mini"], "--config contradicts --text"),
         (["--text", "t", "--learning-rate", "fast"], "learning_rate"),
         (["--text", "t", "--held-out-fraction", "0.9"], "held_out_fraction=0.9 must be at most 0.5"),
-        (["--text", "t", "--held-out-fraction", "-0.1"], "held_out_fraction=-0.1 must be .* at least 0, which"),
-        (["--text", "t", "--held-out-fraction", "nan"], "held_out_fraction=nan must be"),
-        (
-            ["--text", "t", "--held-out-fraction", "0", "--phase2-early-stopping", "3"],
-            "early_stopping=3 needs held-out text, of which --held-out-fraction 0 leaves none; drop one of the two",
-        ),
         (["--text", "t", "--lerning-rate", "1"], "did you mean --learning-rate"),
         (["--text", ""], "names no file or folder"),
         (["--text", "."], r"output_dir=.* lies in --text \., whose files are all read; pass --output-dir"),
@@ -555,7 +489,7 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
 )
 def test_contradictions_are_refused_with_the_rule_and_the_remedy(words, message):
     with pytest.raises(ValueError, match=message):
-        read_text_arguments(line_of(*words))
+        read_text_request(line_of(*words))
 
 
 def test_flags_of_own_text_need_text():
@@ -565,21 +499,20 @@ def test_flags_of_own_text_need_text():
 
 def test_a_missing_folder_is_refused_before_anything(workplace, capsys):
     with pytest.raises(SystemExit) as ended:
-        command.main(line_of("--text", "nowhere", "--hours", "1"), workplace._train)
+        own_text.main(line_of("--text", "nowhere", "--hours", "1"), workplace._train)
     assert ended.value.code == 2 and "nowhere" in capsys.readouterr().err
 
 
 def test_results_have_the_name_of_the_text():
-    assert read_text_arguments(line_of("--text", "my texts/")).output_dir == Path("results/my-texts")
+    assert read_text_request(line_of("--text", "my texts/")).output_dir == Path("results/my-texts")
 
 
 def test_the_suggestion_to_train_longer_keeps_the_other_words():
-    request = read_text_arguments(line_of("--text", "my text", "--hours", "2", "--seed", "3"))
+    request = read_text_request(line_of("--text", "my text", "--hours", "2", "--seed", "3"))
     assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text 'my text' --seed 3 --hours 4"
     assert request.longer(2.0).count("--hours") == 1
-    request = read_text_arguments(line_of("--text", "t", "--phase1-max-steps", "40", "--phase2-max-steps=20"))
-    longer = "bash scripts/run_pretraining.sh --text t --phase1-max-steps 80 --phase2-max-steps 40"
-    assert request.longer(2.0) == longer
+    request = read_text_request(line_of("--text", "t", "--max-steps=20"))
+    assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text t --max-steps 40"
 
 
 # ---- facts and data ----
@@ -690,8 +623,8 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
     process = start("--max-steps", "20")  # shortened
     output, _ = process.communicate(timeout=400)
     assert process.returncode == 0, output
-    assert "importing the text" not in output and "Phase 1 is at update" in output
-    assert "masked words, the three most likely" in output and "nearest sentences" in output
+    assert "importing the text" not in output and "The training is at update" in output
+    assert "masked words of held-out sentences" in output and "nearest sentences" in output
     assert "chosen: quickstart" in output and "learned: held-out masked-LM loss" in output
     suggested = [text.strip() for text in output.splitlines() if "   # " in text]
     assert len(suggested) >= 5
@@ -702,19 +635,5 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
 
     process = start("--max-steps", "30")
     output, _ = process.communicate(timeout=400)
-    assert process.returncode == 0 and "phase 2: 20 updates become 30" in output, output
-    assert json.loads((tmp_path / "out/phase2/summary.json").read_text())["steps"] == 30
-
-
-@pytest.mark.slow
-def test_all_text_becomes_a_model_when_nothing_is_held_out(tmp_path):
-    odd_files(tmp_path / "odd")
-    line = [sys.executable, "-m", "bert.launching", "pretraining", "--text", "odd", "--held-out-fraction", "0"]
-    variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
-    line += ["--output-dir", "out", "--max-steps", "3"]
-    done = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "learned: nothing was held out to measure it on" in done.stdout and "with the training text" in done.stdout
-    assert not list((tmp_path / "out/data").glob("**/held_out"))
-    for phase in (1, 2):
-        assert "eval_masked_lm_loss" not in json.loads((tmp_path / f"out/phase{phase}/summary.json").read_text())
+    assert process.returncode == 0 and "continuing at step" in output, output
+    assert json.loads((tmp_path / "out/phase1/summary.json").read_text())["steps"] == 30

@@ -6,10 +6,10 @@ import os
 import pytest
 
 from bert.launching import pretraining
-from bert.own_text import command
-from bert.own_text.arguments import read_text_arguments
+from bert.own_text import run as own_text
 from bert.own_text.evening import own_text_line
 from bert.own_text.flags import is_evening
+from bert.own_text.request import read_text_request
 from bert.pretraining.recipes import evening
 from data.examples import documentation
 from tests.support.launching import line_of
@@ -28,7 +28,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def request_of(*words):
-    return read_text_arguments(own_text_line(line_of("--config", "evening", *words)))
+    return read_text_request(own_text_line(line_of("--config", "evening", *words)))
 
 
 def test_the_recipe_is_recognised_in_both_spellings():
@@ -51,35 +51,30 @@ def test_without_text_it_collects_the_documentation_once(machine, capsys):
 
 
 def test_the_recipe_decides_model_and_updates(machine):
-    wishes = request_of().wishes
-    assert (wishes.model, wishes.hours) == (evening.MODEL, None)
-    for phase, flags in evening.PHASE_FLAGS.items():
-        assert wishes.setting(phase, "max_steps") == int(flags["max_steps"])
+    request = request_of()
+    assert (request.model, request.hours) == (evening.MODEL, None)
+    assert request.setting("max_steps") == int(evening.MAX_STEPS)
     for name, value in evening.FLAGS.items():
-        assert str(wishes.setting(1, name)) == value
+        assert str(request.setting(name)) == value
 
 
 def test_what_is_given_wins(machine, tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]) + "\n")
-    request = request_of("--phase1-max-steps", "7", "--output-dir", "mine", "--vocab-file", str(vocabulary))
-    assert request.wishes.setting(1, "max_steps") == 7
-    assert request.wishes.setting(2, "max_steps") == int(evening.PHASE_FLAGS[2]["max_steps"])
+    request = request_of("--max-steps", "7", "--output-dir", "mine", "--vocab-file", str(vocabulary))
+    assert request.setting("max_steps") == 7
     assert request.text[0].is_relative_to("mine")
-    assert request.wishes.vocab_tokens == 7
-    for words in (("--hours", "2"), ("--epochs=3",), ("--max-steps", "9")):
-        wishes = request_of(*words).wishes
-        assert wishes.phase_settings == {1: {}, 2: {}} or "max_steps" not in wishes.phase_settings[1]
-    only_first = request_of("--phase1").wishes
-    assert only_first.phases == (1,)
+    assert request.vocab_size() == 7
+    for words in (("--hours", "2"), ("--epochs=3",)):
+        assert request_of(*words).setting("max_steps") is None
 
 
 def test_own_text_gets_the_hours_and_a_plan_of_its_own(tmp_path):
     (tmp_path / "text").mkdir()
     request = request_of("--text", str(tmp_path / "text"))
-    assert (request.wishes.hours, request.wishes.model) == (float(evening.HOURS), None)
+    assert (request.hours, request.model) == (float(evening.HOURS), None)
     assert request.output_dir.name == "text"
-    assert request_of("--text", str(tmp_path / "text"), "--epochs", "2").wishes.hours is None
+    assert request_of("--text", str(tmp_path / "text"), "--epochs", "2").hours is None
 
 
 def test_the_command_to_train_longer_is_what_was_typed(machine):
@@ -88,7 +83,7 @@ def test_the_command_to_train_longer_is_what_was_typed(machine):
 
 def test_the_launcher_hands_the_line_over(machine, monkeypatch):
     calls = []
-    monkeypatch.setattr(command, "main", lambda *arguments: calls.append(arguments) or 0)
+    monkeypatch.setattr(own_text, "main", lambda *arguments: calls.append(arguments) or 0)
     assert pretraining.main(["--config", "evening", "--dry-run"]) == 0
     assert calls[0][0].words == ["--config", "evening", "--dry-run"]
 

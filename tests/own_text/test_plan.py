@@ -5,11 +5,13 @@ import dataclasses
 import pytest
 
 from bert.config.architecture import BertConfig
+from bert.config.training_settings import PrecisionSettings
 from bert.own_text import rules
 from bert.own_text.candidates import candidates, rank_bytes, usable_bytes
-from bert.own_text.choices import as_table, choices, warnings
-from bert.own_text.facts import MachineFacts, TextFacts, Weights, Wishes
-from bert.own_text.plan import make_plan, probe_settings
+from bert.own_text.facts import MachineFacts, TextFacts, Weights
+from bert.own_text.plan import make_plan
+from bert.own_text.request import TextRequest
+from bert.own_text.speed import probe_settings
 from bert.planning.estimates import training_flops_per_sequence
 
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
@@ -27,16 +29,19 @@ def text(megabytes: float, **changes) -> TextFacts:
     return dataclasses.replace(facts, **changes)
 
 
-def plan_of(facts: TextFacts, machine: MachineFacts, **wishes):
-    asked = Wishes(**wishes)
-    found = candidates(facts, machine, asked)
+def plan_of(facts: TextFacts, machine: MachineFacts, **asked):
+    request = TextRequest(**asked)
+    found = candidates(facts, machine, request)
     speeds = {}
     for candidate in found:
-        rate = TFLOPS[candidate.device] * 1e12 * candidate.ranks
-        for phase, length in candidate.lengths.items():
-            flops = training_flops_per_sequence(candidate.model, length, candidate.predictions(phase))
-            speeds[candidate.name, phase] = rate / flops
-    return make_plan(facts, machine, asked, found, speeds)
+        rate = TFLOPS[candidate.placement.device] * 1e12 * candidate.placement.ranks
+        length = round(0.7 * candidate.length)  # tokens of mixed lengths, without padding
+        speeds[candidate.name] = rate / training_flops_per_sequence(candidate.model, length, candidate.predictions())
+    return make_plan(facts, machine, request, found, speeds)
+
+
+def row(plan, name):
+    return next(choice for choice in plan.choices if choice.name == name)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -44,25 +49,25 @@ def plan_of(facts: TextFacts, machine: MachineFacts, **wishes):
 @pytest.mark.parametrize("hours", [0.5, 8])
 def test_every_plan_is_possible(machine, megabytes, hours):
     plan = plan_of(text(megabytes), machine, hours=hours)
-    candidate = plan.candidate
-    for phase, made in plan.phases.items():
-        settings = made.settings
-        BertConfig(**{name: settings[name] for name in BertConfig.model_fields})
-        assert settings["global_batch_size"] % (settings["batch_size"] * candidate.ranks) == 0
-        assert rank_bytes(candidate, phase, settings["batch_size"]) <= usable_bytes(candidate, machine)
-        assert settings["max_seq_length"] <= settings["max_position_embeddings"]
-        assert 1 <= settings["eval_freq"] <= made.steps
-    assert plan.seconds() == pytest.approx(hours * 3600, rel=0.1)
-    assert candidate.ranks * max(candidate.threads, 1) <= max(machine.cores, machine.gpus)
+    settings, device = plan.settings, plan.settings["device"]
+    model = BertConfig(**{name: settings[name] for name in BertConfig.model_fields})
+    precision = PrecisionSettings(amp=settings["amp"])
+    assert settings["global_batch_size"] % (settings["batch_size"] * plan.ranks) == 0
+    needed = rank_bytes(model, settings["max_seq_length"], precision, device, settings["batch_size"])
+    assert needed <= usable_bytes(device, plan.ranks, machine)
+    assert settings["max_seq_length"] <= settings["max_position_embeddings"]
+    assert 1 <= settings["eval_freq"] <= plan.updates
+    assert plan.seconds == pytest.approx(hours * 3600, rel=0.1)
+    assert plan.ranks * max(settings["cpu_threads"], 1) <= max(machine.cores, machine.gpus)
 
 
 def test_a_few_minutes_on_a_laptop_are_the_quickstart():
-    made = plan_of(text(5), LAPTOP, hours=0.12).phases
-    one, two = made[1].settings, made[2].settings
-    assert (one["hidden_size"], one["num_hidden_layers"], one["hidden_dropout_prob"]) == (128, 2, 0.0)
-    assert (one["vocab_size"], one["optimizer"], one["global_batch_size"]) == (4096, "Lamb", 64)
-    assert (one["learning_rate"], two["learning_rate"]) == (8.5e-3, 5.7e-3)  # the quickstart's own
-    assert (one["max_seq_length"], two["max_seq_length"]) == (64, 128)
+    settings = plan_of(text(5), LAPTOP, hours=0.12).settings
+    assert (settings["hidden_size"], settings["num_hidden_layers"], settings["hidden_dropout_prob"]) == (128, 2, 0.0)
+    assert (settings["vocab_size"], settings["optimizer"], settings["global_batch_size"]) == (4096, "Lamb", 32)
+    assert (settings["max_seq_length"], settings["lr_schedule"], settings["lr_decay_share"]) == (128, "wsd", 0.15)
+    tokens = 32 * 128 * (1 - rules.SHORT_SHARE / 2)
+    assert settings["learning_rate"] == pytest.approx(6e-3 * (tokens / (32 * 64)) ** 0.5, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -71,67 +76,67 @@ def test_a_few_minutes_on_a_laptop_are_the_quickstart():
      (1000, ONE_GPU, 0.5, "small"), (15_000, EIGHT_GPUS, 48, "large")],
 )  # fmt: skip
 def test_the_model_grows_with_text_and_time(megabytes, machine, hours, name):
-    assert plan_of(text(megabytes), machine, hours=hours).candidate.name == name
+    assert plan_of(text(megabytes), machine, hours=hours).model == name
 
 
 def test_the_rate_grows_with_the_root_of_the_batch():
     rates = [
-        plan_of(text(40), LAPTOP, hours=2, model="quickstart", settings={"global_batch_size": batch}).phases[1].settings
+        plan_of(text(40), LAPTOP, hours=2, model="quickstart", settings={"global_batch_size": batch}).settings
         for batch in (32, 64)
     ]
     assert rates[1]["learning_rate"] == pytest.approx(rates[0]["learning_rate"] * 2**0.5, rel=0.02)
-    large = plan_of(text(9000), EIGHT_GPUS, hours=8, model="large", settings={"global_batch_size": 32_768})
-    assert large.phases[1].settings["learning_rate"] == 5e-3  # You et al., 2020
-    assert large.phases[1].settings["warmup_proportion"] == 0.2843
+    given = {"global_batch_size": 32_768, "max_seq_length": 128, "objective": "mlm"}
+    large = plan_of(text(9000), EIGHT_GPUS, hours=8, model="large", settings=given).settings
+    assert large["learning_rate"] == 5e-3  # You et al., 2020
+    assert large["warmup_proportion"] == 0.2843
 
 
 def test_without_hours_the_text_is_read_as_often_as_pays():
     plan = plan_of(text(1), LAPTOP)
-    assert plan.epochs == pytest.approx(rules.EPOCHS, rel=0.05) and not warnings(plan)
-    assert plan_of(text(3000), LAPTOP).seconds() == pytest.approx(rules.MOST_HOURS * 3600, rel=0.05)
+    assert plan.epochs == pytest.approx(rules.EPOCHS, rel=0.05) and not plan.warnings
+    assert plan_of(text(3000), LAPTOP).seconds == pytest.approx(rules.MOST_HOURS * 3600, rel=0.05)
 
 
 def test_epochs_decide_the_steps():
     five, ten = (plan_of(text(5), LAPTOP, epochs=number) for number in (5, 10))
     assert five.epochs == pytest.approx(5, rel=0.05) and ten.epochs == pytest.approx(10, rel=0.05)
-    assert "5 over the text" == next(row.value for row in choices(five) if row.name == "epochs")
+    assert "5 over the text" == row(five, "epochs").value
 
 
 def test_many_epochs_have_dropout_and_a_warning_with_a_remedy():
     many = plan_of(text(0.5), LAPTOP, hours=2)
-    assert many.phases[1].settings["hidden_dropout_prob"] == 0.1
-    assert any("add text, or pass --epochs 40 instead of --hours" in line for line in warnings(many))
+    assert many.settings["hidden_dropout_prob"] == 0.1
+    assert any("add text, or pass --epochs 40 instead of --hours" in line for line in many.warnings)
     given = plan_of(text(0.5), LAPTOP, hours=2, settings={"hidden_dropout_prob": 0.0})
-    assert next(row for row in choices(given) if row.name == "dropout").reason == "as given"
+    assert row(given, "dropout").reason == "as given"
 
 
 def test_text_too_small_for_the_model_that_was_named():
-    (line,) = (line for line in warnings(plan_of(text(5), LAPTOP, hours=1, model="base")) if "layers" in line)
+    (line,) = (line for line in plan_of(text(5), LAPTOP, hours=1, model="base").warnings if "layers" in line)
     assert "pass a smaller --config" in line and "--from-pretrained-params" in line
 
 
 def test_a_held_out_part_that_is_too_small_to_measure():
-    lines = warnings(plan_of(text(0.4), LAPTOP, hours=0.1, held_out_fraction=0.01))
+    lines = plan_of(text(0.4), LAPTOP, hours=0.1, held_out_fraction=0.01).warnings
     assert any("uncertain by" in line and "--held-out-fraction" in line for line in lines)
-    assert not any("uncertain by" in line for line in warnings(plan_of(text(1), LAPTOP, hours=0.1)))
+    assert not any("uncertain by" in line for line in plan_of(text(1), LAPTOP, hours=0.1).warnings)
 
 
 def test_a_disk_that_is_too_small():
-    lines = warnings(plan_of(text(40), dataclasses.replace(LAPTOP, disk_bytes=10**8), hours=0.1))
+    lines = plan_of(text(40), dataclasses.replace(LAPTOP, disk_bytes=10**8), hours=0.1).warnings
     assert any("free space, or pass --output-dir on another disk" in line for line in lines)
 
 
 @pytest.mark.parametrize(
     ("machine", "wishes", "message"),
     [
-        (LAPTOP, {"settings": {"batch_size": 4096}}, r"batch_size=4096 of phase 1 needs about .* GB .*; pass --batch-"),
-        (ONE_GPU, {"model": "large", "settings": {"batch_size": 512}}, "batch_size=512 of phase 1 needs about"),
+        (LAPTOP, {"settings": {"batch_size": 4096}}, r"batch_size=4096 needs about .* GB .*; pass --batch-"),
+        (ONE_GPU, {"model": "large", "settings": {"batch_size": 512}}, "batch_size=512 needs about"),
         (dataclasses.replace(LAPTOP, memory_bytes=10**9), {"model": "large"}, "pass a smaller one"),
         (LAPTOP, {"settings": {"device": "gpu"}}, "which has none; pass --device cpu"),
         (ONE_GPU, {"num_processes": 2}, "num_gpus=2 must be at most the 1 GPUs"),
         (LAPTOP, {"settings": {"global_batch_size": 33}}, "global_batch_size=33 must be a multiple .* 34"),
-        (LAPTOP, {"phase_settings": {2: {"max_seq_length": 256}}, "settings": {"max_position_embeddings": 128}},
-         "pass --phase2-max-seq-length 128"),
+        (LAPTOP, {"settings": {"max_seq_length": 256, "max_position_embeddings": 128}}, "pass --max-seq-length 128"),
         (LAPTOP, {"hours": 0.001}, "hours=0.001 leave no time for training: .* pass at least --hours 0"),
     ],
 )  # fmt: skip
@@ -147,89 +152,75 @@ def test_hardly_any_text_is_refused():
 
 
 def test_updates_that_were_set_explain_the_time():
-    table = as_table(choices(plan_of(text(1), LAPTOP, settings={"max_steps": 50})))
+    table = plan_of(text(1), LAPTOP, settings={"max_steps": 50}).table()
     assert "what the updates take" in table and "40 epochs" not in table
 
 
 def test_epochs_that_were_set_are_shown_beside_those_that_whole_updates_make():
-    table = as_table(choices(plan_of(text(1), LAPTOP, epochs=1.5)))
+    table = plan_of(text(1), LAPTOP, epochs=1.5).table()
     assert "1.5 as given, in whole updates" in table
 
 
 def test_a_script_without_spaces_is_counted_by_its_characters():
     chinese = text(0.05, words=700, characters=17_000, distinct_characters=900)
     plan = plan_of(chinese, LAPTOP, hours=0.1)
-    assert plan.tokens > 10_000 and plan.candidate.model.vocab_size >= 2 * 900
-    assert "17,000 characters" in as_table(choices(plan))
+    assert plan.tokens > 10_000 and plan.settings["vocab_size"] >= 2 * 900
+    assert "17,000 characters" in plan.table()
 
 
 def test_the_rest_is_resolved_around_what_was_set():
     settings = {"global_batch_size": 96, "learning_rate": 1e-3, "max_seq_length": 96, "vocab_size": 1234}
     plan = plan_of(text(5), LAPTOP, hours=0.2, num_processes=1, settings=settings)
-    one = plan.phases[1].settings
+    one = plan.settings
     assert one["batch_size"] in (32, 24, 16, 12, 8) and one["max_predictions_per_seq"] == 15
-    assert (plan.candidate.ranks, plan.candidate.threads) == (1, 2)
-    assert plan.candidate.model.vocab_size == 1234
-    given = {row.name for row in choices(plan) if row.reason == "as given"}
+    assert (plan.ranks, one["cpu_threads"]) == (1, 2)
+    assert plan.settings["vocab_size"] == 1234
+    given = {choice.name for choice in plan.choices if choice.reason == "as given"}
     assert given == {"vocabulary", "ranks", "lengths", "batch", "optimizer"}
 
 
 def test_predictions_follow_the_share_of_masked_tokens():
-    plan = plan_of(
-        text(40), EIGHT_GPUS, hours=1, settings={"masked_lm_ratio": 0.3}, phase_settings={2: {"masked_lm_ratio": 0.4}}
-    )
-    usual = plan_of(text(40), EIGHT_GPUS, hours=1)
-    for phase, share, number in ((1, 0.3, 40), (2, 0.4, {256: 107, 512: 213})):
-        settings = plan.phases[phase].settings
-        expected = number if isinstance(number, int) else number[settings["max_seq_length"]]
-        assert (settings["masked_lm_ratio"], settings["max_predictions_per_seq"]) == (share, expected)
-    assert plan.held_out_masked_tokens() == 2 * usual.held_out_masked_tokens()
+    settings = plan_of(text(40), EIGHT_GPUS, hours=1, model="quickstart", settings={"masked_lm_ratio": 0.3}).settings
+    assert (settings["masked_lm_ratio"], settings["max_predictions_per_seq"]) == (0.3, 40)
 
 
 def test_steps_that_were_set_need_no_hours():
-    plan = plan_of(text(5), LAPTOP, phase_settings={1: {"max_steps": 40}, 2: {"max_steps": 7}})
-    assert [made.steps for made in plan.phases.values()] == [40, 7]
+    assert plan_of(text(5), LAPTOP, settings={"max_steps": 40}).updates == 40
 
 
 def test_other_scripts_have_larger_vocabularies():
     chinese = text(5, words=2500, characters=1_700_000, distinct_characters=3000)
     plan = plan_of(chinese, LAPTOP, hours=0.2)
-    assert plan.candidate.model.vocab_size >= 4096 and plan.tokens > 1e6
+    assert plan.settings["vocab_size"] >= 4096 and plan.tokens > 1e6
 
 
 def test_weights_bring_sizes_vocabulary_and_a_lower_rate():
     config = BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536, max_position_embeddings=200)
     weights = Weights("minilm", config, lowercase=True, heads=("pooler",))
     plan = plan_of(text(1), LAPTOP, hours=0.5, weights=weights)
-    one, two = plan.phases[1].settings, plan.phases[2].settings
-    assert (one["hidden_size"], one["vocab_size"], two["max_seq_length"]) == (384, 30522, 200)
+    one = plan.settings
+    assert (one["hidden_size"], one["vocab_size"], one["max_seq_length"]) == (384, 30522, 200)
     assert one["optimizer"] == "AdamW" and one["learning_rate"] == rules.NEW_HEAD_RATE
     kept = dataclasses.replace(weights, heads=("pooler", "masked-LM head"))
-    assert plan_of(text(1), LAPTOP, hours=0.5, weights=kept).phases[1].settings["learning_rate"] < 2e-4
-    assert "6 layers of 384" in as_table(choices(plan))
+    assert plan_of(text(1), LAPTOP, hours=0.5, weights=kept).settings["learning_rate"] < 2e-4
+    assert "6 layers of 384" in plan.table()
 
 
 def test_the_table_names_every_flag_and_is_aligned():
-    lines = as_table(choices(plan_of(text(5), ONE_GPU, hours=1))).splitlines()
+    lines = plan_of(text(5), ONE_GPU, hours=1).table().splitlines()
     column = lines[0].index("flag")
     assert all(line[column:].startswith("--") and line[column - 2 : column] == "  " for line in lines[1:])
-
-
-def test_steps_fit_the_time_that_is_left():
-    made = plan_of(text(5), LAPTOP, hours=1).phases[1]
-    assert made.seconds_of(made.steps_in(1000.0)) == pytest.approx(1000, rel=0.02)
-    assert made.steps_in(1000.0, made.sequences_per_second / 2) == pytest.approx(made.steps_in(1000.0) / 2, rel=0.1)
 
 
 @pytest.mark.parametrize("epochs", [0.2, 1, 3])
 def test_a_few_epochs_over_little_text_are_as_many_as_asked_for(epochs):
     """They may take less than a second."""
     plan = plan_of(text(0.3), LAPTOP, epochs=epochs)
-    assert plan.epochs == pytest.approx(epochs, rel=0.1) and all(made.steps >= 1 for made in plan.phases.values())
+    assert plan.epochs == pytest.approx(epochs, rel=0.1) and plan.updates >= 1
 
 
 def test_the_speed_is_measured_with_micro_batches_of_the_training_unless_they_take_long():
-    on_server, on_gpus = (candidates(text(2500), machine, Wishes()) for machine in (SERVER, EIGHT_GPUS))
+    on_server, on_gpus = (candidates(text(2500), machine, TextRequest()) for machine in (SERVER, EIGHT_GPUS))
     measured = [*on_server, *(candidate for candidate in on_gpus if candidate.name == "base")]
-    found = {candidate.name: probe_settings(candidate, 1)["batch_size"] for candidate in measured}
-    assert found == {"quickstart": 32, "mini": 32, "small": 16, "base": 64, "large": 16}
+    found = {candidate.name: probe_settings(candidate, TextRequest())["batch_size"] for candidate in measured}
+    assert found == {"quickstart": 32, "mini": 16, "small": 16, "base": 64, "large": 8}

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bert import REPOSITORY
 from bert.config.architecture import BertConfig
 from bert.config.command_line import resolve_config, suggest
 from bert.config.flags import flat_fields, is_optional
+from bert.config.setting_sources import read_settings
 from bert.conversion.locating import resolve
 from bert.conversion.model_description import tokenizer_warnings
 from bert.conversion.reading import read_pretrained
@@ -19,7 +19,8 @@ from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.interpreter import shell_command
 from bert.launching.arguments import CommandLine, one_of
-from bert.own_text.facts import Weights, Wishes
+from bert.launching.settings import JobSettings, PretrainingLaunch
+from bert.own_text.facts import Weights
 from bert.own_text.flags import IMPORT_FLAGS
 from bert.own_text.rules import MODEL_NAMES, MODELS
 from bert.planning.planner import PLAN_FLAGS
@@ -46,52 +47,54 @@ _OF_WIKIPEDIA = (
 
 @dataclasses.dataclass(frozen=True)
 class TextRequest:
-    """A command line with --text.
+    """A command line with --text. None and absent names leave the choice to the plan.
 
     Attributes:
-        wishes: for the plan.
-        flags: of the training as they were given, of both phases and of each one; without those of the plan.
-        tokens: the vocabulary that is given, by a file or by pre-trained weights; None: it will be trained.
+        epochs: passes over the text.
+        model: a name of `rules.MODELS`.
+        settings: of the training, by their flat names, typed.
+        tokens: the vocabulary that was given, by a file or by pre-trained weights; None: it will be trained.
+        segmenter: of Chinese words; "none": none.
         import_options: of data.import_text.
-        language: None: by the text.
     """
 
-    text: tuple[Path, ...]
-    output_dir: Path
-    wishes: Wishes
-    flags: dict[str, Any]
-    phase_flags: dict[int, dict[str, Any]]
-    tokens: Tokens | None
-    vocab_file: Path | None
-    weights: Path | None
-    lowercase: bool
-    import_options: dict[str, str | None]
-    language: str | None
-    code_dir: Path
-    job_name: str
-    create_logfile: bool
-    dry_run: bool
-    show_config: bool
-    line: CommandLine
+    text: tuple[Path, ...] = ()
+    output_dir: Path = Path("results/text")
+    hours: float | None = None
+    epochs: float | None = None
+    model: str | None = None
+    num_processes: int | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    tokens: Tokens | None = None
+    weights: Weights | None = None
+    weights_path: Path | None = None
+    lowercase: bool = True
+    duplicate_factor: int | None = None
+    held_out_fraction: float | None = None
+    segmenter: str | None = None
+    language: str | None = None
+    import_options: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    job: JobSettings = dataclasses.field(default_factory=JobSettings)
+    dry_run: bool = False
+    show_config: bool = False
+    line: CommandLine = CommandLine((), (), {}, {}, {})
+
+    def setting(self, name: str, default: Any = None) -> Any:
+        """The setting that was given, `default` if none was."""
+        return self.settings.get(name, default)
+
+    def vocab_size(self) -> int | None:
+        """Tokens of the vocabulary that was given, or that its size was."""
+        return len(self.tokens.vocabulary) if self.tokens and not self.weights else self.setting("vocab_size")
 
     def longer(self, hours: float) -> str:
         """The command line that trains twice as long; hours: that were planned or used."""
-        of_phases = {
-            f"phase{phase}-max-steps": str(2 * self.wishes.phase_settings[phase]["max_steps"])
-            for phase in self.wishes.phase_settings
-            if any(word.partition("=")[0] == f"--phase{phase}-max-steps" for word in self.line.words)
-        }
-        if of_phases:
-            words: Sequence[str] = self.line.words
-            for flag, value in of_phases.items():
-                words = _replaced(words, flag, value)
-            return shell_command("scripts/run_pretraining.sh", *words)
-        if self.wishes.epochs is not None:
-            flag, value = "epochs", f"{2 * self.wishes.epochs:g}"
-        elif (steps := self.wishes.settings.get("max_steps")) is not None:
-            flag, value = "max-steps", str(2 * steps)
+        if self.epochs is not None:
+            flag, value = "epochs", f"{2 * self.epochs:g}"
+        elif any(word.startswith("--max-steps") for word in self.line.words):
+            flag, value = "max-steps", str(2 * self.setting("max_steps"))
         else:
-            flag, value = "hours", f"{2 * max(self.wishes.hours or 0, hours):.2g}"
+            flag, value = "hours", f"{2 * max(self.hours or 0, hours):.2g}"
         return shell_command("scripts/run_pretraining.sh", *_replaced(self.line.words, flag, value))
 
 
@@ -106,17 +109,19 @@ def _replaced(words: Sequence[str], flag: str, value: str) -> list[str]:
     return [*kept, f"--{flag}", value]
 
 
-def read_text_arguments(line: CommandLine) -> TextRequest:
+def read_text_request(line: CommandLine) -> TextRequest:
     """What a command line with --text asks for."""
     if line.positional:
         raise ValueError(
             f"--text contradicts the positional argument {line.positional[0]}; drop it, and set what you need by flags"
         )
-    launcher, common, phases = dict(line.launch), dict(line.training), line.phases
-    if "epochs" in common:  # of both phases
+    launcher, common = dict(line.launch), dict(line.training)
+    _refuse_phases(common, line.phases)
+    if "epochs" in common:
         launcher["epochs"] = common.pop("epochs")
-    _refuse_contradictions(launcher, common, phases)
-    model, only_phase_1 = _model(launcher, common), common.pop("phase", None) is not None
+    _refuse_contradictions(launcher, common)
+    model = _model(launcher, common)
+    common.pop("phase", None)
     if "" in launcher["text"]:
         raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
     text = tuple(Path(path) for path in launcher["text"])
@@ -125,49 +130,37 @@ def read_text_arguments(line: CommandLine) -> TextRequest:
     check_encoding(launcher.get("encoding", "auto"))
     one_of("document_separator", launcher.get("document_separator", SEPARATORS[0]), SEPARATORS)
     check_language(launcher.get("lang", "en"))
-    weights_path = common.pop("from_pretrained_params", None)
-    vocab_file = common.pop("vocab_file", None)
+    weights_path, vocab_file = common.pop("from_pretrained_params", None), common.pop("vocab_file", None)
     tokens, weights = _tokens(weights_path, vocab_file)
-    lowercase = launcher.get("lowercase", tokens.lowercase if tokens else True)
-    wishes = Wishes(
-        hours=_positive("hours", launcher.get("hours")),
-        epochs=_positive("epochs", launcher.get("epochs")),
-        model=model,
-        num_processes=_whole("num_processes", launcher.get("num_processes")),
-        vocab_tokens=len(tokens.vocabulary) if tokens and not weights else None,
-        weights=weights,
-        duplicate_factor=_whole("duplicate_factor", launcher.get("duplicate_factor")),
-        held_out_fraction=_fraction(launcher.get("held_out_fraction")),
-        segmenter=_segmenter(launcher.get("word_segmenter")),
-        settings=typed(common),
-        phase_settings={phase: typed(flags) for phase, flags in phases.items()},
-        phases=(1,) if only_phase_1 else (1, 2),
-    )
-    stopping = [value for phase in wishes.phases if (value := wishes.setting(phase, "early_stopping"))]
-    if wishes.held_out_fraction == 0 and stopping:
+    launch = read_settings(PretrainingLaunch, {"job_name": "bert_own_text", **launcher})
+    fraction, stopping = _fraction(launcher.get("held_out_fraction")), common.get("early_stopping", "0")
+    if fraction == 0 and str(stopping) != "0":
         raise ValueError(
-            f"early_stopping={stopping[0]} needs held-out text, of which --held-out-fraction 0 leaves none; drop one "
-            "of the two"
+            f"early_stopping={stopping} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
+            "the two"
         )
     deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
     return TextRequest(
         text=text,
         output_dir=output_dir,
-        wishes=wishes,
-        flags=common,
-        phase_flags=phases,
+        hours=_positive("hours", launcher.get("hours")),
+        epochs=_positive("epochs", launcher.get("epochs")),
+        model=model,
+        num_processes=launch.nodes.num_processes if "num_processes" in launcher else None,
+        settings=typed(common),
         tokens=tokens,
-        vocab_file=Path(vocab_file) if vocab_file else None,
-        weights=Path(weights_path) if weights_path else None,
-        lowercase=lowercase,
+        weights=weights,
+        weights_path=Path(weights_path) if weights_path else None,
+        lowercase=launcher.get("lowercase", tokens.lowercase if tokens else True),
+        duplicate_factor=_whole("duplicate_factor", launcher.get("duplicate_factor")),
+        held_out_fraction=fraction,
+        segmenter=_segmenter(launcher.get("word_segmenter")),
+        language=launcher.get("lang"),
         import_options={
             **{name: launcher[name] for name in IMPORT_FLAGS if name in launcher},
             "deduplicate": None if deduplicate == "none" else deduplicate,
         },
-        language=launcher.get("lang"),
-        code_dir=Path(launcher.get("code_dir", REPOSITORY)),
-        job_name=launcher.get("job_name", "bert_own_text"),
-        create_logfile=launcher.get("create_logfile", "false") == "true",
+        job=launch.start,
         dry_run=launcher.get("dry_run", False),
         show_config=launcher.get("show_config", False),
         line=line,
@@ -176,36 +169,40 @@ def read_text_arguments(line: CommandLine) -> TextRequest:
 
 def typed(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags as values of their fields."""
-    fields = flat_fields(PretrainingConfig)
-    found: dict[str, Any] = {}
+    fields, values = flat_fields(PretrainingConfig), dict[str, Any]()
     for name, value in flags.items():
-        _, field = fields[name]
+        section, field = fields[name]
         if is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
             value = None
         try:
             adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
-            found[name] = adapter.validate_python(value)
-        except ValidationError:
-            resolve_config({"config": "quickstart_phase1", name: value}, ENTRY)
-            raise
-    return found
+            values[name] = adapter.validate_python(value)
+        except ValidationError:  # a form that its settings understand, such as 10m, or an error in their words
+            config = resolve_config({"config": "quickstart_phase1", "lr_schedule": "wsd", name: value}, ENTRY)
+            values[name] = getattr(getattr(config, section), name)
+    return values
 
 
-def _refuse_contradictions(
-    launcher: Mapping[str, Any], common: Mapping[str, Any], phases: Mapping[int, Mapping[str, Any]]
-) -> None:
+def _refuse_phases(common: Mapping[str, Any], phases: Mapping[int, Mapping[str, Any]]) -> None:
+    for phase, flags in phases.items():
+        for name in flags:
+            flag = name.replace("_", "-")
+            raise ValueError(
+                f"--phase{phase}-{flag} contradicts --text, which trains in one phase, with all lengths from the first "
+                f"update on; pass --{flag}"
+            )
+    if common.get("phase") == 2:
+        raise ValueError("--phase2 contradicts --text, which trains in one phase, with all lengths; drop it")
+
+
+def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any]) -> None:
     given = {**launcher, **common}
-    by_phase = {name for flags in phases.values() for name in flags}
-    _refuse({*given, *by_phase}, _OF_THE_DATA, "makes its own shards", "drop one of the two")
+    _refuse(given, _OF_THE_DATA, "makes its own shards", "drop one of the two")
     _refuse(given, _OF_WIKIPEDIA, "makes its own shards", "drop it")
-    _refuse({*given, *by_phase}, _OF_A_START, "resumes by itself", "drop it, and repeat the first command")
+    _refuse(given, _OF_A_START, "resumes by itself", "drop it, and repeat the first command")
     _refuse(given, _OF_NODES, "trains on one machine", "drop it, or train on the shards with --config NAME")
     _refuse(given, PLAN_FLAGS, "measures this machine", "pass --dry-run, which shows memory and time")
-    _refuse({*given, *by_phase}, ("benchmark",), "measures the speed itself", "pass --dry-run, which shows it")
-    _refuse(by_phase, ("epochs",), "counts epochs of both phases", "pass --epochs, or --phase1-max-steps")
-    _refuse(by_phase, ("vocab_file", "vocab_size", "from_pretrained_params"), "has one for both phases", "give it once")
-    if common.get("phase") == 2:
-        raise ValueError("--phase2 with --text has no phase 1 to continue; drop it, or pass --phase1 to train only it")
+    _refuse(given, ("benchmark",), "measures the speed itself", "pass --dry-run, which shows it")
     for one, other in (("hours", "epochs"), ("hours", "max_steps"), ("epochs", "max_steps")):
         if one in given and other in given:
             raise ValueError(
