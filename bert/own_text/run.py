@@ -61,7 +61,7 @@ def main(line: CommandLine, train: Train, started: float | None = None) -> int:
             record = record_of(request)
             _show(request, record)
             with record.clock(request.output_dir, time.monotonic() - begun):
-                return TextRun(request, record, Runner(), train).run()
+                return TextRun(request, record, Runner(), train, seconds_before).run()
 
 
 @contextlib.contextmanager
@@ -195,8 +195,12 @@ def _most_updates(request: TextRequest, record: TextRecord) -> int:
 class TextRun:
     """The run of a plan: data, training, results."""
 
-    def __init__(self, request: TextRequest, record: TextRecord, runner: Runner, train: Train) -> None:
+    def __init__(
+        self, request: TextRequest, record: TextRecord, runner: Runner, train: Train, seconds_before: float
+    ) -> None:
+        """Args: seconds_before: that the start of the command took; its end takes longer where that does."""
         self._request, self._record, self._runner, self._train = request, record, runner, train
+        self._end_seconds = min(60.0, max(rules.END_SECONDS, rules.END_COST * seconds_before))
         self._length = {"hours": request.hours, "epochs": request.epochs, "max_steps": request.setting("max_steps")}
 
     def run(self) -> int:
@@ -244,9 +248,9 @@ class TextRun:
         if not plan.is_timed() or request.epochs is not None or request.setting("max_steps") is not None:
             return None
         hours = request.hours or rules.MOST_HOURS
-        left = hours * 3600 - used - rules.END_SECONDS
+        left = hours * 3600 - used - self._end_seconds
         if left < rules.START_SECONDS + _LEAST_SECONDS:
-            least = math.ceil((used + 2 * (rules.START_SECONDS + rules.END_SECONDS)) / 36) / 100
+            least = math.ceil((used + 2 * (rules.START_SECONDS + self._end_seconds)) / 36) / 100
             raise ValueError(
                 f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours "
                 f"{least:g}, which continues with what is there, or --finish-in 5m to end with what was learned"

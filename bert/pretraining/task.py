@@ -87,7 +87,8 @@ class Pretraining(Task):
         if (samples := sample_set(self.config)) is not None:
             run, world_size = self.config.run, session.device.group.world_size
             global_batch = self.config.batch.resolved_global_batch_size(world_size)
-            logger.info(f"{run.max_steps:,} updates: {samples.describe(run.max_steps, global_batch)}")
+            most = "at most " if run.finish_in is not None else ""
+            logger.info(f"{most}{run.max_steps:,} updates: {samples.describe(run.max_steps, global_batch)}")
         return evaluation
 
 
