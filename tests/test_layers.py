@@ -69,10 +69,7 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
         "squad.reader_settings text_files"
     ),
     "bert.inference": "command_line lines tables",
-    "bert.own_text": (
-        "arguments candidates choices command corpus evening facts flags plan reading record report rules run speed "
-        "steps"
-    ),
+    "bert.own_text": ("candidates corpus evening facts flags plan reading record report request rules run speed"),
     "bert.pretraining": "entry epochs",
     "bert.runtime": "topology",
     "bert.serving": "app batching connections running schemas service settings worker",

@@ -112,7 +112,7 @@ def tokens_of_sample(length: int, objective: str | None) -> float:
     """Tokens of the text that a sample uses: sentence pairs have mixed lengths, packed sequences are full."""
     if objective == "mlm":
         return length * rules.USED_BY_A_PACKED_SAMPLE
-    return length * rules.USED_BY_A_SAMPLE * (1 - rules.SHORT_SHARE / 2)
+    return length * rules.USED_BY_A_SAMPLE
 
 
 def _candidate(

@@ -158,7 +158,7 @@ def make_plan(
     at_most = request.setting("eval_samples", rules.EVALUATED_SEQUENCES[candidate.placement.device])
     evaluated = min(at_most, max(1, int(tokens * held_out / sample))) if held_out else 0
     length = request.setting("max_seq_length")
-    mixed = "full rows" if choices.objective == "mlm" else f"{rules.SHORT_SHARE:.0%} of them shorter"
+    mixed = "full rows" if choices.objective == "mlm" else "mixed"
     reason = (candidate.length, "short and long sequences from the first update on")
     choices.make("lengths", "--max-seq-length", length, reason, lambda x: f"up to {x} tokens, {mixed}")
     settings = {
@@ -365,7 +365,7 @@ def _global_batch(choices: _Choices, candidate: Candidate, sequences: float, sam
 
 def _mean_length(candidate: Candidate, objective: str | None) -> float:
     """Tokens of a sequence, padding excluded."""
-    return candidate.length * (1.0 if objective == "mlm" else 1 - rules.SHORT_SHARE / 2)
+    return candidate.length * (1.0 if objective == "mlm" else rules.FILLED_BY_A_SAMPLE)
 
 
 def _dropout(choices: _Choices, candidate: Candidate, epochs: float) -> float:

@@ -45,13 +45,33 @@ class ModelRule:
 QUICKSTART_SOURCE = "the quickstart's recipe"
 LAMB_SOURCE = "LAMB's table for BERT-large, 5e-3 at 32,768 (You et al., 2020)"
 
+_FILLED = 0.77  # of the length of pairs that are nearly all long, as those recipes have; measured with 64 and 128
+
 # From the smallest to the largest. mini and small: between the quickstart and the published recipe, by width.
 MODELS: tuple[ModelRule, ...] = (
-    ModelRule("quickstart", "bert-quickstart", 6e-3, 32 * 64, 128, 8_192, None, QUICKSTART_SOURCE),
-    ModelRule("mini", "bert-mini", 4e-3, 64 * 128, 256, 16_384, None, "between the quickstart and LAMB's table"),
-    ModelRule("small", "bert-small", 3e-3, 128 * 128, 512, 30_528, None, "between the quickstart and LAMB's table"),
-    ModelRule("base", "bert-base-uncased", 5e-3, 32_768 * 128, 512, 30_528, 0.1, LAMB_SOURCE),
-    ModelRule("large", "bert-large-uncased", 5e-3, 32_768 * 128, 512, 30_528, 0.1, LAMB_SOURCE),
+    ModelRule("quickstart", "bert-quickstart", 6e-3, round(32 * 64 * _FILLED), 128, 8_192, None, QUICKSTART_SOURCE),
+    ModelRule(
+        "mini",
+        "bert-mini",
+        4e-3,
+        round(64 * 128 * _FILLED),
+        256,
+        16_384,
+        None,
+        "between the quickstart and LAMB's table",
+    ),
+    ModelRule(
+        "small",
+        "bert-small",
+        3e-3,
+        round(128 * 128 * _FILLED),
+        512,
+        30_528,
+        None,
+        "between the quickstart and LAMB's table",
+    ),
+    ModelRule("base", "bert-base-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, LAMB_SOURCE),
+    ModelRule("large", "bert-large-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, LAMB_SOURCE),
 )
 MODEL_NAMES = tuple(rule.name for rule in MODELS)
 
@@ -65,11 +85,11 @@ VOCABULARY_BY_WORDS: tuple[tuple[float, int], ...] = (
 )
 CHARACTERS_PER_TOKEN = {2_048: 4.0, 4_096: 4.5, 8_192: 4.8, 16_384: 5.1, 30_528: 5.3}  # English, measured to 4,096
 # Lengths are mixed from the first update, so that all positions are trained and short texts are known too: this share
-# of the samples has a random length up to the longest, the rest the longest.
-SHORT_SHARE = 0.6
-# Tokens of the text that a sample uses, as a share of its length: the rest is special tokens, padding, and what is cut
-# from long pairs; measured with 64 and 128 and a share of 0.1.
-USED_BY_A_SAMPLE = 0.745 / 0.95
+# of the samples has a random length up to the longest, the rest the longest. Measured: the table in the README.
+SHORT_SHARE = 1.0
+# Of the longest length, means of such samples of 128: all tokens, and those of the text itself, which exclude special
+# tokens, what is cut from long pairs, and random next sentences.
+FILLED_BY_A_SAMPLE, USED_BY_A_SAMPLE = 0.59, 0.444
 USED_BY_A_PACKED_SAMPLE = 0.97  # --objective mlm, whose sequences are all filled
 
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
@@ -87,8 +107,10 @@ DECAY_SHARE = 0.15
 MOST_UPDATES = 4  # times the updates that are expected; a training whose time decides may be faster than measured
 # anchor: 64 sequences of 64 for the 160,000 sequences of the quickstart. The batch grows with the root of the tokens
 # that are read: half of a longer training goes into larger batches, half into more updates.
-BATCH_ANCHOR, TOKENS_ANCHOR = 64 * 64, 160_000 * 64
-SHORT_TRAINING_BATCH = 32 * 64  # tokens; not fewer for a short training; anchor: the quickstart's first recipe
+BATCH_ANCHOR, TOKENS_ANCHOR = 64 * 64 * _FILLED, 160_000 * 64 * _FILLED
+SHORT_TRAINING_BATCH = (
+    32 * 64 * _FILLED
+)  # tokens; not fewer for a short training; anchor: the quickstart's first recipe
 LEAST_BATCH = 16
 LARGEST_BATCH = 65_536  # You et al., 2020
 LEAST_MICRO_BATCH = {"cpu": 4, "gpu": 32}  # sequences a rank; below it a device is mostly waiting
@@ -100,7 +122,7 @@ MOST_RATE = 1e-2  # whatever the batch
 # Continued pre-training: AdamW with 1e-4 at 256 sequences (Gururangan et al., 2020, task-adaptive), by the root of the
 # batch 5e-5 at 64, which is BERT's fine-tuning range. A masked-LM head that is made anew needs more: with 5e-4 at 16
 # sequences MiniLM-L6 went from 10.95 to 6.23 nats on held-out text in 60 updates.
-CONTINUED_RATE, CONTINUED_BATCH_TOKENS = 1e-4, 256 * 128
+CONTINUED_RATE, CONTINUED_BATCH_TOKENS = 1e-4, round(256 * 128 * _FILLED)
 NEW_HEAD_RATE = 5e-4  # whatever the batch
 CONTINUED_LENGTH = {"cpu": 256, "gpu": 512}
 

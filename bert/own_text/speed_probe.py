@@ -29,7 +29,6 @@ from bert.training.training_run import build
 from program import TrainingProgram
 
 SECONDS = 1.5  # of each program
-FILLED = 0.81 * (1 - rules.SHORT_SHARE / 2)  # of the length of pairs, which a CPU computes alone; measured with 128
 SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measured
 
 
@@ -75,7 +74,7 @@ def made_up_batch(config: PretrainingConfig, program: TrainingProgram) -> dict[s
     """A micro-batch of random tokens with the padding and the masks of real samples, as the program reads it."""
     rng = np.random.default_rng(0)
     rows, length = config.batch.batch_size, config.data.max_seq_length
-    real = length if config.run.objective == "mlm" else round(FILLED * length)
+    real = length if config.run.objective == "mlm" else round(rules.FILLED_BY_A_SAMPLE * length)
     masked = -(-rows * min(config.data.max_predictions_per_seq, round(config.data.masked_lm_ratio * real)) // 8) * 8
     vocab = config.model.vocab_size
     feed: dict[str, Any] = {

@@ -17,12 +17,12 @@ def test_the_neighbours_of_a_plan_differ_from_it_in_one_thing():
     assert {one.name: (one.model, one.settings) for one in variants(plan)} == {
         "chosen": ("quickstart", {}),
         "model up": ("mini", {}),
-        "rate x 2": ("quickstart", {**same, "learning_rate": 2 * 7.1e-3}),
-        "rate / 2": ("quickstart", {**same, "learning_rate": 7.1e-3 / 2}),
-        "vocabulary x 2": ("quickstart", {**same, "learning_rate": 7.1e-3, "vocab_size": 8192}),
-        "vocabulary / 2": ("quickstart", {**same, "learning_rate": 7.1e-3, "vocab_size": 2048}),
-        "batch / 2": ("quickstart", {**same, "global_batch_size": 16, "learning_rate": 5e-3}),
-        "beta2 0.98": ("quickstart", {**same, "learning_rate": 7.1e-3, "beta2": 0.98}),
+        "rate x 2": ("quickstart", {**same, "learning_rate": 2 * 7.4e-3}),
+        "rate / 2": ("quickstart", {**same, "learning_rate": 7.4e-3 / 2}),
+        "vocabulary x 2": ("quickstart", {**same, "learning_rate": 7.4e-3, "vocab_size": 8192}),
+        "vocabulary / 2": ("quickstart", {**same, "learning_rate": 7.4e-3, "vocab_size": 2048}),
+        "batch / 2": ("quickstart", {**same, "global_batch_size": 16, "learning_rate": 5.2e-3}),
+        "beta2 0.98": ("quickstart", {**same, "learning_rate": 7.4e-3, "beta2": 0.98}),
     }
 
 
