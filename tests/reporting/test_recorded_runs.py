@@ -1,0 +1,44 @@
+"""The metrics of real runs that are shipped: today's code reads them, and makes the report that lies beside them."""
+
+import json
+import re
+
+import pytest
+
+from bert import REPOSITORY
+from bert.reporting.__main__ import main
+
+RUNS = REPOSITORY / "tests/golden/runs"
+FILES = sorted(path for path in RUNS.rglob("*") if path.is_file())
+
+
+def lines(report: str) -> list[str]:
+    """The report without its pictures and the time at which it was made."""
+    return [line for line in report.splitlines() if not re.match(r"!\[|Read at ", line) and line]
+
+
+def test_todays_report_of_the_runs_is_the_one_beside_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    main(["tests/golden/runs", "--markdown", str(tmp_path / "report.md")])
+    assert lines((tmp_path / "report.md").read_text()) == lines((RUNS / "report.md").read_text())
+
+
+def test_the_model_of_the_quickstart_learned_more_than_frequencies():
+    for phase in (1, 2):
+        summary = json.loads((RUNS / f"quickstart/phase{phase}/summary.json").read_text())
+        rows = (RUNS / f"quickstart/phase{phase}/metrics.jsonl").read_text().splitlines()
+        held_out = [row["eval_masked_lm_loss"] for row in map(json.loads, rows) if "eval_masked_lm_loss" in row]
+        assert summary["finished"] and summary["eval_masked_lm_loss"] == held_out[-1]
+        assert summary["eval_masked_lm_loss"] < 0.7 * summary["unigram_entropy"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RUNS)))
+def test_nothing_of_the_machine_is_in_them(path):
+    text = path.read_text(encoding="utf-8")
+    assert (
+        not re.search(r"(?<![\w.])/(tmp|root|home|opt|work|var)/|\b\d+\.\d+\.\d+\.\d+\b", text) or path.suffix == ".md"
+    )
+
+
+def test_they_are_small():
+    assert sum(path.stat().st_size for path in FILES) < 700_000
