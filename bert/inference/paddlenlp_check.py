@@ -13,7 +13,7 @@ from bert.inference.paddle_program import Network
 from bert.inference.samples import random_sample
 from bert.runtime.paddle_api import paddle
 
-TOLERANCE = 1e-4  # of the largest difference, relative to the largest output; both compute in float32
+TOLERANCE = 2e-5  # of the largest difference, relative to the largest output; in float32 (MiniLM-L6: 1.3e-6)
 
 
 def check_with_paddlenlp(folder: Path, model: Model) -> str:
