@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from bert.config.setting_errors import suggest
 from bert.inference.lines import Keys, LineFormat, RawRequest, is_document, kind_of, read_lines
-from data.text.encodings import Encoding, decode
+from data.text.encodings import Encoding, NotTextError, decode
 from data.text.inputs import COMPRESSIONS, Findings, table_input
 from data.text.readers import Reading, delimiter_of, table_rows
 from data.text.tables import Row, TableForm, rows_of_chunks
@@ -40,8 +40,12 @@ class TableInput:
     def rows(self) -> Iterator[Row]:
         if self._source is None:
             chunks = decode(iter(lambda: self._descriptor.read(1 << 16), b""), Encoding("utf-8-sig", 0, ""), Counter())
-            return rows_of_chunks(chunks, "csv", _ALL, Counter())
-        return table_rows(self._source, _ALL, Reading(), self._findings)
+            yield from rows_of_chunks(chunks, "csv", _ALL, Counter())
+            return
+        try:
+            yield from table_rows(self._source, _ALL, Reading(), self._findings)
+        except NotTextError as error:
+            raise ValueError(f"{self._path} {error}") from None
 
     def has_columns(self, keys: Keys) -> bool:
         """Whether the first row has all texts of one tuple."""
