@@ -232,7 +232,7 @@ class ClassifyLaunch(LaunchSettings):
 
 def _classify_form(line: CommandLine) -> Form:
     flags = line.training
-    if line.positional or "config" in line.launch or not flags.keys() & set(OWN_FILES):
+    if line.positional or not flags.keys() & set(OWN_FILES):
         raise ValueError(
             "--train FILE must be given (a table of texts and labels), or --eval or --predict with --model"
         )
@@ -243,7 +243,7 @@ def _classify_form(line: CommandLine) -> Form:
     settings: dict[str, Any] = {"output_dir": folder, "report_file": folder / "report.json"}
     if "train_file" in flags and not flags.keys() & {"from_pretrained_params", "from_checkpoint", "bert_model"}:
         settings["from_pretrained_params"] = CLASSIFIED_FROM
-    return Form(settings)
+    return Form(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
 
 
 def _form_of_recipe(recipes: Mapping[str, Any], name: str) -> Form:

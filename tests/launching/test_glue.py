@@ -130,6 +130,7 @@ def test_a_table_is_enough_to_train_a_classifier(weights, tmp_path):
         (["--train", "notes.csv", "--group-column", "patient", "--dry-run"], "--group-column names the right one"),
         (["--train", "notes.csv", "--positive-label", "yess", "--dry-run"], "did you mean yes?"),
         (["--train", "notes.csv", "--best-by", "recal:yes", "--dry-run"], "did you mean recall:yes?"),
+        (["--train", "notes.csv", "--label-separator", ";", "--balance", "--dry-run"], "a text has one; omit them"),
     ],
 )
 def test_mistakes_of_a_classifier_are_refused_before_the_start(weights, tmp_path, words, rule):

@@ -84,6 +84,10 @@ class SentenceTask(FineTuningTask):
         """Hold out a part of the user's rows, if there is no file to evaluate on, and repeat those of rare classes."""
         data, task, examples = self._config.data, self._task, self.training
         single = not task.is_regression and task.separator is None
+        if not single and (data.balance or data.positive_label):
+            raise DataError(
+                f"{examples.source}: --balance and --positive-label are for classes of which a text has one; omit them"
+            )
         classes = task.encode(examples.labels) if single else None
         kind = "numbers" if task.is_regression else "classes" if single else f"labels separated by {task.separator!r}"
         texts = " and ".join(map(repr, self._split("train").texts))
