@@ -162,7 +162,8 @@ class _Import:
     def _key(self, document: _Document) -> bytes:
         """The hash that decides the part of a document: that of its group, or of its text."""
         if document.group is None:
-            self.findings.counts["documents without a group"] += self._kept.are_grouped
+            if self._kept.are_grouped:
+                self.findings.counts["documents without a group"] += 1
             return document.digest.sha256()
         key = hashlib.sha256(utf8(document.group)).digest()
         self._groups.add(key[:8])

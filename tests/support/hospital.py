@@ -62,6 +62,36 @@ def epub(*chapters: str) -> bytes:
     return zipped({"META-INF/container.xml": container, "OEBPS/book.opf": opf, **pages})
 
 
+def xlsx(*rows: tuple[str, ...]) -> bytes:
+    """A workbook of one sheet."""
+    main, office = "http://schemas.openxmlformats.org/spreadsheetml/2006/main", "http://schemas.openxmlformats.org"
+    relations = f"{office}/package/2006/relationships"
+    of_book = f"{office}/officeDocument/2006/relationships"
+
+    def related(kind: str, target: str) -> str:
+        relation = f'<Relationship Id="r1" Type="{of_book}/{kind}" Target="{target}"/>'
+        return f'<Relationships xmlns="{relations}">{relation}</Relationships>'
+
+    cells = "".join(
+        "<row>" + "".join(f'<c t="inlineStr"><is><t>{text}</t></is></c>' for text in row) + "</row>" for row in rows
+    )
+    types = "".join(
+        f'<Override PartName="/xl/{name}.xml" ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.'
+        f'{kind}+xml"/>'
+        for name, kind in (("workbook", "sheet.main"), ("sheet1", "worksheet"))
+    )
+    sheet = '<sheet name="first" sheetId="1" r:id="r1"/>'
+    return zipped(
+        {
+            "[Content_Types].xml": f'<Types xmlns="{office}/package/2006/content-types">{types}</Types>',
+            "_rels/.rels": related("officeDocument", "xl/workbook.xml"),
+            "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{of_book}"><sheets>{sheet}</sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": related("worksheet", "sheet1.xml"),
+            "xl/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{cells}</sheetData></worksheet>',
+        }
+    )
+
+
 def rtf(*paragraphs: str) -> bytes:
     text = "".join(rf"{paragraph}\par " for paragraph in paragraphs)
     return rf"{{\rtf1\ansi\ansicpg1252 {{\fonttbl{{\f0 Arial;}}}}\f0 {text}}}".encode("cp1252")
@@ -93,7 +123,7 @@ def pdf(*pages: str) -> bytes:
 
 
 def write_hospital(folder: Path) -> None:
-    """48 files: 38 that can be read, 10 that cannot; see `tests/data/text/test_survey.py` for what is in them."""
+    """48 files: 38 that can be read, 10 that cannot."""
     folder.mkdir(parents=True)
     for number in range(25):
         patient = folder / f"notes/patient{number // 5}"
@@ -113,6 +143,7 @@ def write_hospital(folder: Path) -> None:
         "guideline.pdf": pdf(note(322)),
         "history.rtf": rtf(note(330)),
         "table.odt": odt(note(340)),
+        "findings.xlsx": xlsx(("id", "finding"), *((f"{n}", note(360 + n)) for n in range(5))),
         "book.epub": epub(note(350), note(351)),
         # what cannot be read
         "broken.docx": docx(note(1))[:-30],

@@ -13,10 +13,15 @@ def test_a_survey_names_what_is_read_and_what_mends_the_rest(tmp_path):
     write_hospital(tmp_path / "ward")
     found = survey([tmp_path / "ward"], Reading())
     lines = list(found.lines())
+    assert sum(path.is_file() for path in (tmp_path / "ward").rglob("*")) == 48
     assert lines[0].startswith("read: 26 txt (26 documents), ")
     for part in ("2 html (2", "1 jsonl (10", "1 csv (30", "2 docx (2", "1 odt (1", "1 epub (1"):
         assert f"{part} document" in lines[0]
-    for kind, package in (("2 pdf (2 documents)", "pypdf"), ("1 rtf (1 document)", "striprtf")):
+    for kind, package in (
+        ("2 pdf (2 documents)", "pypdf"),
+        ("1 rtf (1 document)", "striprtf"),
+        ("1 xlsx (5 documents)", "openpyxl"),
+    ):
         assert (kind in lines[0]) != any(f"  needs the package {package}; install" in line for line in lines)
     for line in (
         "  text is column 'body', the longest text; --text-field names another: letters.jsonl",
