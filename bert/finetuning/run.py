@@ -163,8 +163,6 @@ class FineTuningEvaluation(Evaluation):
                 metrics |= self._task.score(part, features, predictions)
                 text = json.dumps(details, ensure_ascii=False, indent=1, default=float)
                 write_atomically(folder / SCORES_FILE, f"{text}\n".encode())
-                for line in self._task.detail_lines(details):
-                    logger.info(line)
             contents = self._task.render(part, features, predictions)
             for (name, file), content in zip(part.results.items(), contents, strict=True):
                 write_atomically(folder / name, file.head + content + file.tail)

@@ -117,16 +117,12 @@ class FineTuningTask(ABC):
         """What is appended to each of the results' files."""
 
     def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
-        """All that is known of the last evaluation, for scores.json; None for a task that has only metrics.
+        """All that is known of the last evaluation, for scores.json, in short logged; None: there are only metrics.
 
         Args:
             fits: whether to choose from it how the model decides, which `texts` and `score` then follow.
         """
         return None
-
-    def detail_lines(self, details: Mapping[str, Any]) -> Sequence[str]:
-        """The details for a person."""
-        return ()
 
     def read_data(self) -> FineTuningData:
         """Read, check and tokenise every file."""

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import minimize_scalar
-from sklearn.metrics import classification_report, confusion_matrix, roc_auc_score
+from sklearn.metrics import classification_report, confusion_matrix, log_loss, roc_auc_score
 
 from bert.config.setting_errors import suggest
 from bert.finetuning.glue.decision import Decision
@@ -14,6 +15,8 @@ from bert.finetuning.glue.decision import Decision
 WORST = 20  # errors that are listed
 _BINS = 10  # of the calibration error
 _TEMPERATURES = (0.2, 20.0)  # without an error in the evaluation set, at least 1: the best would be 0
+_TITLES = {"precision": "precision", "recall": "recall", "f1-score": "F1", "auc": "AUC", "support": "lines"}
+_KINDS = {"precision": "precision", "recall": "recall", "f1": "f1-score", "auc": "auc"}  # as scikit-learn calls them
 
 
 def fitted(
@@ -28,12 +31,10 @@ def fitted(
     """
 
     def loss(logarithm: float) -> float:
-        likely = replace(plain, temperature=float(np.exp(logarithm))).probabilities(logits).clip(1e-12, 1 - 1e-12)
-        if several:
-            return float(-np.mean(labels * np.log(likely) + (1 - labels) * np.log1p(-likely)))
-        return float(-np.mean(np.log(likely[np.arange(len(labels)), labels])))
+        likely = replace(plain, temperature=float(np.exp(logarithm))).probabilities(logits)
+        return float(log_loss(labels.ravel(), likely.ravel() if several else likely, labels=classes))
 
-    plain = Decision(several)
+    plain, classes = Decision(several), [0, 1] if several else list(range(logits.shape[1]))
     has_error = bool((plain.classes(plain.probabilities(logits)) != labels).any())
     bounds = np.log(_TEMPERATURES if has_error else (1.0, _TEMPERATURES[1]))
     best = minimize_scalar(loss, bounds=tuple(bounds), method="bounded")
@@ -51,47 +52,32 @@ def calibration_error(likely: np.ndarray, labels: np.ndarray) -> float:
     """Mean distance between the probability of the predicted class and how often it is right, over ten bins."""
     confidence, right = likely.max(-1), likely.argmax(-1) == labels
     bins = np.minimum((confidence * _BINS).astype(int), _BINS - 1)
-    gaps = [abs(confidence[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
-    return float(sum(gaps))
+    return float(np.abs(np.bincount(bins, confidence - right)).sum() / len(labels))
 
 
-def by_class(names: Sequence[str], labels: np.ndarray, predictions: np.ndarray) -> dict[str, dict[str, float]]:
-    """precision, recall, f1-score and support of each class; int64 [n], or 0 and 1 [n, classes]."""
-    numbers = list(range(len(names)))
+def class_scores(
+    names: Sequence[str], labels: np.ndarray, likely: np.ndarray, predictions: np.ndarray
+) -> dict[str, dict[str, float]]:
+    """precision, recall, f1-score and support of each class; auc, against all others, if the set has both."""
+    numbers, labels = np.arange(len(names)), labels.astype(np.int64)
     report: Any = classification_report(labels, predictions, labels=numbers, output_dict=True, zero_division=0.0)
+    for number, truths in enumerate((labels if labels.ndim == 2 else labels[:, None] == numbers).T):
+        if truths.any() and not truths.all():
+            report[str(number)]["auc"] = float(roc_auc_score(truths, likely[:, number]))
     return {name: report[str(number)] for number, name in enumerate(names)}
 
 
-def areas(names: Sequence[str], labels: np.ndarray, likely: np.ndarray) -> dict[str, float]:
-    """The area under the ROC curve of each class against all others, if the set has both."""
-    truths = labels if labels.ndim == 2 else labels[:, None] == np.arange(len(names))
-    both = truths.any(0) & ~truths.all(0)
-    return {name: float(roc_auc_score(truths[:, i], likely[:, i])) for i, name in enumerate(names) if both[i]}
-
-
-_KINDS = {"precision": "precision", "recall": "recall", "f1": "f1-score", "auc": "auc"}  # as scikit-learn calls them
-
-
 def best_by(words: str, metrics: Sequence[str], labels: Sequence[str]) -> tuple[str, str] | None:
-    """(precision, recall, f1 or auc; class) of `recall:urgent`; None for a metric of the task."""
+    """(key of `class_scores`, class) of `recall:urgent`; None for a metric of the task."""
     kind, colon, name = words.partition(":")
     if not colon and kind in ("score", *metrics):
         return None
     if kind in _KINDS and name in labels:
-        return kind, name
+        return _KINDS[kind], name
     known = [*metrics, *(f"{kind}:{label}" for kind in _KINDS for label in labels)]
     raise ValueError(
         f"best_by={words} must be one of {', '.join(known[:12])}; {suggest(words, known, 'change --best-by')}"
     )
-
-
-def score_of_class(
-    names: Sequence[str], labels: np.ndarray, likely: np.ndarray, predictions: np.ndarray, kind: str, name: str
-) -> float:
-    """One score of one class; as `best_by` names it."""
-    if kind == "auc":
-        return areas(names, labels, likely).get(name, 0.0)
-    return by_class(names, labels.astype(np.int64), predictions)[name][_KINDS[kind]]
 
 
 def details(
@@ -109,18 +95,14 @@ def details(
     """
     several, likely = decision.several, decision.probabilities(logits)
     predictions = decision.classes(likely)
-    classes = by_class(names, labels.astype(np.int64), predictions)
-    for name, area in areas(names, labels, likely).items():
-        classes[name]["auc"] = area
     doubt = np.abs(labels - likely).max(-1) if several else 1 - likely[np.arange(len(labels)), labels]
     wrong = np.flatnonzero((predictions != labels).any(-1) if several else predictions != labels)
-    worst = wrong[np.argsort(-doubt[wrong], kind="stable")][:WORST]
 
     def shown(row: Any) -> str:
         return ", ".join(names[index] for index in (np.flatnonzero(row) if several else [row]))
 
-    found: dict[str, Any] = {
-        "classes": classes,
+    content: dict[str, Any] = {
+        "classes": class_scores(names, labels, likely, predictions),
         "temperature": decision.temperature,
         "worst": [
             {
@@ -130,54 +112,38 @@ def details(
                 "prediction": shown(predictions[i]),
                 "probability_of_label": round(1 - float(doubt[i]), 6),
             }
-            for i in worst.tolist()
+            for i in wrong[np.argsort(-doubt[wrong], kind="stable")][:WORST].tolist()
         ],
     }
     if not several:
-        found["confusion"] = confusion_matrix(labels, predictions, labels=list(range(len(names)))).tolist()
-        raw = Decision().probabilities(logits)
-        found["calibration_error"] = {
-            "before": calibration_error(raw, labels),
-            "after": calibration_error(likely, labels),
+        content |= {
+            "confusion": confusion_matrix(labels, predictions, labels=range(len(names))).tolist(),
+            "calibration_error": {
+                "before": calibration_error(Decision().probabilities(logits), labels),
+                "after": calibration_error(likely, labels),
+            },
+            "accuracy": float((predictions == labels).mean()),
+            "largest_class": float(np.bincount(labels).max() / len(labels)),
         }
-        found["accuracy"] = float((predictions == labels).mean())
-        found["largest_class"] = float(np.bincount(labels).max() / len(labels))
-        if decision.positive is not None:
-            found["threshold"] = {names[decision.positive]: decision.threshold}
-    return found
+    if decision.positive is not None:
+        content["threshold"] = {names[decision.positive]: decision.threshold}
+    return content
 
 
-def verdict(found: Mapping[str, Any]) -> str:
-    """A sentence on a classifier that learned no more than the largest class; "" for others."""
-    largest, accuracy = found.get("largest_class"), found.get("accuracy")
-    predicted = [name for name, row in found["classes"].items() if row["recall"] > 0]
-    if largest is None or (accuracy > largest and len(predicted) > 1):
-        return ""
-    return (
-        f"the model has learned no more than the largest class: it is right in {accuracy:.1%}, and always "
-        f"saying the largest class would be in {largest:.1%}. More lines, a better model to start "
-        "from (--from-pretrained-params), more epochs or --balance may help"
-    )
-
-
-def lines(found: Mapping[str, Any]) -> list[str]:
-    """A table of the classes, and of what was taken for what."""
-    classes = found["classes"]
-    width = max(12, *map(len, classes)) + 2
-    table = [f"{'class':<{width}}precision   recall       F1      AUC  lines"]
-    for name, row in classes.items():
-        area = f"{row['auc']:9.3f}" if "auc" in row else f"{'-':>9}"
-        table.append(
-            f"{name:<{width}}{row['precision']:9.3f}{row['recall']:9.3f}{row['f1-score']:9.3f}{area}{row['support']:7.0f}"
+def lines(details: Mapping[str, Any]) -> list[str]:
+    """A table of the classes, and of what was taken for what; a sentence if no more than the largest was learned."""
+    classes = pd.DataFrame(details["classes"]).T.reindex(columns=list(_TITLES)).rename(columns=_TITLES)
+    tables = [classes.to_string(float_format="{:.3f}".format, formatters={"lines": "{:.0f}".format}, na_rep="-")]
+    if 0 < len(matrix := details.get("confusion", ())) <= 8:
+        counts = pd.DataFrame(matrix, classes.index, classes.index)
+        tables.append(counts.rename_axis(columns="true, predicted:").to_string())
+    for name, value in details.get("threshold", {}).items():
+        tables.append(f"{name} is predicted from a probability of {value:.3f}")
+    largest, accuracy = details.get("largest_class"), details.get("accuracy", 1.0)
+    if largest is not None and (accuracy <= largest or (classes["recall"] > 0).sum() < 2):
+        tables.append(
+            f"the model has learned no more than the largest class: it is right in {accuracy:.1%}, and always "
+            f"saying the largest class would be in {largest:.1%}. More lines, a better model to start "
+            "from (--from-pretrained-params), more epochs or --balance may help"
         )
-    if (matrix := found.get("confusion")) and len(matrix) <= 8:
-        size = max(8, *map(len, classes)) + 2
-        table += ["", f"{'true, predicted:':<{width + 5}}" + "".join(f"{name:>{size}}" for name in classes)]
-        table += [
-            f"{name:<{width + 5}}" + "".join(f"{n:>{size}}" for n in row)
-            for name, row in zip(classes, matrix, strict=True)
-        ]
-    if "threshold" in found:
-        ((name, value),) = found["threshold"].items()
-        table += ["", f"{name} is predicted from a probability of {value:.3f}"]
-    return table
+    return "\n\n".join(tables).split("\n")

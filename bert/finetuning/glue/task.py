@@ -1,7 +1,7 @@
 """GLUE and users' own sentence tasks as fine-tuning tasks: files -> features, outputs -> scores and predictions."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from bert.finetuning.glue.decision import Decision
 from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.glue.metrics import scores
 from bert.finetuning.glue.reading import Examples, discover_labels, find_file, read_examples, stream_examples
-from bert.finetuning.glue.scoring import best_by, details, fitted, lines, score_of_class, verdict
+from bert.finetuning.glue.scoring import best_by, class_scores, details, fitted, lines
 from bert.finetuning.glue.splitting import balanced_rows, counted, held_out_rows, rows_in_both
 from bert.finetuning.glue.task_table import Split
 from bert.finetuning.loader import FeatureTable
@@ -62,6 +62,12 @@ class SentenceTask(FineTuningTask):
         self._best_by = best_by(data.best_by, self._task.metrics, self.labels or ()) if task.name == "custom" else None
         if data.best_by != "score" and task.name == "custom":
             self.best_metric = f"eval_{data.best_by.replace(':', '_')}"
+        if self._best_by is not None and self._best_by[0] == "recall" and run.do_train:
+            name = self._best_by[1]
+            self.notes.append(
+                f"best_by={data.best_by} may choose weights that always say {name}; --best-by f1:{name} or auc:{name} "
+                "counts false alarms too"
+            )
         if run.do_eval:
             head = "index\tprediction\tlabel\tprobability\ttext\n" if self._is_own else "index\tprediction\tlabel\n"
             file = data.train_file if config.holds_out() else data.eval_file
@@ -179,19 +185,17 @@ class SentenceTask(FineTuningTask):
         """Classes as of `Decision`, or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
         if self._task.is_regression:
             return logits[:, 0]
-        return self._decision.classes(self._decision.probabilities(logits)) if self._is_own else logits.argmax(-1)
+        return self._decision.classes(self._decision.probabilities(logits))
 
     def score(self, part: Part, features: Features, logits: np.ndarray) -> dict[str, float]:
         prefix = "eval_" if len(self._task.dev) == 1 else f"eval_{part.name}_"
         labels = features.table.labels["labels"]
         metrics = scores(self._task.metrics, self._values(logits), labels)
-        if self._best_by is not None and self.labels is not None:
+        if self._best_by is not None:
+            kind, name = self._best_by
             likely = self._decision.probabilities(logits)
-            metrics |= {
-                self.best_metric.removeprefix("eval_"): score_of_class(
-                    self.labels, labels, likely, self._values(logits), *self._best_by
-                )
-            }
+            classes = class_scores(self.labels or (), labels, likely, self._values(logits))
+            metrics[self.best_metric.removeprefix("eval_")] = classes[name].get(kind, 0.0)
         return {f"{prefix}{metric}": value for metric, value in metrics.items()}
 
     def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
@@ -202,11 +206,10 @@ class SentenceTask(FineTuningTask):
             positive = None if data.positive_label is None else self.labels.index(data.positive_label)
             self._decision = fitted(predictions, labels, self._decision.several, positive, data.wanted_recall)
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
-        return details(self.labels, texts, features.examples.indices, labels, predictions, self._decision)
-
-    def detail_lines(self, details: Mapping[str, Any]) -> Sequence[str]:
-        found = lines(details)
-        return [*found, verdict(details)] if verdict(details) else found
+        content = details(self.labels, texts, features.examples.indices, labels, predictions, self._decision)
+        for line in lines(content):
+            logger.info(line)
+        return content
 
     def render(self, part: Part, features: Features, logits: np.ndarray) -> list[bytes]:
         columns = [features.examples.indices, self._shown(self._values(logits))]

@@ -8,7 +8,7 @@ import pytest
 from bert.finetuning.glue.columns import survey, usual_settings
 from bert.finetuning.glue.decision import Decision
 from bert.finetuning.glue.reading import Examples
-from bert.finetuning.glue.scoring import best_by, details, fitted, lines, score_of_class, verdict
+from bert.finetuning.glue.scoring import best_by, class_scores, details, fitted, lines
 from bert.finetuning.glue.splitting import balanced_rows, held_out_rows, rows_in_both
 from bert.finetuning.text_files import DataError
 
@@ -120,7 +120,7 @@ def test_scores_of_classes_mistakes_and_the_worst_errors():
     assert found["worst"][0] == {
         "row": "6", "text": "f", "label": "urgent", "prediction": "routine", "probability_of_label": 0.01
     }  # fmt: skip
-    assert verdict(found).startswith("the model has learned no more than the largest class: it is right in 50.0%")
+    assert lines(found)[-1].startswith("the model has learned no more than the largest class: it is right in 50.0%")
     assert any(line.split() == ["soon", "0.500", "0.500", "0.500", "0.750", "2"] for line in lines(found)), lines(found)
 
 
@@ -132,11 +132,9 @@ def test_several_labels_are_decided_one_by_one():
 
 def test_the_best_can_be_best_by_a_class():
     assert best_by("score", ("accuracy",), NAMES) is None
-    assert best_by("recall:urgent", ("accuracy",), NAMES) == ("recall", "urgent")
+    assert best_by("f1:urgent", ("accuracy",), NAMES) == ("f1-score", "urgent")
     with pytest.raises(ValueError, match="best_by=recall:urgnt must be one of .*; did you mean recall:urgent"):
         best_by("recall:urgnt", ("accuracy",), NAMES)
     labels, likely = np.array([0, 1]), np.array([[0.9, 0.1], [0.6, 0.4]])
-    values = [
-        score_of_class(("no", "yes"), labels, likely, likely.argmax(-1), kind, "yes") for kind in ("recall", "auc")
-    ]
-    assert values == [0.0, 1.0]
+    scores = class_scores(("no", "yes"), labels, likely, likely.argmax(-1))["yes"]
+    assert (scores["recall"], scores["auc"]) == (0.0, 1.0)
