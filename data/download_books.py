@@ -34,6 +34,7 @@ from data.text.lddl_writer import (
     SourceWriter,
     check_free,
     check_language,
+    counts_line,
     document_id,
     document_line,
     fresh_folder,
@@ -106,7 +107,7 @@ def write_books(
     if not writer.files:
         shutil.rmtree(work)
         raise ValueError(
-            f"{len(files)} files hold no book of {_MIN_CHARACTERS} characters or more ({dict(counts)}); "
+            f"{len(files)} files hold no book of {_MIN_CHARACTERS} characters or more ({counts_line(counts)}); "
             "give the addresses of plain text"
         )
     report = {

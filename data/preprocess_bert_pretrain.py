@@ -45,7 +45,7 @@ from data.preprocessing.pipeline import (
 from data.preprocessing.settings import MASKING, OBJECTIVES, PairSettings, SampleSettings
 from data.preprocessing.workers import SCHEDULERS, Run, scheduler
 from data.text.lddl_reader import Block, SourceFile, find_sources, plan_blocks
-from data.text.lddl_writer import print_counts
+from data.text.lddl_writer import counts_line, print_counts
 from data.text.word_boundaries import SEGMENTERS
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
@@ -87,7 +87,7 @@ def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int
     if not plans:
         raise ValueError(
             f"{len(source.files)} source files with {counts['documents read']} documents gave no sample; "
-            f"a pair needs two sentences or a second document: {dict(counts)}"
+            f"a pair needs two sentences or a second document: {counts_line(counts)}"
         )
     files = Counter(plan.bin_id for plan in plans).values()
     if num_shards is not None and min(files) < num_shards:

@@ -10,6 +10,11 @@ set -euo pipefail
 # What Paddle's version may change: programs, ranks, checkpoints, training and fine-tuning.
 OF_PADDLE=(tests/test_program.py tests/model tests/runtime tests/checkpoints tests/training tests/finetuning)
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
+  sed -n -e 's/^# //p' -e '/^set /q' "${BASH_SOURCE[0]}"
+  echo "Arguments of pytest: .venv/bin/python -m pytest --help"
+  exit
+fi
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 packages="${TESTS}"

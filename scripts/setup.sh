@@ -111,7 +111,16 @@ make_environment() {
   exec {lock}>&-
 }
 
-# `install_packages PYTHON EXTRA ...`: what the lock has, checked by its hashes. One line for each wheel, then the
+# `number_wheels TOTAL`: `3/61` before each line of a wheel.
+number_wheels() {
+  local line number=0
+  while IFS= read -r line; do
+    if [[ "${line}" != " "* ]]; then line="  $((++number))/$1 ${line}"; fi
+    echo "${line}"
+  done
+}
+
+# `install_packages PYTHON EXTRA ...`: what the lock has, checked by its hashes. One numbered line for each wheel, then the
 # installation, which takes longest; pip's errors go to standard error as they are.
 install_packages() (
   set -uo pipefail # each failure is returned: `set -e` does not hold in a condition
@@ -122,8 +131,9 @@ install_packages() (
   requirements "${python}" --print "$@" >"${list}" || return
   pip=("${python}" -m pip install --disable-pip-version-check --progress-bar off)
   "${pip[@]}" --require-hashes --requirement "${list}" \
-    | sed -un -e '/\.metadata/d' -e 's/^ *\(Downloading\|Using cached\) \([^ ]*\/\)\?/  \1 /p' \
-      -e 's/^Installing collected.*/  Installing the packages (about a minute)/p' >&2 || return
+    | sed -un -e '/\.metadata/d' -e 's/^ *\(Downloading\|Using cached\) \([^ ]*\/\)\?/\1 /p' \
+      -e 's/^Installing collected.*/  Installing the packages (about a minute)/p' \
+    | number_wheels "$(grep -c '==' "${list}")" >&2 || return
   if [[ " $* " == *" paddle3-gpu "* ]]; then # in no lock: Paddle's own index has it, a wheel for each version of CUDA
     cuda="${BERT_CUDA:-cu126}"
     if [[ -z "${BERT_CUDA:-}" ]] && (($(newest_card) >= 10)); then cuda=cu129; fi

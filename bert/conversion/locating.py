@@ -47,7 +47,8 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
         newest = checkpoint_files.newest_valid(path, checkpoint_files.final_step(path), notes.append)
         if newest is None:
             raise ConversionError(f"{path} holds steps {steps}, none of them valid: " + "; ".join(notes))
-        notes.append(f"{path} holds steps {steps}; the newest valid one is taken, {newest.directory.name}")
+        others = f"; the folder has {', '.join(map(str, steps))}" if len(steps) > 1 else ""
+        notes.append(f"step {newest.directory.name} of {path} is taken{others}")
         path = newest.directory
     elif (path / checkpoint_files.MANIFEST).exists():
         checkpoint_files.verify(path)

@@ -22,6 +22,8 @@ from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, r
 from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
 
+WITHOUT = "the model has no "  # begins the note that lists heads
+
 _DTYPES: dict[str, str | np.dtype] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BFLOAT16}
 _DTYPES |= {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1", "U8": "|u1", "BOOL": "|b1"}
 
@@ -66,7 +68,7 @@ def read_pretrained(
     dialect, parameters = tensor_layout.to_ours(raw, notes, fused_qkv=fused_qkv, allow_unknown=allow_unknown)
     heads = tensor_names.heads_of(parameters)
     if absent := [head for head in tensor_names.HEADS if head not in heads]:
-        notes.append(f"not there: {', '.join(absent)}")
+        notes.append(f"{WITHOUT}{', '.join(absent)}")
     folder = weights.parent
     config_file = config_file or next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
     config: BertConfig | None = None

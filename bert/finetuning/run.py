@@ -181,7 +181,8 @@ class FineTuningEvaluation(Evaluation):
                 beside.mkdir(parents=True, exist_ok=True)
                 (beside / name).unlink(missing_ok=True)
                 (beside / name).symlink_to(os.path.relpath(folder.resolve() / name, beside.resolve()))
-        logger.info(f"predictions of {part.name} are in {folder}")
+        what = "predictions" if part.name == "predictions" else f"predictions of {part.name}"
+        logger.info(f"{what} are in {folder}")
 
     def _keep_texts(self, step: int) -> None:
         """Put into the checkpoint what the last evaluation has added to the files beside the weights."""

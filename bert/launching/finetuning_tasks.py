@@ -274,10 +274,10 @@ TASKS = {
     "squad": FineTuningLauncher(
         script="scripts/run_squad.sh",
         entry=SQUAD,
-        usage="[18 positional arguments | --config NAME | --download]",
+        usage="[--config NAME | --download]",
         description="Fine-tune BERT on SQuAD and score it. Without arguments: the quickstart, on questions of this "
         "project.",
-        epilog="The same command resumes a stopped run.",
+        epilog="The same command resumes a stopped run. NVIDIA's positional arguments are read too: --help positional.",
         names={"Presets": SQUAD_PRESETS, "Recipes": SQUAD.recipes},
         settings=SquadLaunch,
         positional=_SQUAD_POSITIONAL,
@@ -296,11 +296,12 @@ TASKS = {
     "glue": FineTuningLauncher(
         script="scripts/run_glue.sh",
         entry=GLUE,
-        usage="[TASK DATA_DIR CHECKPOINT | 16 positional arguments | --config NAME | --task-name TASK --download]",
+        usage="[--config NAME | --task-name TASK --download | TASK DATA_DIR CHECKPOINT]",
         description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it. "
         "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
         "project.",
-        epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run.",
+        epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run. "
+        "NVIDIA's positional arguments are read too: --help positional.",
         names={"Recipes": [*GLUE.recipes, *NER.recipes]},
         positional=_GLUE_POSITIONAL,
         form=_glue_form,

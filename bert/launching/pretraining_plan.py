@@ -75,10 +75,10 @@ _LARGEST_MICRO_BATCH = 1024  # sequences; no card takes more of BERT-large
 LAUNCHER = Launcher(
     script="scripts/run_pretraining.sh",
     entry=ENTRY,
-    usage="[--text FOLDER | 32 positional arguments | --config NAME | --phase1 | --phase2]",
+    usage="[--text FOLDER | --config NAME | --phase1 | --phase2]",
     description="Pre-train BERT: on your own text, both phases of a preset, or one phase. Without arguments: the "
-    "quickstart.",
-    epilog="--phase1-NAME VALUE sets a flag in phase 1 only, --phase2-NAME in phase 2.",
+    "quickstart. --phase1-NAME VALUE sets a flag in phase 1 (short sequences) only, --phase2-NAME in phase 2.",
+    epilog="NVIDIA's positional arguments are read too: --help positional.",
     names={"Presets of both phases": [*PRESETS, evening.NAME], "Recipes of one phase": RECIPES},
     settings=PretrainingLaunch,
     positional=POSITIONAL,

@@ -83,13 +83,13 @@ class Log:
     """The log of one stage of a run. Only rank 0 has a `directory`; without one nothing is logged.
 
     Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), events.jsonl
-    (costs of saves, loss spikes), progress.json (replaced at most once a second: step, first_step, total_steps,
-    eta_seconds, loss), visualdl/, summary.json. With `show_steps` off, the process that started this one shows the
-    steps, from progress.json.
+    (costs of saves, loss spikes), progress.json (replaced at most once a second: step, first_step, total_steps
+    or null, eta_seconds, loss), visualdl/, summary.json. With `show_steps` off, the process that started this one
+    shows the steps, from progress.json.
     """
 
     first_step = 0  # where the progress bar begins; known once a checkpoint was read
-    total_steps = 1  # where it ends, as far as is known
+    total_steps: int | None = 1  # where it ends; None while the time that is left decides it
 
     def __init__(
         self,
@@ -131,14 +131,15 @@ class Log:
         self._metrics(step, epoch, metrics)
         shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
         if self._bar is not None:
-            self._console(lambda: self._bar.set_postfix_str(shown))
+            left = "" if self.total_steps else f"  {duration(eta_seconds)} left"
+            self._console(lambda: self._bar.set_postfix_str(shown + left))
         elif self._show_steps:
-            self._show(f"step {step}/{self.total_steps}  {shown}  eta {duration(eta_seconds)}")
+            self._show(f"{self._position(step)}  {shown}  eta {duration(eta_seconds)}")
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Held-out metrics after update `step`; their names start with `eval_`."""
         self._metrics(step, epoch, metrics)
-        self._show(f"step {step}/{self.total_steps}  held out: {metrics_line(metrics)}")
+        self._show(f"{self._position(step)}  held out: {metrics_line(metrics)}")
 
     def event(self, name: str, step: int, epoch: int, values: dict[str, Any]) -> None:
         """Something that happened at a step, such as a save and what it cost."""
@@ -197,6 +198,9 @@ class Log:
         }
         for lines in self._lines:
             lines.add(record)
+
+    def _position(self, step: int) -> str:
+        return f"step {step}/{self.total_steps}" if self.total_steps else f"step {step}"
 
     def _open_bar(self) -> None:
         self._bar = progress("", self.total_steps, "steps", terminal=self._stream)

@@ -100,7 +100,7 @@ class RunProgress(threading.Thread):
     def __init__(self, stage_dir: Path, title: str):
         super().__init__(daemon=True)
         self._file, self._title = stage_dir / "progress.json", title
-        self._closing = threading.Event()
+        self._closing, self._has_steps = threading.Event(), False
         self._earlier = read_json(self._file)  # of an earlier run: drawn only once it changes
         self._bar = progress(f"{title}, preparing", None, "steps", terminal=sys.stdout)
         self.start()
@@ -124,13 +124,16 @@ class RunProgress(threading.Thread):
         if not values or values == self._earlier:
             self._bar.refresh()
             return
-        if self._bar.total is None:
-            self._bar.reset(values["total_steps"])
+        if not self._has_steps:
+            self._has_steps = True
+            self._bar.reset()
             self._bar.set_description(self._title, refresh=False)
             self._bar.initial = self._bar.n = values["first_step"]
         self._bar.total = values["total_steps"]
-        if values.get("loss") is not None:
-            self._bar.set_postfix_str(f"loss {values['loss']:.3f}", refresh=False)
+        shown = [] if values.get("loss") is None else [f"loss {values['loss']:.3f}"]
+        if values["total_steps"] is None and values["eta_seconds"] is not None:
+            shown.append(f"{duration(values['eta_seconds'])} left")
+        self._bar.set_postfix_str(", ".join(shown), refresh=False)
         self._bar.update(values["step"] - self._bar.n)
 
 

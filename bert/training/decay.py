@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 FEW = 5  # updates that a decay has in any case
 WINDOW = 0.25  # of the time that is planned: the time before, whose speed is expected
 TOLERANCE = 0.02  # of the updates that are left: a smaller difference is not corrected
+WORTH_LOGGING = 0.05  # of the last step: smaller corrections are events alone
 SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
 
 
@@ -73,6 +74,11 @@ class Decay:
         """The last update of the run, as far as is known."""
         return self._state.decay.last if self._state.decay else self._run.max_steps
 
+    @property
+    def known_last_step(self) -> int | None:
+        """The last update, by rank 0; None while the time that is left decides it."""
+        return None if self._deadline is not None and self._state.decay is None else self.last_step
+
     def restored(self, step: int) -> None:
         """Follow the state, which is that of `step` again: at the start, and after a roll back."""
         if not self.is_on:
@@ -81,6 +87,7 @@ class Decay:
         self._write_rates()
         if self._state.decay and self._state.decay.last > self._run.max_steps > step:  # the run was shortened
             self._spread(step, self._run.max_steps)
+        self._logged_last = self._state.decay.last if self._state.decay else None
 
     def begins_at(self, step: int) -> bool:
         return self.is_on and self._state.decay is None and self.start <= step < self._run.max_steps
@@ -109,9 +116,15 @@ class Decay:
             self._decide(step, epoch, last)
 
     def _decide(self, step: int, epoch: int, last: int) -> None:
-        decay = self._spread(step, last)
+        decay, logged = self._spread(step, last), self._logged_last
         self._log_event("decay", step, epoch, {"learning_rate": decay.rate, "last_step": last})
-        logger.info(f"the learning rate decays from {decay.rate:.3g} after update {step:,} to the last, {last:,}")
+        if logged is None:
+            logger.info(f"the learning rate decays from {decay.rate:.3g} after update {step:,} to the last, {last:,}")
+        elif abs(last - logged) > WORTH_LOGGING * logged:
+            logger.info(f"the last update is {last:,} instead of {logged:,}, by the time that is left")
+        else:
+            return
+        self._logged_last = last
 
     # ---- rank 0 decides ----------------------------------------------------------------------------------------------
 

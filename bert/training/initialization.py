@@ -21,7 +21,7 @@ from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.flags import flat_fields
 from bert.config.training_settings import BertConfig, TrainingConfig
-from bert.conversion.reading import read_pretrained
+from bert.conversion.reading import WITHOUT, read_pretrained
 from bert.files import read_json
 from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
 from bert.training.devices import Device
@@ -116,7 +116,7 @@ def pretrained_parameters(path: Path | VerifiedCheckpoint, model: BertConfig) ->
     """
     pretrained = read_pretrained(path)
     for line in pretrained.notes:
-        if not line.startswith("not there: "):  # logged tensor by tensor when the weights are loaded
+        if not line.startswith(WITHOUT):  # logged tensor by tensor when the weights are loaded
             logger.info(f"{path}: {line}")
     if (trained := pretrained.config) is not None:
         if trained.num_attention_heads != model.num_attention_heads:

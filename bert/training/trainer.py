@@ -75,6 +75,7 @@ class Trainer:
         self._warmup_end = start_step + run.benchmark_warmup_steps if run.benchmark else None
         self._throughput = Throughput(config.model, self._state.totals, stop.clock)
         self._decay = Decay(config, device, self._state, self._throughput, stop, start_step, log.event)
+        log.total_steps = self._decay.known_last_step
         self._evaluations = EvaluationGuard(self._state, self._metric)
         best = self._state.evaluations.best
         if self._metric.keeps and best and not self._checkpoints.has(best[0]):
@@ -117,7 +118,7 @@ class Trainer:
                     batches.close()
                     batches = open_batches(self._step)
                     continue
-                self._log.total_steps = self._decay.last_step
+                self._log.total_steps = self._decay.known_last_step
                 self._log.advance(self._step, self._seconds_left(), self._metrics.get("loss"))
                 if self._step == self._warmup_end:
                     self._throughput.forget()

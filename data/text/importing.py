@@ -26,6 +26,7 @@ from data.text.lddl_writer import (
     WrittenFile,
     check_free,
     check_language,
+    counts_line,
     document_id,
     fresh_folder,
     print_counts,
@@ -210,7 +211,8 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
             reasons = [*findings.left_out[:3], *findings.problems[:3]]
             raise ValueError(
                 f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
-                f"{dict(findings.counts)} {reasons}; check --format, --text-field and --held-out-fraction"
+                f"{counts_line(findings.counts)} ({'; '.join(reasons)}); check --format, --text-field "
+                "and --held-out-fraction"
             )
     except BaseException:  # Ctrl-C too
         shutil.rmtree(work, ignore_errors=True)

@@ -184,6 +184,10 @@ def fresh_folder(folder: Path) -> Path:
     return folder
 
 
+def counts_line(counts: Mapping[str, Any]) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in counts.items())
+
+
 def print_counts(counts: Mapping[str, Any]) -> None:
     """One indented line for each count, unless whoever started the command shows its own summary."""
     if QUIET_COUNTS not in os.environ:

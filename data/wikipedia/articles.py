@@ -23,6 +23,7 @@ from data.text.lddl_writer import (
     SourceWriter,
     WrittenFile,
     check_free,
+    counts_line,
     document_line,
     fresh_folder,
     publish,
@@ -105,7 +106,7 @@ def extract(job: Extraction, num_workers: int) -> dict:
     if not files:
         raise DumpError(
             f"{job.dump}: none of its {counts['pages']} pages is an article with sentences "
-            f"({dict(counts)}); is it the dump of the right wiki?"
+            f"({counts_line(counts)}); is it the dump of the right wiki?"
         )
     numbered = [replace(file, name=f"{number}.txt") for number, file in enumerate(files)]
     report = {

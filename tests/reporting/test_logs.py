@@ -16,7 +16,7 @@ import pytest
 from bert import REPOSITORY
 from bert.reporting import progress as module
 from bert.reporting.logs import Log, append, replace_file, to_json
-from bert.reporting.progress import megabytes, progress
+from bert.reporting.progress import RunProgress, megabytes, progress
 
 METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
 
@@ -66,6 +66,26 @@ def test_rows_progress_and_summary_are_strict_json(tmp_path):
     progress = strict((tmp_path / "progress.json").read_text())
     assert progress == {"step": 2, "first_step": 0, "total_steps": 20, "eta_seconds": 80.0, "loss": 7.25}
     assert strict((tmp_path / "summary.json").read_text()) == {"final_loss": 7.25, "mfu": None, "unigram_entropy": None}
+
+
+def test_while_the_time_decides_the_last_step_is_not_shown(tmp_path, capsys):
+    stream = io.StringIO()
+    log = open_log(tmp_path, total_steps=4582, stream=stream)
+    log.total_steps = None
+    log.train(10, 0, METRICS, 90.0)
+    log.evaluation(10, 0, {"eval_masked_lm_loss": 6.5})
+    bar = RunProgress(tmp_path, "phase 1")
+    log.advance(10, 90.0, 7.25)
+    first, second = stream.getvalue().splitlines()
+    assert first.startswith("step 10  loss 7.2500") and first.endswith("eta 1.5 minutes")
+    assert second == "step 10  held out: masked_lm_loss 6.5000"
+    time.sleep(1.2)  # progress.json is written once a second
+    log.total_steps = 12
+    log.advance(12, 0.0, 7.0)
+    bar.close()
+    shown = capsys.readouterr().out
+    assert "loss 7.250, 1.5 minutes left" in shown
+    assert "12/12" in shown and "4582" not in shown
 
 
 def test_a_second_run_appends(tmp_path):
