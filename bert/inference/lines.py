@@ -14,9 +14,16 @@ QUESTION_KEYS: Keys = (("question", "context"),)
 PAIR_KEYS: Keys = (("text", "text_pair"), ("sentence1", "sentence2"))
 SINGLE_KEYS: Keys = (("text",), ("sentence",))
 _BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".txt": "text"}
+EMPTY = "the line is empty"
 _LONGEST = 4 << 20  # bytes of a line
 _READ = 1 << 16
 _PAUSE_SECONDS = 0.2
+
+
+class RawLine(NamedTuple):
+    number: int  # from 1, as messages name it
+    raw: RawRequest | ValueError  # the request, or why it cannot be read
+    place: Mapping[str, Any]  # the fields `line`, `end` and `form` of `inputs.Position` after it
 
 
 class Line(NamedTuple):
@@ -85,7 +92,7 @@ class LineFormat:
         """The request in a line."""
         text = line.text
         if line.error or not text.strip():
-            raise ValueError(line.error or "the line is empty")
+            raise ValueError(line.error or EMPTY)
         if self.kind == "auto":
             self.kind = "jsonl" if text.lstrip().startswith("{") else "text"
         if self.kind == "jsonl":
@@ -104,6 +111,20 @@ class LineFormat:
         if len(parts) != len(self.columns):
             raise ValueError(f"{len(parts)} columns, but the header has {len(self.columns)}")
         return dict(zip(self.columns, parts, strict=True))
+
+
+def raw_lines(descriptor: int, form: LineFormat, number: int = 0, end: int = 0) -> Iterator[RawLine | None]:
+    """What the lines ask, without a header; the other arguments and None as of `read_lines`."""
+    for line in read_lines(descriptor, number, end):
+        if line is None:
+            yield None
+        elif not form.is_header(line):
+            try:
+                raw: RawRequest | ValueError = form.parse(line)
+            except ValueError as error:
+                raw = error
+            inferred = {"kind": form.kind, "columns": form.columns}
+            yield RawLine(line.number, raw, {"line": line.number, "end": line.end, "form": inferred})
 
 
 def is_document(path: Path) -> bool:

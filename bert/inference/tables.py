@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert.config.setting_errors import suggest
-from bert.inference.lines import Keys, LineFormat, RawRequest, is_document, kind_of, read_lines
+from bert.inference.lines import EMPTY, Keys, LineFormat, RawLine, RawRequest, is_document, kind_of, raw_lines
 from data.text.encodings import Encoding, NotTextError, decode
 from data.text.inputs import COMPRESSIONS, Findings, table_input
 from data.text.readers import Reading, delimiter_of, table_rows
@@ -47,6 +47,12 @@ class TableInput:
         except NotTextError as error:
             raise ValueError(f"{self._path} {error}") from None
 
+    def raw_lines(self, done: int = 0) -> Iterator[RawLine]:
+        """What the rows ask; `done` of them are left out."""
+        for number, row in islice(enumerate(self.rows(), start=1), done, None):
+            raw = ValueError(row.problem) if row.values is None else row.values
+            yield RawLine(row.number, raw, {"line": number, "end": 0})
+
     def has_columns(self, keys: Keys) -> bool:
         """Whether the first row has all texts of one tuple."""
         first = next((row.values for row in self.rows() if row.values), {})
@@ -75,6 +81,13 @@ def kind_of_table(path: Path | None, kind: str) -> str:
     return kinds.get(suffix, "jsonl" if is_compressed and suffix in (".jsonl", ".ndjson", ".json") else "")
 
 
+def open_table(path: Path | None, file: BinaryIO, kind: str, keys: Keys) -> TableInput | None:
+    """An input as a table; None for lines, of which a TSV without a header of the keys is one."""
+    kind = kind_of_table(path, kind)
+    table = TableInput(path, file, kind) if kind else None
+    return None if table is None or (kind == "tsv" and not table.has_columns(keys)) else table
+
+
 def require_columns(row: Mapping[str, Any], keys: Keys, where: str) -> None:
     """Raise ValueError unless a row has all columns of one tuple."""
     if any(all(name in row for name in names) for names in keys):
@@ -89,26 +102,17 @@ def checked_lines(
     path: Path, keys: Keys, check: Callable[[RawRequest], tuple[str, ...]], *, splits_tabs: bool = False
 ) -> Iterator[tuple[str, ...] | ValueError]:
     """The texts that `check` gives for each row or line of a file that is not empty, or the error, which names it."""
-    for number, raw in _requests(path, keys, splits_tabs):
-        try:
-            yield check(raw() if callable(raw) else raw)
-        except ValueError as error:
-            yield ValueError(f"{path}:{number}: {error}")
-
-
-def _requests(path: Path, keys: Keys, splits_tabs: bool) -> Iterator[tuple[int, Any]]:
-    """The number of each line and what it asks, or a function that gives it."""
     with open(path, "rb") as file:
-        kind = kind_of_table(path, "auto")
-        table = TableInput(path, file, kind) if kind else None
-        if table is not None and (kind != "tsv" or table.has_columns(keys)):
-            for row in table.rows():
-                yield row.number, row.values or {}
-            return
-        line_format = LineFormat(kind_of("auto", path), splits_tabs, keys)
-        for line in read_lines(file.fileno()):
-            if line is not None and not line_format.is_header(line) and (line.text.strip() or line.error):
-                yield line.number, partial(line_format.parse, line)
+        table, form = open_table(path, file, "auto", keys), LineFormat(kind_of("auto", path), splits_tabs, keys)
+        for line in raw_lines(file.fileno(), form) if table is None else table.raw_lines():
+            if line is None or (isinstance(line.raw, ValueError) and str(line.raw) == EMPTY):
+                continue
+            try:
+                if isinstance(line.raw, ValueError):
+                    raise line.raw
+                yield check(line.raw)
+            except ValueError as error:
+                yield ValueError(f"{path}:{line.number}: {error}")
 
 
 def flat(result: Mapping[str, Any]) -> Record:
