@@ -28,6 +28,7 @@ class TextRecord:
         first_updates: most updates of the first start, which the shares of the schedule count from.
         length: what the latest start asked for: hours, epochs or max_steps.
         finished: the length with which the training was finished; None: it is not.
+        start_seconds: that the ranks which measured the speed took to start.
         seconds_used: by all starts, without the time between them.
     """
 
@@ -39,6 +40,7 @@ class TextRecord:
     first_updates: int | None = None
     length: dict[str, float | None] = dataclasses.field(default_factory=dict)
     finished: dict[str, float | None] | None = None
+    start_seconds: float = 0.0
     seconds_used: float = 0.0
     version: int = _VERSION
 

@@ -148,7 +148,8 @@ FLOPS_OF_A_SECOND = 0.2e12  # of a core
 # Seconds beside the updates, for the estimates of the plan; the steps are set from the time that is really left.
 START_SECONDS = 12.0  # of the ranks: Paddle, the program, the first batch
 END_SECONDS = 10.0  # end of the ranks, picture, table, and what the model can do
-END_COST = 8.0  # times the start of the command, on a machine that is busy
+END_COST = 1.3  # times the start of the ranks that measure the speed
+PROBE_SECONDS = 2.0  # that each program is measured for
 IMPORT_BYTES_PER_SECOND = 8e6
 VOCABULARY_BYTES_PER_SECOND = 3e6
 SHARD_BYTES_PER_SECOND = 8e6  # of text, one process

@@ -61,7 +61,7 @@ def main(line: CommandLine, train: Train, started: float | None = None) -> int:
             record = record_of(request)
             _show(request, record)
             with record.clock(request.output_dir, time.monotonic() - begun):
-                return TextRun(request, record, Runner(), train, seconds_before).run()
+                return TextRun(request, record, Runner(), train).run()
 
 
 @contextlib.contextmanager
@@ -115,13 +115,15 @@ def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
         text = dataclasses.replace(text, is_chinese=request.language.partition("-")[0] == "zh")
     found = candidates(text, machine, request)
     if before is not None and before.machine == machine and before.speeds.keys() >= {one.name for one in found}:
-        speeds = before.speeds
+        speeds, start_seconds = before.speeds, before.start_seconds
     else:
         print("measuring the speed of this machine ...", flush=True)
+        begun = time.monotonic()
         speeds = measure_speeds(found, machine, request)
+        start_seconds = max(0.0, time.monotonic() - begun - rules.PROBE_SECONDS * len(found))
     plan = make_plan(text, machine, request, found, speeds)
     record = TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
-    record.seconds_used = 0.0 if before is None else before.seconds_used
+    record.start_seconds, record.seconds_used = start_seconds, 0.0 if before is None else before.seconds_used
     return record
 
 
@@ -195,12 +197,10 @@ def _most_updates(request: TextRequest, record: TextRecord) -> int:
 class TextRun:
     """The run of a plan: data, training, results."""
 
-    def __init__(
-        self, request: TextRequest, record: TextRecord, runner: Runner, train: Train, seconds_before: float
-    ) -> None:
-        """Args: seconds_before: that the start of the command took; its end takes longer where that does."""
+    def __init__(self, request: TextRequest, record: TextRecord, runner: Runner, train: Train) -> None:
         self._request, self._record, self._runner, self._train = request, record, runner, train
-        self._end_seconds = min(60.0, max(rules.END_SECONDS, rules.END_COST * seconds_before))
+        # The end loads Paddle once more, as the ranks that measured the speed did: on a busy machine both take longer.
+        self._end_seconds = max(rules.END_SECONDS, rules.END_COST * record.start_seconds)
         self._length = {"hours": request.hours, "epochs": request.epochs, "max_steps": request.setting("max_steps")}
 
     def run(self) -> int:
