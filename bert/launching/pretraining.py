@@ -56,6 +56,11 @@ _ROWS = (  # title, key of summary.json, format
     ("updates skipped for overflow", "skipped_steps", ",.0f"),
 )
 
+_TERMS = (
+    "An update changes the weights once. Losses are in nats, lower is better; the unigram entropy is that of guessing "
+    "by the frequency of words alone."
+)
+
 
 def main(argv: Sequence[str]) -> int:
     # The start of the shell that became this process; an installation of packages before does not count.
@@ -202,6 +207,8 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
             continue
         title = title.replace(" + next sentence", "") if is_mlm else title
         table.add_row(title, *("-" if value is None else format(value, form) for value in values))
+    if any("unigram_entropy" in summary for summary in evaluated):
+        table.caption, table.caption_justify = _TERMS, "left"
     console = Console()
     with console.capture() as text:  # on a closed pipe rich would end the process
         console.print(table)

@@ -157,7 +157,8 @@ def _log_dir(config: TrainingConfig, ranks: Ranks) -> Path:
 def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks, devices: str | None) -> str:
     """One line at once: the ranks need seconds before they have something to show."""
     place = f"GPU {devices}" if devices else "the CPU" if num_gpus() == 0 else config.hardware.device
-    count = f"{ranks.num_processes} rank{'s' if ranks.num_processes > 1 else ''} on {place}"
+    several = f"{ranks.num_processes} ranks (processes)"
+    count = f"{several if ranks.num_processes > 1 else '1 rank (process)'} on {place}"
     nodes = f" of each of {ranks.num_nodes} nodes" if ranks.num_nodes > 1 else ""
     newest = list_steps(config.checkpoint_dir())[-1:] if started.initialization.from_checkpoint else []
     action = f"continuing at step {newest[0]}" if newest else "starting"

@@ -457,10 +457,10 @@ def _describe_length(choices: _Choices, plan: TextPlan, speed: float, preparatio
     """How many updates, passes over the text and hours there will be, and which of them decides."""
     request, steps = choices.request, choices.request.setting("max_steps")
     decides = "the time decides; " if request.hours is not None else ""
-    rule = (plan.updates, f"{decides}{speed:,.0f} sequences/s measured")
+    rule = (plan.updates, f"{decides}{speed:,.0f} sequences/s measured; each changes the weights once")
     choices.make("updates", "--max-steps", steps, rule, lambda x: f"{'' if steps else 'about '}{x:,}")
     times = "once" if plan.duplicate_factor == 1 else f"{plan.duplicate_factor} times"
-    why = f"the text is {times} in the shards"
+    why = f"the text is {times} in the shards (files of samples)"
     if request.epochs is not None:
         why = f"{request.epochs:g} as given, in whole updates"
     choices.add("epochs", f"{plan.epochs:,.3g} over the text", why, "--epochs, --duplicate-factor")

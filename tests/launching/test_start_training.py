@@ -75,7 +75,7 @@ def test_an_interrupted_run_names_the_reason_and_the_step(tmp_path, saved, capsy
     assert found.err == f"interrupted (Ctrl-C){': saved step 22' if saved else ''}; the same command resumes\n"
     action = "continuing at step 22" if saved else "starting"
     assert found.out.startswith(
-        f"glue-custom: {action} with 2 ranks on the CPU, results in {config.log_dir()}; Ctrl-C "
+        f"glue-custom: {action} with 2 ranks (processes) on the CPU, results in {config.log_dir()}; Ctrl-C "
     )
 
 
