@@ -31,6 +31,7 @@ from data.fetching.transfer import DownloadError, Remote, digest_of, fetch
 from data.text.encodings import NotTextError, decoded
 from data.text.inputs import COMPRESSIONS, Findings, files_below, is_set_aside, read_chunks
 from data.text.lddl_writer import (
+    REPORT_NAME,
     SourceWriter,
     check_free,
     check_language,
@@ -42,7 +43,6 @@ from data.text.lddl_writer import (
 )
 from data.text.readers import book_of
 
-REPORT_NAME = "report.json"
 _MAX_BOOK_BYTES = 256 << 20
 _MAX_EXAMPLES = 50
 _MIN_CHARACTERS = 1000  # shorter ones are notices, not books

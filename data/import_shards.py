@@ -7,8 +7,7 @@ and our own, and checks every checksum and value. Training reads all of them as 
 manifest with checksums and are read faster. `--output-format hdf5` writes files for NVIDIA's PyTorch trainer.
 """
 
-from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -53,24 +52,17 @@ def import_shards(
                 writer.write(arrow_columns(table) if output_format == "arrow" else parquet_columns(table, strings))
         return len(table)
 
-    tables = enumerate(_tables(source, plans))
+    load = lru_cache(maxsize=1)(source.load)  # two outputs often share a shard
+
+    def samples(pieces: tuple[Piece, ...]) -> SampleTable:
+        return concatenate([load(piece.block).take(np.arange(piece.start, piece.stop)) for piece in pieces])
+
+    tables = enumerate(map(samples, plans))
     named = ((f"shard-{number}.{output_format}", None, partial(write, table)) for number, table in tables)
     shards = write_shards(outdir, len(plans), named)
     settings = {"imported_from": str(source.directory), "output_format": output_format}
     counted = {"samples": sum(counts), **shard_totals(shards)}
     return finish(outdir, Manifest(shards, source.vocabulary.sha256, settings, counted))
-
-
-def _tables(source: ShardDirectory, plans: list[tuple[Piece, ...]]) -> Iterator[SampleTable]:
-    """The samples of each output; a shard that two of them share is read once."""
-    loaded: tuple[int, SampleTable] | None = None
-    for pieces in plans:
-        parts = []
-        for piece in pieces:
-            if loaded is None or loaded[0] != piece.block:
-                loaded = piece.block, source.load(piece.block)
-            parts.append(loaded[1].take(np.arange(piece.start, piece.stop)))
-        yield concatenate(parts)
 
 
 def main(argv: list[str] | None = None) -> None:

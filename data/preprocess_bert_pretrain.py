@@ -44,7 +44,7 @@ from data.preprocessing.pipeline import (
 )
 from data.preprocessing.settings import MASKING, OBJECTIVES, PairSettings, SampleSettings
 from data.preprocessing.workers import SCHEDULERS, Run, scheduler
-from data.text.lddl_reader import Block, SourceFile, find_sources, plan_blocks
+from data.text.lddl_reader import Block, SourceFile, list_sources, plan_blocks
 from data.text.lddl_writer import counts_line, print_counts
 from data.text.word_boundaries import SEGMENTERS
 
@@ -54,11 +54,11 @@ _RUN_KEY = ".run_key"  # cache key of a finished run; not in the manifest, as it
 
 
 class Source(NamedTuple):
-    """The *.txt files, the number of other files beside them, and the blocks into which they are cut."""
+    """The *.txt files, the blocks into which they are cut, and the number of other files beside them."""
 
     files: tuple[SourceFile, ...]
-    num_other_files: int
     blocks: tuple[Block, ...]
+    others: Counter
 
 
 def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int | None, run: Run) -> Manifest:
@@ -104,8 +104,7 @@ def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int
         )
     if job.settings.masking == "static":
         counts["masked tokens"] = sum(result["masked tokens"] for result in results.values())
-    if source.num_other_files:
-        counts["files left out, as they are not named *.txt"] = source.num_other_files
+    counts.update(source.others)
     totals = {"source files": len(source.files), "blocks": len(source.blocks), **shard_totals(shards)}
     manifest = Manifest(shards, vocabulary_sha256, settings, dict(sorted(counts.items())) | totals)
     write_manifest(sink, manifest)
@@ -217,7 +216,8 @@ def _parser() -> HelpParser:
 def _source_of(arguments: argparse.Namespace) -> Source:
     """The source of a command line; ValueError names a bad value."""
     folders = [os.path.abspath(folder) for name in _CORPORA for folder in getattr(arguments, name)]
-    files, num_other_files = find_sources(folders)
+    others: Counter = Counter()
+    files = list_sources(folders, others)
     if not files:
         raise ValueError(f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}")
     for name in ("num_blocks", "block_size", "num_shards", "local_n_workers", "max_predictions_per_seq"):
@@ -232,7 +232,7 @@ def _source_of(arguments: argparse.Namespace) -> Source:
     arguments.block_bytes = arguments.block_size or _DEFAULT_BLOCK_BYTES
     if arguments.num_blocks:
         arguments.block_bytes = -(-sum(file.num_bytes for file in files) // arguments.num_blocks)
-    return Source(files, num_other_files, plan_blocks(files, arguments.block_bytes))
+    return Source(files, plan_blocks(files, arguments.block_bytes), others)
 
 
 def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary) -> SampleSettings:

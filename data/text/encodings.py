@@ -66,12 +66,14 @@ codecs.register_error(_HANDLER, _replace_and_count)
 def check_encoding(name: str) -> str:
     """Returns the name; ValueError unless it is "auto" or a codec that decodes any bytes, marking errors."""
     remedy = "use auto, or a name like utf-8, latin-1 or gb18030"
+    if name == "auto":
+        return name
     try:
-        is_text = name == "auto" or codecs.lookup(name)._is_text_encoding
+        is_text = codecs.lookup(name)._is_text_encoding
     except (LookupError, ValueError) as error:
         raise ValueError(f"encoding={name!r} is not known to Python; {remedy}") from error
     try:
-        if is_text and name != "auto":
+        if is_text:
             codecs.getincrementaldecoder(name)(_HANDLER).decode(b"\xff\xfe\x00\x00a\x80", True)
     except (LookupError, ValueError):  # e.g. idna, which cannot mark errors
         is_text = False

@@ -186,10 +186,6 @@ class Findings:
     guessed: list[str] = field(default_factory=list)
     bytes_left_out: int = 0
 
-    def bad_row(self, path: Path, row: int, reason: str) -> None:
-        self.counts["bad rows"] += 1
-        self.problem(f"{shown(path)}:{row}: {reason}")
-
     def problem(self, text: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(text)

@@ -94,19 +94,13 @@ class Block:
     ranges: tuple[tuple[str, int, int], ...]
 
 
-def list_sources(folders: Sequence[str | Path]) -> tuple[SourceFile, ...]:
-    """`find_sources` without the number of other files."""
-    return find_sources(folders)[0]
-
-
-def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...], int]:
-    """All *.txt files below the folders, by folder and name, and the number of other files there.
+def list_sources(folders: Sequence[str | Path], others: Counter | None = None) -> tuple[SourceFile, ...]:
+    """All *.txt files below the folders, by folder and name; `others` counts the other files there.
 
     In a corpus folder only its `source` is searched. Hidden files and folders, such as unfinished downloads and
     checkpoints of notebooks, are left out and not counted.
     """
     sources: list[SourceFile] = []
-    num_others = 0
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise ValueError(f"{folder}: no such directory; give the folder that holds source/<language>/N.txt")
@@ -117,7 +111,8 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
             )
         files = files_below(folder / "source" if (folder / "source").is_dir() else folder, Findings(), hidden=False)
         texts = [SourceFile(str(path), path.stat().st_size) for path in files if path.suffix == ".txt"]
-        num_others += len(files) - len(texts)
+        if others is not None and len(files) > len(texts):
+            others["files left out, as they are not named *.txt"] += len(files) - len(texts)
         if not sum(source.num_bytes for source in texts):
             raise ValueError(
                 f"{folder}: its {len(texts)} *.txt files hold no text; download the corpus first, or import your own "
@@ -134,7 +129,7 @@ def find_sources(folders: Sequence[str | Path]) -> tuple[tuple[SourceFile, ...],
                 "folder once, remove links to files (--duplicate-factor makes several samples of each "
                 "document)"
             )
-    return tuple(sources), num_others
+    return tuple(sources)
 
 
 def _natural(path: str) -> tuple:

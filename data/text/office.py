@@ -9,9 +9,9 @@ import logging
 import posixpath
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.parsers import expat
@@ -27,23 +27,11 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _SPLIT_WORD = re.compile(r"(?<=\w)-\n(?=[a-z\u00df-\u00ff])")
 
 
-class _Markup(NamedTuple):
-    """Elements of a format, by their names without namespaces: what holds text, and what is left out."""
-
-    members: str
-    text: frozenset[str]
-    left_out: frozenset[str]
-
-
-_MARKUPS = {
-    "docx": _Markup(
-        r"word/(document\d*|footnotes|endnotes)\.xml", frozenset(("t",)), frozenset(("Fallback", "moveFrom"))
-    ),
-    "odt": _Markup(
-        r"content\.xml", frozenset(("p", "h")), frozenset(("tracked-changes", "annotation", "note-citation"))
-    ),
+_MARKUPS = {  # files in the archive; elements, by their names without namespaces, that hold text and that are left out
+    "docx": (r"word/(document\d*|footnotes|endnotes)\.xml", {"t"}, {"Fallback", "moveFrom"}),
+    "odt": (r"content\.xml", {"p", "h"}, {"tracked-changes", "annotation", "note-citation"}),
 }
-_BREAKS = frozenset(("p", "h", "br", "cr", "tab", "s", "line-break"))
+_BREAKS = frozenset("p h br cr tab s line-break".split())
 
 
 def office_text(path: Path, kind: str, problem: Callable[[str], object]) -> Iterator[str]:
@@ -67,7 +55,7 @@ def office_text(path: Path, kind: str, problem: Callable[[str], object]) -> Iter
         yield rtf_to_text(content.decode("latin-1"), errors="replace")
     else:
         with _archive(path) as archive:
-            yield from _epub_text(archive) if kind == "epub" else _markup_text(archive, _MARKUPS[kind])
+            yield from _epub_text(archive) if kind == "epub" else _markup_text(archive, *_MARKUPS[kind])
 
 
 def _archive(path: Path) -> zipfile.ZipFile:
@@ -83,29 +71,27 @@ def _archive(path: Path) -> zipfile.ZipFile:
     return archive
 
 
-def _markup_text(archive: zipfile.ZipFile, markup: _Markup) -> Iterator[str]:
+def _markup_text(archive: zipfile.ZipFile, files: str, text: set[str], left_out: set[str]) -> Iterator[str]:
     """The text inside of the text elements; paragraphs, tabs and line breaks become line ends."""
     pieces: list[str] = []
-    depth = {"text": 0, "left out": 0}
+    depth = Counter[str]()
 
     def start(name: str, _: dict[str, str]) -> None:
-        depth["left out"] += name.rpartition(" ")[2] in markup.left_out
-        depth["text"] += name.rpartition(" ")[2] in markup.text
+        depth[name.rpartition(" ")[2]] += 1
 
     def end(name: str) -> None:
         name = name.rpartition(" ")[2]
-        depth["left out"] -= name in markup.left_out
-        depth["text"] -= name in markup.text
+        depth[name] -= 1
         if name in _BREAKS:
             pieces.append("\n")
         elif name == "noBreakHyphen":
             pieces.append("-")
 
     def characters(data: str) -> None:
-        if depth["text"] and not depth["left out"]:
+        if any(depth[name] for name in text) and not any(depth[name] for name in left_out):
             pieces.append(data)
 
-    members = [name for name in archive.namelist() if re.fullmatch(markup.members, name)]
+    members = [name for name in archive.namelist() if re.fullmatch(files, name)]
     if not members:
         raise NotTextError("is a zip file without the text of a document")
     for member in members:

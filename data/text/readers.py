@@ -138,8 +138,7 @@ def table_rows(source: Input, form: TableForm, reading: Reading, findings: Findi
 
 def delimiter_of(source: Input, reading: Reading, findings: Findings) -> str:
     """What separates the columns of a CSV or TSV."""
-    line = next(whole_lines(_text_chunks(source, reading, findings)), None) or ""
-    return delimiter_in(line, source.kind)
+    return delimiter_in(next(whole_lines(_text_chunks(source, reading, findings)), None) or "", source.kind)
 
 
 def _bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Iterator[T]:
@@ -223,7 +222,8 @@ def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: F
             identifier = row.get(id_column)
             problem = "" if isinstance(identifier, str | int) else f"field {id_column!r} holds no id"
         if problem:
-            findings.bad_row(source.path, number, problem)
+            findings.counts["bad rows"] += 1
+            findings.problem(f"{shown(source.path)}:{number}: {problem}")
             continue
         if "\x00" in text:
             findings.counts["NUL characters removed"] += text.count("\x00")

@@ -1,5 +1,6 @@
 """Reads the files of a corpus before anything is made of them: what the import will read, leave out and refuse."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -59,15 +60,13 @@ class Survey:
     def read(self, source: Input, reading: Reading) -> None:
         """Count a file, or its beginning if it is very large."""
         size, begun, documents, has_text = source.path.stat().st_size, self.text_bytes, 0, False
+        most = MOST_READ_BYTES if source.kind == "txt" and not source.compression else math.inf
         try:
             for piece in read_pieces(source, reading, self.findings):
                 self._add(piece.text)
-                has_text = has_text or not piece.text.isspace() and piece.text != ""
-                is_enough = (
-                    self.text_bytes - begun > MOST_READ_BYTES and source.compression == "" and source.kind == "txt"
-                )
-                if piece.group is not None:
-                    self.groups.add(piece.group)
+                has_text |= bool(piece.text.strip())
+                is_enough = self.text_bytes - begun > most
+                self.groups.update([] if piece.group is None else [piece.group])
                 if piece.ends or is_enough:
                     documents, has_text = documents + has_text, False
                 if is_enough:
@@ -138,11 +137,12 @@ def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, 
     inputs = list_inputs(paths, "auto", findings, follow_links, flag)
     sizes = [source.path.stat().st_size for source in inputs]
     every = max(1, round(sum(sizes) / MOST_READ_BYTES))
-    is_sampled = len(inputs) >= 20 * every
-    result = Survey(findings, every=every if is_sampled else 1)
-    for source in inputs[::every] if is_sampled else inputs:
+    if len(inputs) < 20 * every:
+        every = 1
+    result = Survey(findings, every=every)
+    for source in inputs[::every]:
         result.read(source, reading)
-    if result.every == 1:
+    if every == 1:
         check_groups(reading.group_by, len(result.groups))
     whole = sum(sizes) / max(result.file_bytes, 1)
     result.scale = whole if whole > 1.001 else 1.0

@@ -12,6 +12,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -65,12 +66,6 @@ class TableForm:
             *([self.text.choose(names, rows)] if self.text else []),
             *(names if self.columns is None else self.columns),
         ]
-
-    def optional_places(self, names: Sequence[str]) -> dict[Column, int]:
-        """The position of the optional column, where a table has it."""
-        if self.optional is None or self.optional not in names:
-            return {}
-        return {self.optional: names.index(self.optional)}
 
 
 class Row(NamedTuple):
@@ -182,8 +177,7 @@ def parquet_rows(path: Path, form: TableForm) -> Iterator[Row]:
     with damage_named(path):
         file = pq.ParquetFile(path, page_checksum_verification=True, buffer_size=CHUNK_BYTES)
         names = file.schema_arrow.names
-        places = _places(names, form.all_columns(names, _parquet_sample(file, form)))
-        columns = list({**places, **form.optional_places(names)})
+        columns = list(_places(names, form.all_columns(names, _parquet_sample(file)), form.optional))
         number = 0
         for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
             for row in range(len(batch)):
@@ -198,20 +192,17 @@ def parquet_rows(path: Path, form: TableForm) -> Iterator[Row]:
                     yield Row(number, values)
 
 
-def _parquet_sample(file: pq.ParquetFile, form: TableForm) -> Iterator[dict[str, Any]]:
+def _parquet_sample(file: pq.ParquetFile) -> Iterator[dict[str, Any]]:
     """The texts of the first rows; they are read only where the columns' names decide nothing."""
-    texts = [column.name for column in file.schema_arrow if pa.types.is_string(column.type)]
-    texts += [column.name for column in file.schema_arrow if pa.types.is_large_string(column.type)]
+    texts = [column.name for column in file.schema_arrow if column.type in (pa.string(), pa.large_string())]
     for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=texts, use_threads=False):
-        try:
+        with suppress(UnicodeDecodeError):
             yield from batch.to_pylist()
-        except UnicodeDecodeError:
-            pass
         return
 
 
-def _places(names: Sequence[str], columns: Sequence[Column]) -> dict[Column, int]:
-    """The position of each column."""
+def _places(names: Sequence[str], columns: Sequence[Column], optional: str | None) -> dict[Column, int]:
+    """The position of each column; the optional one is last, where a table has it."""
     places: dict[Column, int] = {}
     for column in columns:
         if isinstance(column, int):
@@ -221,6 +212,8 @@ def _places(names: Sequence[str], columns: Sequence[Column]) -> dict[Column, int
         else:
             number = f"{names.count(column)} columns" if column in names else "no column"
             raise NoColumnError(f"has {number} {column!r}, only {list(names[:20])}", column, names)
+    if optional is not None and optional in names:
+        places.setdefault(optional, names.index(optional))
     return places
 
 
@@ -246,9 +239,8 @@ class _Table:
         sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self._delimiter)
         columns = form.all_columns(names, (dict(zip(names, row, strict=False)) for row in sample))
         self._lines = chain(head, lines) if form.header else chain([opening], lines)
-        self._places = _places(names, columns)
-        self._last_place = max(self._places.values(), default=-1)  # without that of an optional one
-        self._places |= form.optional_places(names)
+        self._places = _places(names, columns, form.optional)
+        self._last_place = max((self._places[column] for column in columns), default=-1)  # but for the optional one
 
     def _header(self, line: str, delimiters: str) -> tuple[str, list[str]]:
         """(delimiter, names of the columns) of the first line."""
