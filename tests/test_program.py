@@ -236,7 +236,8 @@ def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision
     checkpoints = NoCheckpoints()
     checkpoints.save = lambda step, epoch, state: saved.append(step)
     device, stop = session.device(), StopRequest()
-    trainer = Trainer(session.program, device, config, Log(), stop, 0, tiny.NUM_STEPS, checkpoints=checkpoints)
+    task = tiny.task_of(config)
+    trainer = Trainer(session.program, device, task, Log(), stop, 0, tiny.NUM_STEPS, checkpoints=checkpoints)
     batches = tiny.updates(
         0, change=lambda step, feeds: feeds if step < 2 else [tiny.overflowing(feed) for feed in feeds]
     )
@@ -259,7 +260,7 @@ def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
     """2^20 takes 20 halvings: more consecutive skipped updates than the limit, without divergence."""
     session = tiny.Session(precision=tiny.FLOAT16)
     config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5)
-    trainer = Trainer(session.program, session.device(), config, Log(), StopRequest(), 0, 12)
+    trainer = Trainer(session.program, session.device(), tiny.task_of(config), Log(), StopRequest(), 0, 12)
     batches = tiny.updates(0, change=lambda step, p: p if step > 8 else [tiny.overflowing(feed) for feed in p])
     outcome = trainer.run(lambda step: batches)
     assert outcome.finished is False and outcome.step == 12

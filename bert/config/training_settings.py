@@ -47,6 +47,14 @@ class BatchSettings(Settings):
         return steps
 
 
+_SCHEDULES_THAT_READ = {  # a setting; with another schedule it must have its default
+    "lr_decay_power": ("polynomial",),
+    "lr_decay_from": ("polynomial",),
+    "lr_decay_share": ("wsd",),
+    "end_learning_rate": ("polynomial", "linear", "cosine", "inverse-sqrt", "wsd"),
+}
+
+
 class OptimizerSettings(Settings):
     optimizer: Literal["Lamb", "AdamW"] = Field("Lamb", description="LAMB (You et al., 2020) or AdamW")
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate, reached at the end of warm-up")
@@ -116,14 +124,7 @@ class OptimizerSettings(Settings):
                     f"{name}={getattr(self, name)} must be at most the peak learning_rate={self.learning_rate}; "
                     "lower it, or raise --learning-rate"
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _settings_of_the_schedule(self) -> "OptimizerSettings":
-        """A setting that the schedule does not read has its default."""
-        decaying = ("polynomial", "linear", "cosine", "inverse-sqrt", "wsd")
-        readers = {"lr_decay_power": ("polynomial",), "lr_decay_from": ("polynomial",), "lr_decay_share": ("wsd",)}
-        for name, schedules in {**readers, "end_learning_rate": decaying}.items():
+        for name, schedules in _SCHEDULES_THAT_READ.items():
             value, default = getattr(self, name), type(self).model_fields[name].default
             if self.lr_schedule not in schedules and value != default:
                 raise ValueError(
@@ -359,25 +360,17 @@ class TrainingConfig(Settings):
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
 
     @model_validator(mode="after")
-    def _fleets_amp_is_float16(self) -> "TrainingConfig":
+    def _consistent(self) -> "TrainingConfig":
         if self.optimizer.fleet_strategies != "none" and self.precision.amp and self.precision.amp_dtype != "float16":
             raise ValueError(
                 f"fleet_strategies={self.optimizer.fleet_strategies} needs amp_dtype=float16, not "
                 f"{self.precision.amp_dtype}: Fleet's amp_configs have no other type; drop --fleet-strategies"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _decays_in_time(self) -> "TrainingConfig":
         if self.run.finish_in is not None and self.optimizer.lr_schedule != "wsd":
             raise ValueError(
                 f"finish_in={self.run.finish_in:g} needs lr_schedule=wsd, whose decay can begin at any update, not "
                 f"{self.optimizer.lr_schedule}; pass --lr-schedule wsd, or drop --finish-in"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _fused_kernels_have_half_precision(self) -> "TrainingConfig":
         if self.hardware.fuse_attention == "on" and not self.precision.amp:
             raise ValueError(
                 "fuse_attention=on needs amp=true: FlashAttention computes in float16 or bfloat16; pass "

@@ -46,6 +46,7 @@ class Launcher:
     names: Mapping[str, Iterable[str]]  # that --config takes, in lists by their titles
     settings: type[LaunchSettings] = LaunchSettings
     positional: Sequence[Positional] = ()
+    other_forms: Mapping[int, str] = field(default_factory=dict)  # place of the precision -> another's positional form
     shown: Sequence[str] = ()  # groups of settings that the first help lists
     phases: Sequence[int] = ()  # each has flags of its own, --phaseN-NAME
     add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # that are no settings
@@ -79,6 +80,7 @@ def read_command_line(launcher: Launcher, words: Sequence[str]) -> CommandLine:
     """Parse a command line; the words before the first flag are positional (`-` and negative numbers are no flags)."""
     first = next((index for index, word in enumerate(words) if word.startswith("--") or word == "-h"), len(words))
     flags = LauncherParser(launcher).read(words[first:])
+    _refuse_other_form(launcher, words[:first])
     return CommandLine(words, words[:first], *sorted_by_owner(launcher, flags))
 
 
@@ -180,15 +182,11 @@ def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str,
     return values
 
 
-def refuse_other_form(words: Sequence[str], forms: Mapping[int, str], table: Sequence[Positional]) -> None:
-    """Refuse arguments of another trainer's script of this name, known by the place of the precision in them.
-
-    Args:
-        forms: place of the precision, from 1 -> whose script it is, and its arguments up to there.
-    """
-    for place, theirs in forms.items():
+def _refuse_other_form(launcher: Launcher, words: Sequence[str]) -> None:
+    """Refuse arguments of another trainer's script of this name, known by the place of the precision in them."""
+    for place, theirs in launcher.other_forms.items():
         if words[place - 1 : place] and words[place - 1] in PRECISIONS:
-            ours = " ".join(row.name for row in table[:6])
+            ours = " ".join(row.name for row in launcher.positional[:6])
             raise ValueError(
                 f"argument {place} is a precision ({words[place - 1]}), as in {theirs}; here the arguments are {ours} "
                 "...: see --help positional, or pass flags"

@@ -16,14 +16,7 @@ from bert.finetuning.glue.task_table import task_name
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad.config import ENTRY as SQUAD
-from bert.launching.arguments import (
-    CommandLine,
-    Launcher,
-    Positional,
-    read_positional,
-    refuse_other_form,
-    settings_of_nvidia,
-)
+from bert.launching.arguments import CommandLine, Launcher, Positional, read_positional, settings_of_nvidia
 from bert.launching.settings import LaunchSettings
 
 SQUAD_PRESETS = {"dgxa100-80g_8gpu_amp": "squad_large", "dgxa100-80g_8gpu_tf32": "squad_large_tf32"}  # on 8 GPUs
@@ -106,11 +99,6 @@ _SQUAD_POSITIONAL = (  # a default of None: as the recipe or the weights say
     Positional("benchmark_warmup_steps", "100"),
     Positional("fuse_mha", "true"),
 )
-_OTHER_SQUAD_FORMS = {
-    3: "NVIDIA's TensorFlow 1 run_squad.sh (batch_size learning_rate precision use_xla ...)",
-    4: "NVIDIA's TensorFlow 2 run_squad.sh (num_gpu batch_size learning_rate precision ...)",
-    5: "NVIDIA's PyTorch run_squad.sh before it had a warm-up (init_checkpoint epochs batch_size ...)",
-}
 _GLUE_POSITIONAL = (  # of NVIDIA's PyTorch run_glue.sh
     Positional("init_checkpoint", None, "from_pretrained_params"),
     Positional("data_dir", "$BERT_PREP_WORKING_DIR/download/glue/MRPC/"),
@@ -129,7 +117,6 @@ _GLUE_POSITIONAL = (  # of NVIDIA's PyTorch run_glue.sh
     Positional("seed", "2"),
     Positional("mode", "train eval"),
 )
-_OTHER_GLUE_FORMS = {4: "NVIDIA's TensorFlow run_glue.sh (task_name batch_size learning_rate precision ...)"}
 
 
 def _squad_form(line: CommandLine) -> Form:
@@ -138,7 +125,6 @@ def _squad_form(line: CommandLine) -> Form:
     settings, launch = dict[str, Any](), dict[str, Any]()
     recipe, quickstart = name or "squad", ""
     if line.positional:
-        refuse_other_form(line.positional, _OTHER_SQUAD_FORMS, _SQUAD_POSITIONAL)
         words = read_positional(line, _SQUAD_POSITIONAL)
         settings = settings_of_nvidia(words)
         launch = {setting: settings.pop(setting) for setting in ("num_processes", "squad_dir", "mode")}
@@ -173,7 +159,6 @@ def _glue_form(line: CommandLine) -> Form:
         return _form_of_recipe(GLUE.recipes, name or _glue_recipe(line.training))
     if name is not None:
         raise ValueError(f"config={name} contradicts the positional arguments; give only one of them")
-    refuse_other_form(line.positional, _OTHER_GLUE_FORMS, _GLUE_POSITIONAL)
     names = ("task", "data_dir", "checkpoint")
     if len(line.positional) > len(names):
         return _glue_form_of_nvidia(read_positional(line, _GLUE_POSITIONAL))
@@ -281,6 +266,11 @@ TASKS = {
         names={"Presets": SQUAD_PRESETS, "Recipes": SQUAD.recipes},
         settings=SquadLaunch,
         positional=_SQUAD_POSITIONAL,
+        other_forms={
+            3: "NVIDIA's TensorFlow 1 run_squad.sh (batch_size learning_rate precision use_xla ...)",
+            4: "NVIDIA's TensorFlow 2 run_squad.sh (num_gpu batch_size learning_rate precision ...)",
+            5: "NVIDIA's PyTorch run_squad.sh before it had a warm-up (init_checkpoint epochs batch_size ...)",
+        },
         form=_squad_form,
         quickstart_output="results/{}",
         vocabulary_size=2048,
@@ -304,6 +294,7 @@ TASKS = {
         "NVIDIA's positional arguments are read too: --help positional.",
         names={"Recipes": [*GLUE.recipes, *NER.recipes]},
         positional=_GLUE_POSITIONAL,
+        other_forms={4: "NVIDIA's TensorFlow run_glue.sh (task_name batch_size learning_rate precision ...)"},
         form=_glue_form,
     ),
     "classify": FineTuningLauncher(

@@ -23,7 +23,6 @@ from bert.launching.arguments import (
     errors_of_phase,
     read_command_line,
     read_positional,
-    refuse_other_form,
     settings_of_nvidia,
     sorted_by_owner,
 )
@@ -67,10 +66,6 @@ POSITIONAL = (
     Positional("benchmark_warmup_steps", "10"),
     Positional("fuse_mha", "true"),
 )
-_OTHER_FORMS = {
-    4: "NVIDIA's TensorFlow run_pretraining_adam.sh (train_batch_size eval_batch_size learning_rate precision ...)",
-    6: "NVIDIA's TensorFlow run_pretraining_lamb.sh (batch_size_phase1 batch_size_phase2 eval_batch_size ...)",
-}
 _LARGEST_MICRO_BATCH = 1024  # sequences; no card takes more of BERT-large
 LAUNCHER = Launcher(
     script="scripts/run_pretraining.sh",
@@ -82,6 +77,10 @@ LAUNCHER = Launcher(
     names={"Presets of both phases": [*PRESETS, evening.NAME], "Recipes of one phase": RECIPES},
     settings=PretrainingLaunch,
     positional=POSITIONAL,
+    other_forms={
+        4: "NVIDIA's TensorFlow run_pretraining_adam.sh (train_batch_size eval_batch_size learning_rate precision ...)",
+        6: "NVIDIA's TensorFlow run_pretraining_lamb.sh (batch_size_phase1 batch_size_phase2 eval_batch_size ...)",
+    },
     phases=(1, 2),
     add_flags=add_text_flags,
 )
@@ -166,7 +165,6 @@ def _refuse_form_of_pytorch(words: Sequence[str]) -> None:
 
 
 def _positional_form(line: CommandLine) -> _Form:
-    refuse_other_form(line.positional, _OTHER_FORMS, POSITIONAL)
     _refuse_form_of_pytorch(line.positional)
     values = settings_of_nvidia(read_positional(line, POSITIONAL))
     is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package

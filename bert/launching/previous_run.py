@@ -29,10 +29,6 @@ def settings_asked_for(config: TrainingConfig) -> Path:
     return config.run.output_dir / f"{config.stage()}.yaml"
 
 
-def has_checkpoint(config: TrainingConfig) -> bool:
-    return bool(list_steps(config.checkpoint_dir()))
-
-
 def is_done(config: TrainingConfig) -> bool:
     """Whether all updates were made, or early stopping or a decay ended them, and their checkpoint is there.
 
@@ -116,7 +112,7 @@ def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
 def continued(config: AnyConfig) -> AnyConfig | None:
     """The settings with the run's own newest checkpoint as the start; None if there is none or a step was given."""
     has_step = isinstance(config.initialization.last_step_of_checkpoint, int)
-    if not config.trains() or config.run.benchmark or has_step or not has_checkpoint(config):
+    if not config.trains() or config.run.benchmark or has_step or not list_steps(config.checkpoint_dir()):
         return None
     start: dict[str, Any] = dict.fromkeys(type(config.initialization).model_fields)
     return derive(config, **start | {"from_checkpoint": config.checkpoint_dir(), "last_step_of_checkpoint": "auto"})

@@ -42,7 +42,7 @@ class AccumulatedGradients(paddle.incubate.optimizer.GradientMergeOptimizer):
             block.append_op(type="elementwise_add", inputs=inputs, outputs={"Out": part}, attrs=attributes)
         # Fleet finds by this operator what to sum over the ranks.
         self._add_gm_op_role_var(order(block, parts, [buffer]), parameters[0], buffer, is_last)
-        self._guarded.parts_of = {buffer.name: list(zip(parameters, parts, strict=True))}
+        self._guarded.parts = list(zip(parameters, parts, strict=True))
         static.nn.cond(is_last, true_fn=lambda: self._update(parameters[0], buffer, parts), false_fn=None)
         return self._optimize_ops
 

@@ -5,9 +5,8 @@ and does not advance the learning rate, without a transfer to the host at every 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -26,54 +25,50 @@ COUNTERS = (APPLIED_UPDATES, SKIPPED_UPDATES, CONSECUTIVE_SKIPPED_UPDATES)
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `peak`, then one of these to `end`, by `kind`:
+    """Linear warm-up to the peak, then one of these to the end, by --lr-schedule:
 
-    - polynomial: power 1.0 is linear; NVIDIA's PyTorch code uses 0.5. With `decays_from_start` the decay is that of all
-      updates and warm-up hides its beginning: the rate falls below `peak` at the first update after warm-up.
+    - polynomial: power 1.0 is linear; NVIDIA's PyTorch code uses 0.5. With --lr-decay-from start the decay is that of
+      all updates and warm-up hides its beginning: the rate falls below the peak at the first update after warm-up.
     - linear; cosine: half a cosine (Loshchilov & Hutter, 2017), without restarts; constant.
-    - inverse-sqrt: with the root of the update (Vaswani et al., 2017), which no length decides; falls towards `end`.
-    - wsd: warm-up, stable, decay (Hu et al., 2024): `peak` up to `decay_start`, then linear. Haegele et al. (2024)
+    - inverse-sqrt: with the root of the update (Vaswani et al., 2017), which no length decides; falls towards the end.
+    - wsd: warm-up, stable, decay (Hu et al., 2024): the peak up to `decay_start`, then linear. Haegele et al. (2024)
       measured 1 - sqrt slightly better; only a line can be spread anew at any update and remain one.
     """
 
-    peak: float
+    settings: OptimizerSettings
     warmup_steps: int
     total_steps: int
-    power: float = 1.0
-    start: float = 0.0
-    end: float = 0.0
-    decays_from_start: bool = False
-    kind: str = "polynomial"
-    decay_share: float = 0.0  # of wsd: of all updates
 
     @property
     def decay_start(self) -> int:
         """The first update of wsd's decay, which has at least one."""
-        decay_steps = max(1, round(self.decay_share * self.total_steps))
+        decay_steps = max(1, round(self.settings.lr_decay_share * self.total_steps))
         return max(min(self.warmup_steps, self.total_steps - 1), self.total_steps - decay_steps)
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of the update with index `step`, from 0.
 
-        The last update of the warm-up and the first one after it have the rate `peak`. The update after the last would
-        have the rate `end`, so that no update has a rate of 0.
+        The last update of the warm-up and the first one after it have the peak's rate. The update after the last would
+        have that of the end, so that no update has a rate of 0.
         """
+        peak, start, end = self.settings.learning_rate, self.settings.warmup_start_lr, self.settings.end_learning_rate
         if step < self.warmup_steps:
-            return self.start + (self.peak - self.start) * (step + 1) / self.warmup_steps
-        return self.end + (self.peak - self.end) * self._share_of_peak(step)
+            return start + (peak - start) * (step + 1) / self.warmup_steps
+        return end + (peak - end) * self._share_of_peak(step)
 
     def _share_of_peak(self, step: int) -> float:
         """1 at the peak, 0 at the end."""
-        if self.kind == "constant":
+        kind, first = self.settings.lr_schedule, self.warmup_steps
+        if kind == "constant":
             return 1.0
-        if self.kind == "inverse-sqrt":
-            root = max(1, self.warmup_steps)
-            return (root / (root + step - self.warmup_steps)) ** 0.5
-        first = 0 if self.decays_from_start else self.decay_start if self.kind == "wsd" else self.warmup_steps
+        if kind == "inverse-sqrt":
+            root = max(1, first)
+            return (root / (root + step - first)) ** 0.5
+        first = self.decay_start if kind == "wsd" else 0 if self.settings.lr_decay_from == "start" else first
         remaining = min(1.0, max(0.0, (self.total_steps - step) / max(1, self.total_steps - first)))
-        if self.kind == "cosine":
+        if kind == "cosine":
             return 0.5 * (1 - math.cos(math.pi * remaining))
-        return remaining**self.power
+        return remaining**self.settings.lr_decay_power
 
     def table(self) -> np.ndarray:
         """float32 [total_steps]: the learning rate of every update."""
@@ -89,10 +84,10 @@ class _GuardedUpdate:
     """Mixin for a Paddle optimizer: one global norm serves the guard, the clipping and the log.
 
     Attributes:
-        parts_of: name of a buffer, which is passed as a gradient -> (parameter, its part of the buffer).
+        parts: (parameter, its part) of a buffer, which is then passed as the only gradient; empty: there is none.
     """
 
-    parts_of: Mapping[str, Sequence] = MappingProxyType({})
+    parts: Sequence = ()
     max_grad_norm: float
     num_scheduled_steps: int
     _found_inf_on_host: bool
@@ -115,22 +110,15 @@ class _GuardedUpdate:
                 self._set_auxiliary_var("found_inf", flag)
             if self.max_grad_norm > 0:
                 _scale_in_place(gradients, self.max_grad_norm / paddle.clip(norm, min=self.max_grad_norm))
-            params_grads = self._parts(params_grads)
+            if self.parts:
+                order(program.current_block(), gradients, [part for _, part in self.parts])  # they are read from here
+                params_grads = sorted(self.parts, key=lambda pair: pair[0].name)
             paddle.assign(norm.reshape([1]), _persistable(GRADIENT_NORM, "float32"))
             self._learning_rate_map[program] = _scheduled_learning_rate(self.num_scheduled_steps)
         operators = super().apply_gradients(params_grads)  # type: ignore[misc]
         with program._optimized_guard([]):
             _count_update(found_inf)
         return operators
-
-    def _parts(self, params_grads) -> list:
-        """(parameter, gradient) of each parameter: buffers are replaced by their parts, to be read from here on."""
-        buffers = [gradient for _, gradient in params_grads if gradient.name in self.parts_of]
-        if not buffers:
-            return params_grads
-        pairs = [pair for buffer in buffers for pair in self.parts_of[buffer.name]]
-        order(static.default_main_program().current_block(), buffers, [part for _, part in pairs])
-        return sorted(pairs, key=lambda pair: pair[0].name)
 
 
 class GuardedLamb(_GuardedUpdate, paddle.optimizer.Lamb):

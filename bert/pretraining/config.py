@@ -36,8 +36,6 @@ class DataSettings(LoaderSettings):
 
 LDDL_PACKAGES = "lddl==0.1.0 transformers==4.46.3 regex"  # without the releases that LDDL pins, which have no wheels
 _PHASE_FLAGS = {1: ("--phase1", "train phase 1, short sequences"), 2: ("--phase2", "train phase 2, long sequences")}
-
-
 LENGTHS = ("max_steps", "epochs")  # one of them gives the length of the training
 
 
@@ -75,7 +73,7 @@ class PretrainingRunSettings(RunSettings):
     )
 
     @model_validator(mode="after")
-    def _one_length(self) -> "PretrainingRunSettings":
+    def _consistent(self) -> "PretrainingRunSettings":
         if self.epochs is not None and self.max_steps != -1:
             raise ValueError(
                 f"epochs={self.epochs:g} and max_steps={self.max_steps} both give the length of the training; give "
@@ -86,10 +84,6 @@ class PretrainingRunSettings(RunSettings):
                 f"max_steps={self.max_steps} is no length: --max-steps must be given, at least 1, or --epochs, or a "
                 "recipe with --config"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _stops_with_the_best(self) -> "PretrainingRunSettings":
         if self.early_stopping and not self.keep_best_checkpoint:
             raise ValueError(
                 f"early_stopping={self.early_stopping} ends with the best checkpoint, which keep_best_checkpoint=false "

@@ -5,6 +5,7 @@ main thread, as its worker processes give another order; a run of ours is a stat
 each batch. Its count of samples over the ranks needs GPUs and a ring of its own: the shards' own counts take its place.
 """
 
+import functools
 import hashlib
 import importlib
 import importlib.metadata
@@ -42,12 +43,23 @@ class LddlLoader:
     """
 
     def __init__(self, config: PretrainingConfig, dataset: PretrainingDataset, group: Group) -> None:
-        self._config, self._next_sentence = config, dataset.collation.next_sentence
-        self._vocabulary, self._folder = str(config.data.vocab_file), str(dataset.directory.directory)
+        self._next_sentence = dataset.collation.next_sentence
         self._micro_steps = config.batch.gradient_accumulation_steps(group.world_size)
         _check_shards(dataset, group.world_size)
-        self._library = _load({shard.name: shard.num_samples for shard in dataset.directory.shards})
-        self._per_epoch = len(self._open(0))
+        library = _load({shard.name: shard.num_samples for shard in dataset.directory.shards})
+        reading = {"batch_size": config.batch.batch_size, "num_workers": 0, "use_shared_memory": False}
+        self._open = functools.partial(
+            library.get_bert_pretrain_data_loader,
+            str(dataset.directory.directory),
+            vocab_file=str(config.data.vocab_file),
+            log_level=logging.ERROR,
+            base_seed=config.run.seed,
+            sequence_length_alignment=config.data.sequence_length_multiple,
+            ignore_index=NOT_PREDICTED,
+            data_loader_kwargs=reading,
+        )
+        with _dygraph():
+            self._per_epoch = len(self._open(start_epoch=0))
         facts = (importlib.metadata.version("lddl"), group.world_size, config.batch.batch_size, dataset.fingerprint)
         self.fingerprint = hashlib.sha256(f"lddl {facts}".encode()).hexdigest()  # what its order depends on
 
@@ -66,7 +78,7 @@ class LddlLoader:
         """(epoch, batch) from an epoch on, without end."""
         for number in itertools.count(epoch):
             with _dygraph():
-                batches = iter(self._open(number))
+                batches = iter(self._open(start_epoch=number))
             while True:
                 with _dygraph():
                     batch = next(batches, None)
@@ -74,24 +86,6 @@ class LddlLoader:
                         break
                     arrays = {name: tensor.numpy() for name, tensor in batch.items()}
                 yield number, arrays
-
-    def _open(self, epoch: int) -> Any:
-        data = self._config.data
-        with _dygraph():
-            return self._library.get_bert_pretrain_data_loader(
-                self._folder,
-                vocab_file=self._vocabulary,
-                log_level=logging.ERROR,
-                base_seed=self._config.run.seed,
-                start_epoch=epoch,
-                sequence_length_alignment=data.sequence_length_multiple,
-                ignore_index=NOT_PREDICTED,
-                data_loader_kwargs={
-                    "batch_size": self._config.batch.batch_size,
-                    "num_workers": 0,
-                    "use_shared_memory": False,
-                },
-            )
 
     def _micro_batch(self, batch: dict[str, np.ndarray]) -> MicroBatch:
         """Its arrays [b, s], its mask [b, 1, 1, s] and its labels [b, 1] as the training program reads them."""

@@ -34,12 +34,7 @@ SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
 
 
 class Decay:
-    """The decay of one leg. Methods without another word are called by all ranks.
-
-    Attributes:
-        is_on: whether the run has such a decay.
-        start: the step after which it begins, as far as is known.
-    """
+    """The decay of one leg. Methods without another word are called by all ranks."""
 
     def __init__(
         self,
@@ -55,16 +50,16 @@ class Decay:
         self._run, self._share, self._end_rate = run, optimizer.lr_decay_share, optimizer.end_learning_rate
         self._device, self._state, self._throughput, self._stop = device, state, throughput, stop
         self._log_event = log_event
-        self.is_on = optimizer.lr_schedule == "wsd" and not run.benchmark
+        self._is_on = optimizer.lr_schedule == "wsd" and not run.benchmark
         self._evaluation_seconds: float | None = None
         self._pause_seconds = self._write_seconds = 0.0  # of a save: training waits, the thread writes
         self._deadline: float | None = None  # by the clock of `stop`
         self._kept_seconds = 0.0  # before the deadline, for the decay
-        if self.is_on and run.finish_in is not None:
+        if self._is_on and run.finish_in is not None:
             self._deadline = stop.started + run.finish_in
             self._kept_seconds = self._share * (state.totals.total_seconds + run.finish_in)
-        self.start = run.max_steps
-        if self.is_on:
+        self._start = run.max_steps  # the step after which it begins, as far as is known
+        if self._is_on:
             schedule = schedule_of(config, state.warmup_steps)
             self._table, self._by_updates = schedule.table(), schedule.decay_start
             self.restored(step)
@@ -81,16 +76,16 @@ class Decay:
 
     def restored(self, step: int) -> None:
         """Follow the state, which is that of `step` again: at the start, and after a roll back."""
-        if not self.is_on:
+        if not self._is_on:
             return
-        self.start = max(step, self._by_updates)
+        self._start = max(step, self._by_updates)
         self._write_rates()
         if self._state.decay and self._state.decay.last > self._run.max_steps > step:  # the run was shortened
             self._spread(step, self._run.max_steps)
         self._logged_last = self._state.decay.last if self._state.decay else None
 
     def begins_at(self, step: int) -> bool:
-        return self.is_on and self._state.decay is None and self.start <= step < self._run.max_steps
+        return self._is_on and self._state.decay is None and self._start <= step < self._run.max_steps
 
     def needs_evaluation(self) -> bool:
         """Whether time is limited and no evaluation was measured, as the end will have one."""
@@ -107,11 +102,11 @@ class Decay:
     def after_interval(self, step: int, epoch: int) -> None:
         """Plan the start of the decay, or correct its end."""
         self._take_file()
-        if not self.is_on:
+        if not self._is_on:
             return
         decay, collective = self._state.decay, self._device.collective
         if decay is None:
-            self.start = collective.from_main(self._planned_start(step))
+            self._start = collective.from_main(self._planned_start(step))
         elif step < decay.last and (last := collective.from_main(self._corrected_last(step, decay))) != decay.last:
             self._decide(step, epoch, last)
 
@@ -144,9 +139,9 @@ class Decay:
 
     def _planned_start(self, step: int) -> int:
         if self._deadline is None:
-            return self.start
+            return self._start
         fitting = self._fitting(step, self._deadline - self._stop.clock() - self._kept_seconds)
-        return self.start if fitting is None else max(step, min(self._by_updates, step + fitting))
+        return self._start if fitting is None else max(step, min(self._by_updates, step + fitting))
 
     def _corrected_last(self, step: int, decay: DecayState) -> int:
         planned, fitting = decay.last - step, self._fitting(step, self._seconds_for_updates())
@@ -181,7 +176,7 @@ class Decay:
         if (text := self._stop.take_finish()) is None:
             return
         seconds = seconds_of(text) if text else self._share * self._throughput.seconds_of_run()
-        if not self.is_on:
+        if not self._is_on:
             logger.warning(f"{FINISH_FILE} needs --lr-schedule wsd and is ignored; a file {STOP_FILE} saves and ends")
         elif seconds is None:
             logger.warning(

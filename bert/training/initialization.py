@@ -259,18 +259,8 @@ def _changed_settings(before: dict, now: dict, config_class: type[TrainingConfig
 
 def schedule_of(config: TrainingConfig, warmup_steps: int | None = None, max_steps: int | None = None) -> Schedule:
     """The schedule of the settings; warm-up and length may be those of an earlier leg."""
-    optimizer = config.optimizer
-    return Schedule(
-        optimizer.learning_rate,
-        config.warmup_steps() if warmup_steps is None else warmup_steps,
-        max_steps or config.run.max_steps,
-        optimizer.lr_decay_power,
-        optimizer.warmup_start_lr,
-        optimizer.end_learning_rate,
-        optimizer.lr_decay_from == "start",
-        optimizer.lr_schedule,
-        optimizer.lr_decay_share,
-    )
+    warmup_steps = config.warmup_steps() if warmup_steps is None else warmup_steps
+    return Schedule(config.optimizer, warmup_steps, max_steps or config.run.max_steps)
 
 
 def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
-import psutil
-
 from bert.exit_codes import INTERRUPTED, STALLED
 
 if TYPE_CHECKING:  # the launcher, which does not load Paddle, reads the names of this module
@@ -26,11 +24,6 @@ FINISH_FILE = "FINISH"  # beside it
 STOPPED_BY = "BERT_STOPPED_BY"  # environment variable: a file in which the launcher names what it was stopped by
 SECONDS_BETWEEN_LOOKS = 1.0  # of ranks on GPUs
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm can send USR1 before a time limit
-
-
-def process_age() -> float:
-    """Seconds since the start of this process."""
-    return max(0.0, time.time() - psutil.Process().create_time())
 
 
 class StopRequest:

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bert.checkpoints.progress import DecayState, LoopState, Totals
-from bert.config.training_settings import TrainingConfig
 from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.reporting.logs import Log
@@ -13,11 +12,12 @@ from bert.runtime.paddle_api import read_variable, write_variable
 from bert.training.decay import Decay
 from bert.training.devices import Device
 from bert.training.feeding import Feeding
-from bert.training.guards import NO_METRIC, BestMetric, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard
+from bert.training.guards import NO_METRIC, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard
 from bert.training.health_checks import FiniteGuard, RankGuard
 from bert.training.interruption import StopOnAnyRank, StopRequest, Watchdog
 from bert.training.metrics import Throughput, collect
 from bert.training.saving import NoCheckpoints
+from bert.training.task import Task
 from program import TrainingProgram
 
 
@@ -26,7 +26,6 @@ class Outcome:
     """The end of a leg, that is one start of a run."""
 
     step: int
-    epoch: int
     finished: bool  # all steps of the stage are done, or early stopping ended it
     interrupted_by: str | None
     metrics: dict[str, float]  # of the last log line, and of evaluations after it
@@ -48,7 +47,7 @@ class Trainer:
         self,
         program: TrainingProgram,
         device: Device,
-        config: TrainingConfig,
+        task: Task,
         log: Log,
         stop: StopRequest,
         start_step: int,
@@ -58,16 +57,13 @@ class Trainer:
         evaluate: Callable[[int], dict[str, float]] | None = None,
         checkpoints: NoCheckpoints | None = None,
         watchdog: Watchdog | None = None,
-        metric: BestMetric | None = None,
-        evaluates_first: bool = False,
-        num_samples: int = 0,
     ) -> None:
-        run = config.run
+        config, run = task.config, task.config.run
         self._state = state if state is not None and not run.benchmark else LoopState()
-        self._program, self._device, self._config, self._log, self._stop = program, device, config, log, stop
+        self._program, self._device, self._task, self._log, self._stop = program, device, task, log, stop
+        self._config, self._evaluate, self._metric = config, evaluate, task.best_metric or NO_METRIC
         self._start_step = self._step = start_step
-        self._last_of_leg, self._epoch, self._num_samples = last_step, 0, num_samples
-        self._evaluate, self._evaluates_first, self._metric = evaluate, evaluates_first, metric or NO_METRIC
+        self._last_of_leg, self._epoch = last_step, 0
         self._checkpoints, self._watchdog = checkpoints or NoCheckpoints(), watchdog or Watchdog(0, Path(), 0)
         self._feeding = Feeding(program, device)
         self._stop_on_any_rank = StopOnAnyRank(stop, device.group, device.collective)
@@ -104,10 +100,9 @@ class Trainer:
             TrainingDiverged, RanksDiffer: before anything is saved.
             SaveFailed: a checkpoint could not be written.
         """
-        if self._evaluates_first and self._step == 0:
+        if self._step == 0 and self._task.evaluates_first and self._config.initialization.initial_weights() is not None:
             self._run_evaluation()
-        if self._decay.begins_at(self._step) and not self._is_ending():
-            self._begin_decay()
+        self._begin_decay_if_due()
         batches = open_batches(self._step)
         self._throughput.start()
         try:
@@ -163,7 +158,6 @@ class Trainer:
         stopped_by = self._stop.signal_name or "a signal to another rank"
         return Outcome(
             self._step,
-            self._epoch,
             finished=self._step >= self._decay.last_step or self._stopped_early,
             interrupted_by=stopped_by if self._step < self._last_step and not self._stopped_early else None,
             metrics=self._metrics,
@@ -199,8 +193,8 @@ class Trainer:
         )
         self._metrics = metrics
         self._stop_on_any_rank.measured(metrics["step_cost"])
-        if self._num_samples:
-            metrics["epochs"] = self._step * self._sequences_per_update / self._num_samples
+        if self._task.num_samples:
+            metrics["epochs"] = self._step * self._sequences_per_update / self._task.num_samples
         self._log.train(self._step, self._epoch, metrics, self._seconds_left())
         complete = self._step % self._config.run.log_freq == 0
         interval = Interval(self._step, self._epoch, complete, metrics, loss_sum, micro_steps)
@@ -221,14 +215,15 @@ class Trainer:
         if is_last and self._evaluate is not None:
             self._save()  # first, so that nothing that ends the evaluation can lose an update
         is_best = (is_last or self._is_every(run.eval_freq)) and self._run_evaluation()
-        if self._decay.begins_at(self._step) and not self._is_ending():
-            self._begin_decay()
+        self._begin_decay_if_due()
         if self._is_ending() or self._is_every(run.num_steps_per_checkpoint) or is_best:
             self._save()
         self._log_saves()
 
-    def _begin_decay(self) -> None:
+    def _begin_decay_if_due(self) -> None:
         """Begin the decay and save: this checkpoint is kept, as a longer run continues from it."""
+        if self._is_ending() or not self._decay.begins_at(self._step):
+            return
         if self._decay.needs_evaluation():
             self._run_evaluation()
         self._decay.begin(self._step, self._epoch)

@@ -8,8 +8,11 @@ import dataclasses
 import json
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import Any
+
+import psutil
 
 from bert import exit_codes
 from bert.checkpoints import directories as checkpoint_files
@@ -25,7 +28,7 @@ from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
 from bert.training.guards import is_trained
 from bert.training.initialization import initialize_weights, resume_schedule, schedule_of
-from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog, process_age
+from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start, take_over_best
 from bert.training.task import Evaluation, Session, Task
@@ -43,7 +46,8 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
     Raises:
         Failure: a guard ended the training, or a checkpoint could not be written.
     """
-    stop = StopRequest(age_seconds=process_age())  # first, because a STOP file made from now on is meant for this run
+    age = time.time() - psutil.Process().create_time()
+    stop = StopRequest(age_seconds=age)  # first, because a STOP file made from now on is meant for this run
     group = group_from_environment(choose_device(config))
     with contextlib.ExitStack() as stack:
         messages = stack.enter_context(Messages()) if group.is_main else None
@@ -95,7 +99,7 @@ def _train(
         trainer = Trainer(
             program,
             device,
-            config,
+            task,
             log,
             stop,
             progress.step,
@@ -104,9 +108,6 @@ def _train(
             evaluate=evaluation.evaluate if task.evaluates and not config.run.benchmark else None,
             checkpoints=checkpoints,
             watchdog=watchdog,
-            metric=metric,
-            evaluates_first=task.evaluates_first and config.initialization.initial_weights() is not None,
-            num_samples=task.num_samples,
         )
         packing = program.objective.packing()
         outcome = trainer.run(lambda step: task.batches(step, packing))

@@ -39,7 +39,7 @@ CASES = [
 def test_first_middle_and_last_rates(recipe, formula, numbers):
     peak, warmup, total = numbers
     schedule = schedule_of(RECIPES[recipe]())
-    assert (schedule.peak, schedule.warmup_steps, schedule.total_steps) == numbers
+    assert (schedule.settings.learning_rate, schedule.warmup_steps, schedule.total_steps) == numbers
     for update in (1, warmup // 2, warmup):
         assert schedule.learning_rate_at(update - 1) == pytest.approx(formula(update, *numbers))
     for update in (warmup + 1, (warmup + total) // 2, total - 1, total):

@@ -160,7 +160,8 @@ def trainer(group, as_on_gpus: bool = False) -> tuple[dict, dict]:
     looks = StopOnAnyRank(stop, replace(group, device="gpu") if as_on_gpus else group, device.collective)
     looks.measured(SECONDS_BETWEEN_LOOKS / (3.5 if group.is_main else 7.5))
     with mock.patch("bert.training.trainer.StopOnAnyRank", lambda *_: looks):
-        loop = Trainer(session.program, device, config, log, stop, 0, tiny.NUM_STEPS, checkpoints=checkpoints)
+        task = tiny.task_of(config)
+        loop = Trainer(session.program, device, task, log, stop, 0, tiny.NUM_STEPS, checkpoints=checkpoints)
         outcome = loop.run(lambda step: batches())
     return {
         "step": outcome.step,

@@ -92,7 +92,7 @@ def run(
                 trainer = Trainer(
                     program,
                     device,
-                    config,
+                    tiny.task_of(config, best_metric=metric, evaluates_first=metric is not None),
                     log or Log(),
                     stop,
                     progress.step,
@@ -100,8 +100,6 @@ def run(
                     progress.carried,
                     evaluate=evaluate,
                     checkpoints=checkpoints,
-                    metric=metric,
-                    evaluates_first=metric is not None and config.initialization.initial_weights() is not None,
                 )
                 outcome = trainer.run(open_batches)
         return Run(

@@ -17,6 +17,7 @@ from bert.runtime.distributed import Collective, Group, initialize
 from bert.runtime.paddle_api import place_of, read_variable, static, write_variable
 from bert.samples.collation import MicroBatch
 from bert.samples.global_batches import GlobalBatch
+from bert.training.task import Task
 from bert.training.trainer import Device
 from program import TRAINING_METRICS, build_training_program
 
@@ -44,6 +45,13 @@ def join(group: Group) -> None:
     if not _initialized:
         initialize(group)
         _initialized.append(group)
+
+
+def task_of(config, **attributes) -> Task:
+    """A task without data, for trainers that get their batches from the test."""
+    task = Task()
+    vars(task).update(config=config, **attributes)
+    return task
 
 
 def random_batch(seed: int, size: int = 13, length: int = 7, masked: tuple[int, ...] = (3, 1, 0, 2, 4)) -> dict:
@@ -127,8 +135,7 @@ class Session:
         self.group, self.place, self.scope = group, place_of("cpu"), static.Scope()
         self.executor = static.Executor(self.place)
         self.executor.run(self.program.startup, scope=self.scope)
-        shape = (optimizer.lr_decay_power, optimizer.warmup_start_lr, optimizer.end_learning_rate)
-        self.schedule = Schedule(optimizer.learning_rate, warmup_steps, num_steps, *shape)
+        self.schedule = Schedule(optimizer, warmup_steps, num_steps)
         load_schedule(self.scope, self.schedule, self.place)
 
     def device(self) -> Device:
