@@ -19,42 +19,30 @@ TOLERANCE = 2e-5  # of the largest difference, relative to the largest output; i
 def check_with_paddlenlp(folder: Path, model: Model) -> str:
     """The note of a comparison on random tokens; raises ConversionError if the outputs differ."""
     sample, network = random_sample(model.config), Network(model.parameters, model.config, with_pooler=True)
-    largest = 0.0
-    theirs = _PaddleNLP(folder, model.task)
+    largest, name = 0.0, ARCHITECTURES[model.task][-1]
+    # It has no class for next sentences alone; that of pre-training makes up the other head.
+    kind, first = ("BertForPretraining", 1) if model.task == "next-sentence" else (name, 0)
+    with paddle.base.dygraph.guard(paddle.CPUPlace()):
+        library = importlib.import_module("paddlenlp")
+        importlib.import_module("paddlenlp.utils.log").logger.set_level("ERROR")
+        theirs = getattr(importlib.import_module("paddlenlp.transformers"), kind).from_pretrained(str(folder))
+        theirs.eval()
     for feed in sample.batches():
         expected, real = _outputs(network, model, feed), feed["attention_mask"] > 0
-        for (name, ours), output in zip(expected.items(), theirs.run(feed), strict=True):
+        with paddle.base.dygraph.guard(paddle.CPUPlace()), paddle.no_grad():
+            outputs = theirs(**{argument: paddle.to_tensor(array) for argument, array in feed.items()})
+            outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs]
+            arrays = [output.numpy() for output in outputs[first:]]
+        for (output, ours), array in zip(expected.items(), arrays, strict=True):
             places = real if ours.shape[:2] == real.shape else slice(None)  # padding has no meaning
-            difference = float(np.abs(output[places] - ours[places]).max() / np.abs(ours[places]).max())
+            difference = float(np.abs(array[places] - ours[places]).max() / np.abs(ours[places]).max())
             if not difference <= TOLERANCE:  # also if it is NaN
                 raise ConversionError(
-                    f"PaddleNLP's {theirs.name} computes another {name}: relative difference {difference:.3g}, above "
+                    f"PaddleNLP's {name} computes another {output}: relative difference {difference:.3g}, above "
                     f"{TOLERANCE:g}; nothing was written: report the source, or convert without --check"
                 )
             largest = max(largest, difference)
-    return f"checked by PaddleNLP {theirs.version} on {sample.source}: relative difference {largest:.2g} at most"
-
-
-class _PaddleNLP:
-    """Its model of a task, in dygraph."""
-
-    def __init__(self, folder: Path, task: str) -> None:
-        with paddle.base.dygraph.guard(paddle.CPUPlace()):
-            library = importlib.import_module("paddlenlp")
-            importlib.import_module("paddlenlp.utils.log").logger.set_level("ERROR")
-            self.version, self.name = library.__version__, ARCHITECTURES[task][-1]
-            classes = importlib.import_module("paddlenlp.transformers")
-            # It has no class for next sentences alone; that of pre-training makes up the other head.
-            kind = "BertForPretraining" if task == "next-sentence" else self.name
-            self._first = 1 if task == "next-sentence" else 0
-            self._model = getattr(classes, kind).from_pretrained(str(folder))
-            self._model.eval()
-
-    def run(self, feed: Arrays) -> list[np.ndarray]:
-        with paddle.base.dygraph.guard(paddle.CPUPlace()), paddle.no_grad():
-            outputs = self._model(**{name: paddle.to_tensor(array) for name, array in feed.items()})
-            outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs]
-            return [output.numpy() for output in outputs[self._first :]]
+    return f"checked by PaddleNLP {library.__version__} on {sample.source}: relative difference {largest:.2g} at most"
 
 
 def _outputs(network: Network, model: Model, feed: Arrays) -> Arrays:
