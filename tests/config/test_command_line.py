@@ -27,6 +27,7 @@ COMPANIONS = {
     "from_phase1_final_params": {"phase": 2},
     "lr_decay_share": {"lr_schedule": "wsd"},
     "finish_in": {"lr_schedule": "wsd"},
+    "data_loader": {"masking": "static"},
 }
 
 

@@ -75,6 +75,7 @@ def test_the_settings_that_a_continued_run_must_repeat():
     assert decides(PretrainingConfig) == of_every_run | {
         "phase",
         "input_dir",
+        "data_loader",
         "objective",
         "max_predictions_per_seq",
         "masking",
