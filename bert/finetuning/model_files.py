@@ -92,12 +92,15 @@ def usage_in_training(values: Mapping[str, Any], *tasks: str) -> Usage:
 
 def usage_of_the_weights(settings: InitializationSettings) -> Usage:
     """How weights that are used without training were trained."""
-    weights = settings.from_checkpoint or settings.initial_weights()
-    if weights is None:
-        return Usage()
-    return read_usage(
-        _folder_of(weights_folder(weights if settings.from_checkpoint else resolve(weights, weights=False)))
-    )
+    weights = _used_weights(settings)
+    return Usage() if weights is None else read_usage(_folder_of(weights))
+
+
+def _used_weights(settings: InitializationSettings) -> Path | None:
+    if settings.from_checkpoint is not None:
+        return weights_folder(settings.from_checkpoint)
+    weights = settings.initial_weights()
+    return None if weights is None else weights_folder(resolve(weights, weights=False))
 
 
 def _vocabulary_beside(folder: Path) -> Path | None:
@@ -147,10 +150,8 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
     Args:
         expected: the labels of the task; None: any. Names that differ in case or separators only are the same.
     """
-    weights, labels = settings.from_checkpoint or settings.initial_weights(), None
-    if weights is not None:
-        path = weights if settings.from_checkpoint else resolve(weights, weights=False)
-        labels = labels_beside(weights_folder(path))
+    weights, folder = settings.from_checkpoint or settings.initial_weights(), _used_weights(settings)
+    labels = None if folder is None else labels_beside(folder)
     if expected is None:
         if labels is None:
             raise ValueError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import softmax
 
 from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.loader import FeatureTable, prediction_batches
@@ -144,8 +145,7 @@ def require_finite(logits: np.ndarray) -> None:
 def probabilities(logits: np.ndarray) -> np.ndarray:
     """Softmax over the last axis, float64."""
     require_finite(logits)
-    odds = np.exp(logits.astype(np.float64) - logits.max(-1, keepdims=True))
-    return odds / odds.sum(-1, keepdims=True)
+    return softmax(logits.astype(np.float64), axis=-1)
 
 
 class NearestSentences:

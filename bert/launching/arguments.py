@@ -48,6 +48,7 @@ class Launcher:
     positional: Sequence[Positional] = ()
     other_forms: Mapping[int, str] = field(default_factory=dict)  # place of the precision -> another's positional form
     shown: Sequence[str] = ()  # groups of settings that the first help lists
+    hidden: Sequence[str] = ()  # settings in them that it leaves out
     phases: Sequence[int] = ()  # each has flags of its own, --phaseN-NAME
     add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # that are no settings
 
@@ -156,7 +157,8 @@ class LauncherParser(SettingsParser):
             formatter.add_text(self.description)
         for group in groups:
             if group.title == topic or (not topic and group.title not in names):
-                formatter.add_arguments(group._group_actions)
+                hidden = () if topic else launcher.hidden
+                formatter.add_arguments([action for action in group._group_actions if action.dest not in hidden])
         if topic:
             return formatter.format_help().rstrip()
         settings = f"All settings of the training: `{shell_command(launcher.entry.script, '--help')}`."

@@ -308,6 +308,7 @@ TASKS = {
         names={"Recipes": ()},
         settings=ClassifyLaunch,
         shown=("data",),
+        hidden=("task_name", "data_dir", "download"),
         form=_classify_form,
     ),
     "ner": FineTuningLauncher(

@@ -1,11 +1,10 @@
 """Infers from the first rows of a user's table which columns hold texts and labels, and what kind of task it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert.finetuning.glue.reading import own_table
 from bert.finetuning.text_files import DataError
@@ -20,19 +19,10 @@ _LABELS = tuple(
 _NAMES = ("text_column", "text_pair_column", "label_column")
 
 
-@dataclass(frozen=True)
-class Survey:
-    """What the first rows of a table show.
-
-    Attributes:
-        columns: text_column, text_pair_column (if there is one) and label_column -> name.
-        rows: their number, at most SAMPLE_ROWS.
-        regression: whether the labels are numbers rather than classes.
-    """
-
-    columns: dict[str, str]
-    rows: int
-    regression: bool
+class Survey(NamedTuple):
+    columns: dict[str, str]  # text_column, text_pair_column (if there is one) and label_column -> name
+    rows: int  # at most SAMPLE_ROWS
+    regression: bool  # the labels are numbers rather than classes
 
 
 def survey(path: Path, named: Mapping[str, str | None]) -> Survey:
@@ -52,19 +42,25 @@ def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -
     for pair in _PAIRS:
         if set(pair) <= values.keys():
             return dict(zip(_NAMES, pair, strict=False))
-    others = {name: column for name, column in values.items() if name != label and any(column)}
-    if not others:
+    lengths = {
+        name: sum(map(len, texts)) / len(texts) for name, texts in values.items() if name != label and any(texts)
+    }
+    if not lengths:
         raise DataError(f"{path} has no column of texts; check the file, or name it with --text-column")
-    by_name = [name for known in _TEXTS for name in others if name.lower() == known]
-    lengths = {name: sum(map(len, column)) / len(column) for name, column in others.items()}
-    return {"text_column": by_name[0] if by_name else max(lengths, key=lengths.__getitem__)}
+    return {"text_column": _known(_TEXTS, lengths) or max(lengths, key=lengths.__getitem__)}
+
+
+def _known(words: Sequence[str], names: Iterable[str]) -> str | None:
+    """The name, in any case, that is the first of the words."""
+    return min(
+        (name for name in names if name.lower() in words), key=lambda name: words.index(name.lower()), default=None
+    )
 
 
 def _label(path: Path, values: Mapping[str, Sequence[str]], taken: Sequence[str]) -> str:
     others = {name: column for name, column in values.items() if name not in taken}
-    by_name = [name for known in _LABELS for name in others if name.lower() == known]
-    if by_name:
-        return by_name[0]
+    if (known := _known(_LABELS, others)) is not None:
+        return known
     counts = {name: len(set(column)) for name, column in others.items()}
     repeated = [name for name, count in counts.items() if 2 <= count <= min(_MOST_CLASSES, len(others[name]) // 2)]
     if len(repeated) == 1 or len(others) == 1:

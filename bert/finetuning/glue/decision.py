@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from bert.conversion.model_description import Usage
 
@@ -32,10 +33,7 @@ class Decision:
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """float64 [n, classes]."""
         scaled = logits.astype(np.float64) / self.temperature
-        if self.several:
-            return 1 / (1 + np.exp(-np.clip(scaled, -500, 500)))
-        odds = np.exp(scaled - scaled.max(-1, keepdims=True))
-        return odds / odds.sum(-1, keepdims=True)
+        return expit(scaled) if self.several else softmax(scaled, axis=-1)
 
     def classes(self, likely: np.ndarray) -> np.ndarray:
         """int64 [n] of probabilities; with several labels, 0 and 1 [n, classes]."""
