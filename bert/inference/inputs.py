@@ -47,7 +47,7 @@ def read_requests(model: TrainedModel, request: PredictRequest, position: Positi
             if table is not None:
                 lines: Iterator[RawLine | None] = table.raw_lines(done)
                 if not position.columns:
-                    delimiter, mark = table.dialect()
+                    delimiter, mark, _ = table.opening()
                     position = replace(position, delimiter=delimiter, mark=mark)
             else:
                 if position.form:

@@ -15,7 +15,7 @@ from bert.inference.command_line import PredictRequest
 from bert.inference.demonstration import demonstrate
 from bert.inference.heads import load_from_settings
 from bert.inference.inputs import Position, read_requests
-from bert.inference.tables import csv_lines, flat, free_name, joined, kind_of_table, write_parquet
+from bert.inference.tables import TableInput, csv_lines, flat, free_name, joined, kind_of_table, write_parquet
 from bert.inference.terminal import talk
 from bert.inference.trained_model import NearestSentences, Request, Result, Run, TrainedModel
 
@@ -73,6 +73,7 @@ class _Output:
         texts = _EXAMPLES.get(model.task, ("word", "word")[: max(model.num_texts)])
         self._example = flat(run([texts])[0]) if self.is_flat else {}
         self._source = request.files[0] if request.files else None
+        self._kind = kind_of_table(self._source, request.input_format)
 
     def content(self, records: Sequence[Result], at: Position, *, is_first: bool) -> bytes:
         if self.form == "npy":
@@ -86,6 +87,13 @@ class _Output:
         mark = at.mark.encode() if is_first else b""
         return mark + csv_lines(records, columns, "\t" if self.form == "tsv" else at.delimiter, header=is_first)
 
+    def header(self) -> bytes:
+        """The CSV or TSV of a table without rows; nothing for other inputs."""
+        if self._source is None or not self._kind or self.form not in ("csv", "tsv"):
+            return b""
+        delimiter, mark, names = TableInput(self._source, sys.stdin.buffer, self._kind).opening()
+        return self.content([], Position(columns=names, delimiter=delimiter, mark=mark), is_first=True)
+
     def finish(self, file: BinaryIO, end: Position) -> None:
         if self.form == "npy":
             if end.bad == end.lines:
@@ -95,6 +103,8 @@ class _Output:
         elif self.form == "parquet":
             assert self._source is not None, "the request was checked"
             write_parquet(file, self._source, {**self._example, "error": ""})
+        elif not end.lines:
+            file.write(self.header())
 
 
 def _write(model: TrainedModel, request: PredictRequest, run: Run) -> Position:
@@ -105,6 +115,8 @@ def _write(model: TrainedModel, request: PredictRequest, run: Run) -> Position:
             sys.stdout.buffer.write(output.content(records, at, is_first=position.lines == 0))
             sys.stdout.buffer.flush()
             position = at
+        if not position.lines:
+            sys.stdout.buffer.write(output.header())
         return position
     sizes = [path.stat().st_size for path in request.files]
     is_of_rows = any(kind_of_table(path, request.input_format) for path in request.files)

@@ -18,7 +18,7 @@ from bert.config.setting_errors import suggest
 from bert.inference.lines import EMPTY, Keys, LineFormat, RawLine, RawRequest, is_document, kind_of, raw_lines
 from data.text.encodings import Encoding, NotTextError, decode
 from data.text.inputs import COMPRESSIONS, Findings, table_input
-from data.text.readers import Reading, delimiter_of, table_rows
+from data.text.readers import Reading, header_of, table_rows
 from data.text.tables import Row, TableForm, rows_of_chunks
 
 _ALL = TableForm(None, quotes="cells")
@@ -58,13 +58,13 @@ class TableInput:
         first = next((row.values for row in self.rows() if row.values), {})
         return any(set(names) <= first.keys() for names in keys)
 
-    def dialect(self) -> tuple[str, str]:
-        """The delimiter of a CSV like the file, and the byte order mark if its encoding was not plain UTF-8."""
+    def opening(self) -> tuple[str, str, list[str]]:
+        """The delimiter of a CSV like the file, a byte order mark if it was not plain UTF-8, and a CSV's columns."""
         if self._source is None or self._source.kind not in ("csv", "tsv"):
-            return ",", ""
-        delimiter = delimiter_of(self._source, Reading(), findings := Findings())
+            return ",", "", []
+        delimiter, names = header_of(self._source, Reading(), findings := Findings())
         is_plain = all(name.startswith("utf-8 (valid") for name in findings.encodings)
-        return delimiter if self._source.kind == "csv" else ",", "" if is_plain else "\ufeff"
+        return delimiter if self._source.kind == "csv" else ",", "" if is_plain else "\ufeff", names
 
 
 def kind_of_table(path: Path | None, kind: str) -> str:

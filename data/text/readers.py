@@ -1,5 +1,6 @@
 """Reads documents from files of all formats, plain or compressed, in pieces of bounded size."""
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -136,9 +137,11 @@ def table_rows(source: Input, form: TableForm, reading: Reading, findings: Findi
     return rows_of_chunks(_text_chunks(source, reading, findings), source.kind, form, findings.counts)
 
 
-def delimiter_of(source: Input, reading: Reading, findings: Findings) -> str:
-    """What separates the columns of a CSV or TSV."""
-    return delimiter_in(next(whole_lines(_text_chunks(source, reading, findings)), None) or "", source.kind)
+def header_of(source: Input, reading: Reading, findings: Findings) -> tuple[str, list[str]]:
+    """What separates the columns of a CSV or TSV, and their names."""
+    line = next(whole_lines(_text_chunks(source, reading, findings)), None) or ""
+    delimiter = delimiter_in(line, source.kind)
+    return delimiter, next(csv.reader([line], delimiter=delimiter), [])
 
 
 def _bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Iterator[T]:

@@ -452,6 +452,16 @@ def test_a_csv_on_standard_input_is_answered_with_a_csv(folders, tmp_path):
     ]
 
 
+def test_a_table_without_rows_gives_the_header_with_the_columns_of_the_results(folders, tmp_path, capsys):
+    (tmp_path / "in.csv").write_text("id;text\n")
+    arguments = [str(folders["sequence-classification"]), str(tmp_path / "in.csv")]
+    run(capsys, *arguments, "--output", tmp_path / "out.csv")
+    assert run_predict.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert out == (tmp_path / "out.csv").read_text() and out.startswith("id;text;label;probability;probability_")
+    assert out.endswith(";error\n") and out.count("\n") == 1
+
+
 def test_the_column_of_the_text_is_named_or_suggested(folders, tmp_path, capsys):
     (tmp_path / "in.csv").write_text("id,texts\n1,word1\n2,word2\n")
     arguments = [folders["sequence-classification"], tmp_path / "in.csv", "--output", tmp_path / "out.csv"]
