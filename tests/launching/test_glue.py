@@ -140,6 +140,13 @@ def test_mistakes_of_a_classifier_are_refused_before_the_start(weights, tmp_path
         main("classify", [*words, "--model", str(weights), "--device", "cpu"])
 
 
+def test_the_help_of_a_classifier_has_no_flags_of_published_tasks(capsys):
+    with pytest.raises(SystemExit):
+        plan(["--help"], "classify")
+    shown = capsys.readouterr().out
+    assert "--group-column" in shown and not any(flag in shown for flag in ("--task-name", "--data-dir", "--download"))
+
+
 def test_entities_have_a_script_of_their_own(weights, capsys):
     named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
     assert plan(named, "ner") == plan(["--config", "quickstart_entities", *named])

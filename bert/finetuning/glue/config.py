@@ -165,7 +165,7 @@ class GlueDataSettings(TaskDataSettings):
         description="custom: predict --positive-label from the probability that gives it this recall when evaluated",
     )
     best_by: str = Field(
-        "score", description="custom: what the best weights are best by: a metric, or recall:CLASS, f1:CLASS ..."
+        "score", description="custom: what the best weights are best by: a metric, or f1:CLASS, auc:CLASS ..."
     )
     balance: bool = Field(False, description="custom: train on rare classes as often as on the largest")
     folds: int = Field(

@@ -108,7 +108,7 @@ class SentenceTask(FineTuningTask):
                 f"held out: {mask.sum():,} of {len(mask):,} rows (part {data.fold} of {data.folds}, --fold and --folds)"
                 f", {'with the classes in proportion, ' if single else ''}{together} together"
             )
-        if data.balance and single:
+        if data.balance:
             self.training = self.training.take(balanced_rows(task.encode(self.training.labels)))
             self.notes.append(f"balanced: {counted(self.training.labels)}")
 
