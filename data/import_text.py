@@ -8,6 +8,7 @@ and language; docx, odt, epub, and with the extra `office` pdf, rtf and xlsx. Wr
 lines printed name what was read, left out and dropped, and why. A killed run leaves no text: start it again.
 """
 
+from dataclasses import fields
 from pathlib import Path
 
 from bert.command_errors import command
@@ -60,24 +61,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
     parser.add_argument("--follow-links", action="store_true", help="also links that lead out of a folder of --input")
     options = parser.parse_args(argv)
+    names = {"language": options.lang, "separator": options.document_separator, "kind": options.format}
+    values = {**vars(options), **names}
     with command(options.output_dir, "interrupted; no text was written, start again"):
-        reading = Reading(
-            options.lang,
-            options.encoding,
-            options.document_separator,
-            options.text_field,
-            options.id_field,
-            options.group_by,
-        )
-        settings = ImportSettings(
-            reading,
-            options.format,
-            options.deduplicate,
-            options.near_threshold,
-            options.held_out_fraction,
-            options.min_characters,
-            options.follow_links,
-        )
+        values["reading"] = Reading(**{field.name: values[field.name] for field in fields(Reading)})
+        settings = ImportSettings(**{field.name: values[field.name] for field in fields(ImportSettings)})
         with only_writer(options.output_dir):
             report = import_files(options.input, options.output_dir, settings)
     print_report(report, options.output_dir)

@@ -60,12 +60,6 @@ class TextColumn:
         self.names = [chosen]
         return chosen
 
-    def choose_key(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """The same for objects of JSON, which differ in their keys: the guessed one is one more name."""
-        names = self.names
-        keys = list(dict.fromkeys(key for row in rows for key in row))
-        self.names = list(dict.fromkeys([*names, self.choose(keys, rows)]))
-
     def value(self, row: Mapping[Any, Any]) -> tuple[str, Any]:
         """(name, value) of a row's text."""
         name = next((name for name in self.names if isinstance(row.get(name), str)), self.names[0])

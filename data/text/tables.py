@@ -112,11 +112,12 @@ def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
     """The rows of JSON, after the form's text column was chosen by the first ones."""
     if form.text is None:
         return rows
-    text = form.text
+    text, names = form.text, form.text.names
     head = _first(rows, lambda row: len(str(row.values)), lambda row: text.among(row.values or ()) is not None)
     if objects := [row.values for row in head if row.values]:
         try:
-            text.choose_key(objects)
+            chosen = text.choose(list(dict.fromkeys(key for row in objects for key in row)), objects)
+            text.names = list(dict.fromkeys([*names, chosen]))  # objects differ in their keys
         except NoColumnError:
             later = next(rows, None)
             if later is None:
