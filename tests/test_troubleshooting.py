@@ -10,7 +10,7 @@ from bert import REPOSITORY
 from bert.exit_codes import BAD_INPUT
 from bert.launching.__main__ import main
 
-PAGE = (REPOSITORY / "TROUBLESHOOTING.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "scripts/TROUBLESHOOTING.md").read_text(encoding="utf-8")
 ROWS = [row.split(" | ") for row in re.findall(r"^\| (`.*) \|$", PAGE, re.M)]
 MESSAGES = [re.match(r"`([^`]+)`", row[0])[1] for row in ROWS]
 HOLE = "\0"  # where a message has a value
