@@ -360,7 +360,7 @@ class TrainingConfig(Settings):
     hardware: HardwareSettings = Field(default_factory=HardwareSettings)
 
     @model_validator(mode="after")
-    def _consistent(self) -> "TrainingConfig":
+    def _sections_fit(self) -> "TrainingConfig":
         if self.optimizer.fleet_strategies != "none" and self.precision.amp and self.precision.amp_dtype != "float16":
             raise ValueError(
                 f"fleet_strategies={self.optimizer.fleet_strategies} needs amp_dtype=float16, not "

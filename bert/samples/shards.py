@@ -197,12 +197,8 @@ class ShardDirectory:
         shard = self.shards[index]
         with _naming(shard.path):
             data = shard.path.read_bytes()
-            recorded = self.manifest.shards[shard.name].xxh128 if self.manifest else None
-            if recorded is not None and (checksum := checksum_of(data)) != recorded:
-                raise ValueError(
-                    f"its XXH128 is {checksum[:12]}..., the manifest says {recorded[:12]}...; the file has changed "
-                    "since it was made: copy it again or make it again"
-                )
+            if self.manifest:
+                self._check_bytes(data, self.manifest.shards[shard.name].xxh128)
             table = _FORMATS[shard.kind].read(data, self._strings)
             if len(table) != shard.num_samples:
                 raise ValueError(
@@ -216,6 +212,14 @@ class ShardDirectory:
         """Read and decode every shard; ValueError names the first that is damaged."""
         for index in range(len(self.shards)):
             self.load(index)
+
+    @staticmethod
+    def _check_bytes(data: bytes, recorded: str) -> None:
+        if (checksum := checksum_of(data)) != recorded:
+            raise ValueError(
+                f"its XXH128 is {checksum[:12]}..., the manifest says {recorded[:12]}...; the file has changed "
+                "since it was made: copy it again or make it again"
+            )
 
     def _check_vocabulary(self) -> None:
         if self.manifest and self.manifest.vocabulary_sha256 not in (None, self.vocabulary.sha256):

@@ -116,7 +116,7 @@ def test_a_dry_run_estimates_disk_and_time(tmp_path):
     out = run(tmp_path, "--dry-run", "--local-n-workers", "10")[1].splitlines()[:-1]
     assert out[0].split()[:5] == ["dump", "17.8", "GB", "0.4", "h"] and "download at 100 Mbit/s" in out[0]
     assert [line.split(" GB")[0].split()[-1] for line in out] == ["17.8", "15.1", "67.9", "67.9", "182.2"]
-    assert "90% of the documents, 5 x" in out[2] and f"10 processes; {free_gb(tmp_path)}" in out[-1]
+    assert "90% of the documents, 5 x" in out[2] and "10 processes; " in out[-1] and " GB free in " in out[-1]
     few = run(tmp_path, "--dry-run", "--duplicate-factor", "1", "--skip", "phase2", "--sample-ratio", "0.5")[1]
     assert "7.5 GB" in few and "phase2" not in few
     assert run(tmp_path, "--dry-run", "--lang", "de")[1].startswith("disk and time: known with --local-dump")
@@ -129,10 +129,6 @@ def test_a_dry_run_estimates_disk_and_time(tmp_path):
     assert "download" not in done and done.count("4.5 GB") == 2
     bare = [sys.executable, "-S", "-P", REPOSITORY / "data/preprocessing/estimates.py", "--folder", tmp_path, "phase1"]
     assert b"1.0 GB" in subprocess.run(bare, check=True, capture_output=True).stdout
-
-
-def free_gb(folder: Path) -> str:
-    return f"{shutil.disk_usage(folder).free / 1e9:,.0f}"[:-1]  # other processes write
 
 
 @pytest.fixture(scope="module")

@@ -279,6 +279,7 @@ def test_the_notice_of_mixed_precision_says_what_is_computed():
 def test_bfloat16_without_mixed_precision_is_not_silent(amp, caplog, monkeypatch):
     for name in ("use_cores", "initialize"):
         monkeypatch.setattr(f"bert.training.devices.{name}", lambda *_: 1)
+    monkeypatch.setattr("paddle.device.cuda.get_device_capability", lambda: (8, 0))
     settings = SimpleNamespace(
         precision=PrecisionSettings(amp=amp, amp_dtype="bfloat16"),
         hardware=SimpleNamespace(cpu_threads=1, enable_cpu_affinity="off"),
