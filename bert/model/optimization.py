@@ -72,7 +72,16 @@ class Schedule:
 
     def table(self) -> np.ndarray:
         """float32 [total_steps]: the learning rate of every update."""
-        return np.array([self.learning_rate_at(step) for step in range(self.total_steps)], "float32")
+        if self.settings.lr_schedule != "wsd":
+            return np.array([self.learning_rate_at(step) for step in range(self.total_steps)], "float32")
+        # The most updates of a limited time are millions.
+        peak, start, end = self.settings.learning_rate, self.settings.warmup_start_lr, self.settings.end_learning_rate
+        steps, first = np.arange(self.total_steps, dtype="float64"), self.decay_start
+        remaining = np.clip((self.total_steps - steps) / max(1, self.total_steps - first), 0.0, 1.0)
+        rates = end + (peak - end) * remaining
+        warmup = start + (peak - start) * (steps[: self.warmup_steps] + 1) / max(1, self.warmup_steps)
+        rates[: self.warmup_steps] = warmup[: self.total_steps]
+        return rates.astype("float32")
 
 
 def decays(parameter_name: str) -> bool:

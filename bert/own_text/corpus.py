@@ -1,4 +1,4 @@
-"""The data of a pre-training on own text: import, vocabulary, shards of each phase; each step once."""
+"""The data of a pre-training on own text: import, vocabulary, shards; each step once."""
 
 import hashlib
 import shlex

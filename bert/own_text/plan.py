@@ -227,6 +227,8 @@ def _placed(
 ) -> TextPlan:
     """The plan with the settings and choices that depend on devices, and do not decide what is learned."""
     rows, device, ranks = {row.name: row for row in plan.choices}, placement.device, placement.ranks
+    if (patience := request.setting("early_stopping")) is not None:  # it may be changed in a run that has begun
+        rows["early stopping"] = dataclasses.replace(rows["early stopping"], value=_patience(patience), reason=GIVEN)
     why = f"{machine.gpus} here" if device == "gpu" else f"no GPU here{machine.note}"
     why += "; mixed precision" if precision.amp else "; float32"
     shown, each = (f"{ranks} x {machine.gpu_name}", f"{ranks}"), "one a GPU"
@@ -406,13 +408,18 @@ def _optimization(choices: _Choices, candidate: Candidate, batch: int, updates: 
         request.setting("lr_schedule"),
         ("wsd", f"a stable rate, and a decay in the last {decay:.0%}, so that time can decide"),
     )
-    if schedule != "wsd" and request.hours is not None:
-        raise ValueError(
-            f"lr_schedule={schedule} needs the number of updates, which --hours={request.hours:g} leaves open; pass "
-            "--max-steps or --epochs, or drop --lr-schedule"
-        )
+    refuse_hours(request.hours, schedule)
     settings = {"optimizer": optimizer, "learning_rate": rate, "warmup_proportion": warmup, "lr_schedule": schedule}
     return settings | ({"lr_decay_share": decay} if schedule == "wsd" else {})
+
+
+def refuse_hours(hours: float | None, schedule: str) -> None:
+    """Raises ValueError for hours with a schedule that needs the number of updates."""
+    if schedule != "wsd" and hours is not None:
+        raise ValueError(
+            f"lr_schedule={schedule} needs the number of updates, which --hours={hours:g} leaves open; pass "
+            "--max-steps or --epochs, or drop --lr-schedule"
+        )
 
 
 def _learning_rate(
@@ -447,10 +454,14 @@ def _evaluations(choices: _Choices, cost: float, updates: int, seconds: float) -
         "--early-stopping",
         choices.request.setting("early_stopping"),
         (rules.EARLY_STOPPING, "the best is the result"),
-        lambda x: f"{x} evaluations without a lower held-out loss" if x else "off",
+        _patience,
     )
     settings = {"eval_freq": every, "num_steps_per_checkpoint": every, "early_stopping": stopping}
     return {**settings, "early_stopping_from": rules.EARLY_STOPPING_FROM}
+
+
+def _patience(evaluations: int) -> str:
+    return f"{evaluations} evaluations without a lower held-out loss" if evaluations else "off"
 
 
 def _describe_length(choices: _Choices, plan: TextPlan, speed: float, preparation: float) -> None:

@@ -26,6 +26,7 @@ class TextRecord:
     Attributes:
         data: what decided the data (`corpus.data_facts`).
         first_updates: most updates of the first start, which the shares of the schedule count from.
+        expected_updates: that the time of the first start was expected to allow.
         length: what the latest start asked for: hours, epochs or max_steps.
         finished: the length with which the training was finished; None: it is not.
         start_seconds: that the ranks which measured the speed took to start.
@@ -38,6 +39,7 @@ class TextRecord:
     plan: TextPlan
     data: dict[str, Any]
     first_updates: int | None = None
+    expected_updates: int | None = None
     length: dict[str, float | None] = dataclasses.field(default_factory=dict)
     finished: dict[str, float | None] | None = None
     start_seconds: float = 0.0
@@ -57,6 +59,10 @@ class TextRecord:
     def used(self) -> float:
         """Seconds of all starts until now."""
         return self.seconds_used + (0.0 if self._start is None else time.monotonic() - self._start)
+
+    def forget_start(self) -> None:
+        """Do not count the start that is running."""
+        self._start = None
 
     @contextlib.contextmanager
     def clock(self, output_dir: Path, seconds_before: float) -> Iterator[None]:
@@ -94,12 +100,11 @@ def read_record(output_dir: Path) -> TextRecord | None:
     if not file.exists():
         return None
     content = read_json(file)
-    if content.get("version") != _VERSION and "speeds" in content:
-        raise ValueError(
-            f"{file} is of an earlier version, which trained in two phases; pass another --output-dir (with "
-            f"--from-pretrained-params {output_dir} to continue its model)"
-        )
+    other = f"pass another --output-dir, with --from-pretrained-params {output_dir} to continue its model"
+    if (version := content.get("version", 1)) != _VERSION and "speeds" in content:
+        was = "an earlier version, which trained in two phases" if version == 1 else f"version {version}"
+        raise ValueError(f"{file} is of {was}; {other}")
     try:
         return TypeAdapter(TextRecord).validate_python(content)
-    except ValueError as error:
-        raise ValueError(f"{file} is damaged ({error}); delete it, or pass another --output-dir") from None
+    except ValueError:
+        raise ValueError(f"{file} is damaged; restore it, or {other}") from None

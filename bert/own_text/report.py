@@ -16,18 +16,18 @@ from bert.training.guards import TOLERANCE
 _LITTLE = 0.3  # nats below the unigram entropy
 
 
-def result_lines(plan: TextPlan, config: PretrainingConfig, samples: int) -> list[str]:
+def result_lines(plan: TextPlan, config: PretrainingConfig, samples: int | None) -> list[str]:
     """What was chosen, what was learned, and where a better model is, if the last updates made it worse.
 
     Args:
-        samples: of the shards, which hold the text `plan.duplicate_factor` times.
+        samples: of the shards, which hold the text `plan.duplicate_factor` times; None if they were deleted.
     """
     model, summary = config.model, read_json(config.stage_dir() / "summary.json")
     updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
-    passes = updates * batch * plan.duplicate_factor / samples
+    passes = f", {updates * batch * plan.duplicate_factor / samples:,.3g} epochs" if samples else ""
     chosen = (
         f"chosen: {plan.model}, {model.num_hidden_layers} layers of {model.hidden_size}, "
-        f"{model.vocab_size:,} tokens; {updates:,} updates, {passes:,.3g} epochs over {plan.extent}"
+        f"{model.vocab_size:,} tokens; {updates:,} updates{passes} over {plan.extent}"
     )
     return [chosen, *_stopped_early(summary), f"learned: {_learned(summary)}", *_better(summary, config)]
 

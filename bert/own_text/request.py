@@ -95,18 +95,21 @@ class TextRequest:
             flag, value = "max-steps", str(2 * self.setting("max_steps"))
         else:
             flag, value = "hours", f"{2 * max(self.hours or 0, hours):.2g}"
-        return shell_command("scripts/run_pretraining.sh", *_replaced(self.line.words, flag, value))
+        words: Sequence[str] = self.line.words
+        for name in ("finish-in", "steps-this-run"):
+            words = _without(words, name)
+        return shell_command("scripts/run_pretraining.sh", *_without(words, flag), f"--{flag}", value)
 
 
-def _replaced(words: Sequence[str], flag: str, value: str) -> list[str]:
-    """The words with `--flag value` in place of what they say of it."""
+def _without(words: Sequence[str], flag: str) -> list[str]:
+    """The words without `--flag value`."""
     kept: list[str] = []
     for word in words:
         if kept and kept[-1] == f"--{flag}":
             kept.pop()
         elif not word.startswith(f"--{flag}="):
             kept.append(word)
-    return [*kept, f"--{flag}", value]
+    return kept
 
 
 def read_text_request(line: CommandLine) -> TextRequest:
@@ -139,6 +142,9 @@ def read_text_request(line: CommandLine) -> TextRequest:
             f"early_stopping={stopping} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
             "the two"
         )
+    settings = typed(common)
+    if (steps := settings.get("max_steps")) is not None and steps < 1:
+        raise ValueError(f"max_steps={steps} must be at least 1; change --max-steps")
     deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
     return TextRequest(
         text=text,
@@ -147,7 +153,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
         epochs=_positive("epochs", launcher.get("epochs")),
         model=model,
         num_processes=launch.nodes.num_processes if "num_processes" in launcher else None,
-        settings=typed(common),
+        settings=settings,
         tokens=tokens,
         weights=weights,
         weights_path=Path(weights_path) if weights_path else None,

@@ -1,4 +1,4 @@
-"""The constants of the rules for own text, each with its source. `own_text.py` applies them.
+"""The constants of the rules for own text, each with its source. `plan.py` applies them.
 
 "anchor" marks a value that a shipped or published recipe has; the table of what was measured between the anchors
 stands in the README of this package.
@@ -149,13 +149,14 @@ FLOPS_OF_A_SECOND = 0.2e12  # of a core
 START_SECONDS = 12.0  # of the ranks: Paddle, the program, the first batch
 END_SECONDS = 10.0  # end of the ranks, picture, table, and what the model can do
 END_COST = 1.3  # times the start of the ranks that measure the speed
+MOST_END_SECONDS = 60.0
 PROBE_SECONDS = 2.0  # that each program is measured for
 IMPORT_BYTES_PER_SECOND = 8e6
 VOCABULARY_BYTES_PER_SECOND = 3e6
 SHARD_BYTES_PER_SECOND = 8e6  # of text, one process
 EVALUATIONS = 20
 EVALUATED_SEQUENCES = {"cpu": 1_000, "gpu": 2_048}  # in each, if the text has so many
-# Evaluations without a lower held-out loss that end a phase, and the share of the updates before which none counts. On
-# 90 kB the loss of phase 2 rose with the rate after the first evaluation and fell below it from a quarter on.
+# Evaluations without a lower held-out loss that end the training, and the share of the updates before which none
+# counts. On 90 kB the loss rose with the rate after the first evaluation and fell below it from a quarter on.
 EARLY_STOPPING, EARLY_STOPPING_FROM = 5, 0.25
 EVALUATION_COST = 0.4  # seconds of an evaluated sequence, as a share of those of a trained one

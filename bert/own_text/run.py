@@ -17,6 +17,7 @@ from typing import Any
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, resolve_config, usage_errors
 from bert.config.training_settings import derive
+from bert.exit_codes import INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable
 from bert.launching import pretraining
 from bert.launching.arguments import CommandLine
@@ -28,7 +29,7 @@ from bert.own_text import corpus, report, rules
 from bert.own_text.candidates import candidates
 from bert.own_text.evening import own_text_line
 from bert.own_text.flags import is_evening
-from bert.own_text.plan import make_plan, on_devices
+from bert.own_text.plan import make_plan, on_devices, refuse_hours
 from bert.own_text.reading import machine_facts, text_facts
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest, read_text_request
@@ -92,6 +93,7 @@ def record_of(request: TextRequest) -> TextRecord:
                 f"config={request.model} differs from {before.plan.model} of the run in {request.output_dir}; pass "
                 "another --output-dir, or delete that one"
             )
+        refuse_hours(request.hours, before.plan.settings["lr_schedule"])
         before.plan = on_devices(before.plan, request, machine_facts(request.output_dir))
         data = corpus.data_facts(request, before.plan)
         if note := corpus.note_of_changes(before.data, data, request.output_dir):
@@ -114,13 +116,10 @@ def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
     if request.language is not None:  # of characters that Chinese and Japanese share, or of a mixed text
         text = dataclasses.replace(text, is_chinese=request.language.partition("-")[0] == "zh")
     found = candidates(text, machine, request)
-    if before is not None and before.machine == machine and before.speeds.keys() >= {one.name for one in found}:
-        speeds, start_seconds = before.speeds, before.start_seconds
-    else:
-        print("measuring the speed of this machine ...", flush=True)
-        begun = time.monotonic()
-        speeds = measure_speeds(found, machine, request)
-        start_seconds = max(0.0, time.monotonic() - begun - rules.PROBE_SECONDS * len(found))
+    print("measuring the speed of this machine ...", flush=True)
+    begun = time.monotonic()
+    speeds = measure_speeds(found, machine, request)
+    start_seconds = max(0.0, time.monotonic() - begun - rules.PROBE_SECONDS * len(found))
     plan = make_plan(text, machine, request, found, speeds)
     record = TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
     record.start_seconds, record.seconds_used = start_seconds, 0.0 if before is None else before.seconds_used
@@ -169,8 +168,9 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
     steps = settings["max_steps"] = _most_updates(request, record)
     if plan.is_timed():  # the shares are those of the updates that are expected
         first = record.first_updates or steps
-        settings["warmup_proportion"] = settings["warmup_proportion"] * min(1.0, plan.updates / first)
-        settings["early_stopping_from"] = settings.get("early_stopping_from", 0.0) * min(1.0, plan.updates / steps)
+        expected = min(plan.updates, record.expected_updates or plan.updates)
+        settings["warmup_proportion"] = settings["warmup_proportion"] * min(1.0, expected / first)
+        settings["early_stopping_from"] = settings.get("early_stopping_from", 0.0) * min(1.0, expected / steps)
     if request.tokens is None and vocabulary.exists():
         settings["vocab_size"] = len(vocabulary.read_bytes().splitlines())
     return resolve_config(settings, ENTRY)
@@ -200,25 +200,30 @@ class TextRun:
     def __init__(self, request: TextRequest, record: TextRecord, runner: Runner, train: Train) -> None:
         self._request, self._record, self._runner, self._train = request, record, runner, train
         # The end loads Paddle once more, as the ranks that measured the speed did: on a busy machine both take longer.
-        self._end_seconds = max(rules.END_SECONDS, rules.END_COST * record.start_seconds)
+        longest = max(rules.END_SECONDS, min(rules.MOST_END_SECONDS, 360 * (request.hours or rules.MOST_HOURS)))
+        self._end_seconds = min(longest, max(rules.END_SECONDS, rules.END_COST * record.start_seconds))
         self._length = {"hours": request.hours, "epochs": request.epochs, "max_steps": request.setting("max_steps")}
 
     def run(self) -> int:
+        config = training_config(self._request, self._record)
+        if self._is_finished(config):  # looking at the results costs no hours
+            self._record.forget_start()
+            self._report(config, was_done=True)
+            return 0
         if code := self._prepare():
             return code
-        config, samples = training_config(self._request, self._record), corpus.num_samples(self._request)
+        samples = corpus.num_samples(self._request)
         assert samples is not None, "made by `prepare`"
         corpus.check_samples(samples, config.batch.resolved_global_batch_size(self._record.plan.ranks))
-        was_done = self._is_finished(config)
-        if not was_done:
-            if code := self._train_in_time(config):
-                return code
-            if not self._has_ended(config):
-                print("the training has steps left; the same command continues", flush=True)
-                return 0
-            self._record.finished = self._length
-            self._record.save(self._request.output_dir)
-        self._report(config, samples, was_done)
+        if code := self._train_in_time():
+            return code
+        config = training_config(self._request, self._record)
+        if not self._has_ended(config):
+            print("the training has steps left; the same command continues", flush=True)
+            return 0
+        self._record.finished = self._length
+        self._record.save(self._request.output_dir)
+        self._report(config, was_done=False)
         return 0
 
     def _prepare(self) -> int:
@@ -233,46 +238,81 @@ class TextRun:
         )
         return explain_exit(code, config, self._runner) if code else 0
 
-    def _train_in_time(self, config: PretrainingConfig) -> int:
-        record = self._record
-        record.finished, record.length = None, self._length
-        record.first_updates = record.first_updates or config.run.max_steps
-        record.save(self._request.output_dir)
-        if (seconds := self._seconds_left()) is not None and self._request.setting("finish_in") is None:
-            config = derive(config, finish_in=seconds)
-        return self._train(self._launch_plan(config), config, self._runner)
+    def _train_in_time(self) -> int:
+        record, request, plan = self._record, self._request, self._record.plan
+        config = training_config(request, record)
+        seconds = None if request.setting("finish_in") else self._seconds_left(config)
+        if record.first_updates is None:
+            record.first_updates = config.run.max_steps
+            if seconds is not None:
+                speed = record.speeds[plan.model] / plan.settings["global_batch_size"]
+                record.expected_updates = max(1, round((seconds - rules.START_SECONDS) * speed))
+        record.length = self._length
+        record.save(request.output_dir)
+        config = self._start_of(training_config(request, record))
+        code = self._train(
+            self._launch_plan(config), derive(config, finish_in=seconds or config.run.finish_in), self._runner
+        )
+        if code in (OK, INTERRUPTED):
+            record.finished = None
+            record.save(request.output_dir)
+        return code
 
-    def _seconds_left(self) -> float | None:
-        """Seconds that the training may take, from the start of its ranks; None: the number of updates decides."""
-        plan, request, used = self._record.plan, self._request, self._record.used()
-        if not plan.is_timed() or request.epochs is not None or request.setting("max_steps") is not None:
+    def _start_of(self, config: PretrainingConfig) -> PretrainingConfig:
+        """A number of updates after a training that the time ended: it continues before the decay."""
+        summary, finished = _summary(config), self._record.finished
+        was_timed = finished is not None and finished["max_steps"] is None and finished["epochs"] is None
+        stable = summary.get("decay_from")
+        if not was_timed or stable is None or config.run.finish_in or (self._length["hours"] is not None):
+            return config
+        if config.run.max_steps <= summary["last_step"] or self._length == finished:
+            return config
+        start = {"from_checkpoint": config.checkpoint_dir(), "last_step_of_checkpoint": stable}
+        return derive(config, from_pretrained_params=None, **start)
+
+    def _seconds_left(self, config: PretrainingConfig) -> float | None:
+        """Seconds that the training may take, from the start of its ranks; None: the number of updates decides, or the
+        decay that was recorded.
+        """
+        record, request = self._record, self._request
+        used, here = record.used(), record.used() - record.seconds_used
+        if not record.plan.is_timed() or request.epochs is not None or request.setting("max_steps") is not None:
             return None
         hours = request.hours or rules.MOST_HOURS
         left = hours * 3600 - used - self._end_seconds
-        if left < rules.START_SECONDS + _LEAST_SECONDS:
-            least = math.ceil((used + 2 * (rules.START_SECONDS + self._end_seconds)) / 36) / 100
-            raise ValueError(
-                f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours "
-                f"{least:g}, which continues with what is there, or --finish-in 5m to end with what was learned"
-            )
-        return left
+        if left >= rules.START_SECONDS + _LEAST_SECONDS:
+            return left
+        if _is_decaying(config):
+            return None
+        least = math.ceil((used + here + 2 * (rules.START_SECONDS + self._end_seconds)) / 36) / 100
+        raise ValueError(
+            f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours {least:g}, "
+            "which continues with what is there, or --finish-in 5m to end with what was learned"
+        )
 
     def _has_ended(self, config: PretrainingConfig) -> bool:
-        summary = read_json(config.stage_dir() / "summary.json")
-        return bool(summary.get("finished")) or is_done(config)
+        return bool(_summary(config).get("finished")) or is_done(config)
 
     def _is_finished(self, config: PretrainingConfig) -> bool:
         """Whether the training was finished with the length that is asked for now, or with more."""
-        finished = self._record.finished
-        if finished is None or not _list_steps(self._request.output_dir):
+        record, summary, steps = self._record, _summary(config), self._request.setting("max_steps")
+        if not _list_steps(self._request.output_dir):
             return False
-        if steps := self._request.setting("max_steps"):
-            done = read_json(config.stage_dir() / "summary.json").get("steps", 0)
-            if steps < done:
-                raise ValueError(
-                    f"max_steps={steps} must be at least the {done:,} updates that were made (more extends it); for a "
-                    "shorter training pass another --output-dir"
-                )
+        done = summary.get("steps", 0)
+        if record.finished is None and record.length == self._length and summary.get("finished"):
+            if (config.checkpoint_dir() / str(done)).is_dir():  # killed before it could be noted
+                record.finished = record.length
+        if record.finished is None:
+            return False
+        if steps is not None and steps < done:
+            raise ValueError(
+                f"max_steps={steps} must be at least the {done:,} updates that were made (more extends it); for a "
+                "shorter training pass another --output-dir"
+            )
+        patience = config.run.early_stopping
+        if summary.get("stopped_early") and (patience == 0 or patience > summary.get("early_stopping", 0)):
+            return False
+        finished = record.finished
         return all(
             asked is None or (finished.get(name) is not None and asked <= (finished[name] or 0))
             for name, asked in self._length.items()
@@ -282,9 +322,10 @@ class TextRun:
         ranks = Ranks(num_processes=self._record.plan.ranks)
         return LaunchPlan("own text", (config,), PretrainingLaunch(nodes=ranks, start=self._request.job))
 
-    def _report(self, config: PretrainingConfig, samples: int, was_done: bool) -> None:
+    def _report(self, config: PretrainingConfig, was_done: bool) -> None:
         output_dir, plan = self._request.output_dir, self._record.plan
         pretraining.show_figures(self._launch_plan(config), None if was_done else self._record.used())
+        samples = corpus.num_samples(self._request)
         print("\n".join(report.result_lines(plan, config, samples)) + "\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
@@ -293,3 +334,17 @@ class TextRun:
             report.demonstrate(output_dir, text, self._request.job.code_dir / "run_predict.py", self._runner)
         again = self._request.longer(max(plan.seconds, self._record.used()) / 3600)
         pretraining.show_commands(report.next_commands(output_dir, again))
+
+
+def _summary(config: PretrainingConfig) -> dict[str, Any]:
+    return read_json(config.stage_dir() / "summary.json")
+
+
+def _is_decaying(config: PretrainingConfig) -> bool:
+    """Whether the newest checkpoint lies in a decay, whose end it has recorded."""
+    steps = list_steps(config.checkpoint_dir())
+    if not steps:
+        return False
+    progress = config.checkpoint_dir() / str(steps[-1]) / f"{config.run.model_prefix}_progress.json"
+    decay = read_json(progress).get("carried", {}).get("decay")
+    return bool(decay) and steps[-1] < decay["last"]

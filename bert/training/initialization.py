@@ -194,7 +194,9 @@ def _outlasts_decay(config: TrainingConfig, resumed: Progress) -> bool:
         return False
     is_complete = read_json(config.stage_dir() / "summary.json").get("steps") == resumed.step >= decay.last
     has_new_time = run.finish_in is not None and (resumed.step == decay.first or is_complete)
-    return has_new_time or run.max_steps > int(resumed.settings["run"]["max_steps"])
+    was_named = config.initialization.last_step_of_checkpoint == decay.first  # by who wants more updates than time gave
+    before = decay.last if was_named else int(resumed.settings["run"]["max_steps"])
+    return has_new_time or run.max_steps > before
 
 
 def _weights_of_nvidia(start: Path) -> Path | None:

@@ -74,7 +74,6 @@ def test_the_settings_that_a_continued_run_must_repeat():
     of_every_run = {"max_steps", "epochs", "seed", "bert_model", "max_seq_length"}
     assert decides(PretrainingConfig) == of_every_run | {
         "phase",
-        "input_dir",
         "data_loader",
         "objective",
         "max_predictions_per_seq",

@@ -53,6 +53,7 @@ class Workplace:
     def __init__(self, folder: Path, monkeypatch) -> None:
         self.folder, self.trained, self.speed, self.stops, self.ran = folder, [], 200.0, [], []
         self.figures: dict[str, float] = {}
+        self.initializations = []
         self.text = folder / "text"
         self.text.mkdir()
         for number in range(60):
@@ -92,6 +93,7 @@ class Workplace:
     def _train(self, plan, config, runner) -> int:
         """As the training: up to its last step, or to what the time allows."""
         self.trained.append(config.run)
+        self.initializations.append(config.initialization)
         code = self.stops.pop(0) if self.stops else 0
         before = max((int(path.name) for path in config.checkpoint_dir().glob("*")), default=0)
         in_time = 10**9
@@ -236,6 +238,78 @@ def test_hours_that_are_used_up_are_refused_and_more_continue(workplace, capsys)
     assert "--finish-in 5m" in error
     hours = re.search("pass at least --hours ([0-9.]+), which continues", error).group(1)
     assert workplace.start("--hours", hours) == 0 and float(hours) < 0.3
+
+
+def test_the_remedies_of_used_up_hours_work(workplace):
+    """--finish-in trains though the hours are used up; so does a decay that was recorded."""
+    workplace.stops = [75, 75]
+    assert workplace.start("--hours", "0.1") == 75
+    spend(workplace, 400)
+    assert workplace.start("--hours", "0.1", "--finish-in", "5m") == 75 and workplace.trained[-1].finish_in == 300
+    step = max((workplace.folder / "out/bert-quickstart/phase1").glob("*"), key=lambda path: int(path.name))
+    progress = {"carried": {"decay": {"first": 1, "last": 10**6}}}
+    (step / "bert_paddle_progress.json").write_text(json.dumps(progress))
+    spend(workplace, 400)
+    workplace.stops = [75]
+    assert workplace.start("--hours", "0.1") == 75 and workplace.trained[-1].finish_in is None
+
+
+def test_a_training_that_ended_after_its_launcher_was_killed_is_finished(workplace, capsys):
+    assert workplace.start("--hours", "0.1") == 0
+    record = workplace.record()
+    record |= {"finished": None, "seconds_used": 400}
+    (workplace.folder / "out/own_text.json").write_text(json.dumps(record))
+    assert workplace.start("--hours", "0.1") == 0 and len(workplace.trained) == 1
+    assert "Already done" in capsys.readouterr().out
+
+
+def test_a_start_that_is_refused_or_fails_forgets_nothing(workplace, capsys):
+    assert workplace.start("--hours", "0.1") == 0
+    spend(workplace, 395)
+    with pytest.raises(SystemExit):
+        workplace.start("--hours", "0.11")
+    workplace.stops = [1]
+    assert workplace.start("--hours", "0.2") == 1
+    trained = len(workplace.trained)
+    assert workplace.start("--hours", "0.1") == 0 and len(workplace.trained) == trained
+    assert workplace.record()["seconds_used"] == pytest.approx(395, abs=5), "looking at results costs no hours"
+
+
+def test_updates_after_a_training_that_the_time_ended_continue_before_its_decay(workplace):
+    workplace.figures = {"decay_from": 5, "last_step": 6}
+    assert workplace.start("--hours", "0.1") == 0
+    assert workplace.start("--max-steps", "100000") == 0
+    initialization = workplace.initializations[-1]
+    assert initialization.last_step_of_checkpoint == 5 and initialization.from_pretrained_params is None
+
+
+def test_hours_for_a_run_whose_schedule_needs_updates_are_refused(workplace, capsys):
+    assert workplace.start("--epochs", "1", "--lr-schedule", "cosine") == 0
+    with pytest.raises(SystemExit):
+        workplace.start("--lr-schedule", "cosine", "--hours", "0.2")
+    assert "lr_schedule=cosine needs the number of updates, which --hours=0.2 leaves open" in capsys.readouterr().err
+
+
+def test_without_early_stopping_a_run_that_it_ended_goes_on(workplace):
+    workplace.figures = STOPPED | {"best_eval_masked_lm_loss": 5.0, "best_step": 3}
+    assert workplace.start("--hours", "0.5") == 0
+    assert workplace.start("--hours", "0.5", "--early-stopping", "0") == 0 and len(workplace.trained) == 2
+
+
+def test_the_folder_of_the_results_may_be_named_otherwise(workplace):
+    workplace.stops = [75]
+    assert workplace.start("--epochs", "3") == 75
+    words = ["--text", str(workplace.text), "--output-dir", "out", "--epochs", "3"]
+    assert own_text.main(line_of(*words), workplace._train) == 0
+
+
+def test_a_damaged_record_is_told_in_one_line(workplace, capsys):
+    (workplace.folder / "out").mkdir()
+    (workplace.folder / "out/own_text.json").write_text('{"version": 2, "speeds": 3}')
+    with pytest.raises(SystemExit):
+        workplace.start("--hours", "1")
+    error = capsys.readouterr().err
+    assert "own_text.json is damaged; restore it, or pass another --output-dir" in error and error.count("\n") == 1
 
 
 def test_a_run_can_be_ended_now(workplace):
@@ -406,6 +480,8 @@ def test_early_stopping_can_be_turned_off(workplace, capsys):
     assert workplace.start("--hours", "0.1", "--early-stopping", "0") == 0
     assert re.search(r"\nearly stopping +off +as given", capsys.readouterr().out)
     assert workplace.settings()["early_stopping"] == 0
+    assert workplace.start("--hours", "0.1", "--early-stopping", "3") == 0
+    assert re.search(r"\nearly stopping +3 evaluations .* as given", capsys.readouterr().out)
 
 
 def test_a_folder_that_was_moved_is_the_same_text(workplace, capsys):
@@ -469,6 +545,7 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
         (["--text", "t", "--benchmark"], "--benchmark contradicts --text"),
         (["--text", "t", "--phase2"], "--phase2 contradicts --text, which trains in one phase"),
         (["--text", "t", "--hours", "1", "--epochs", "2"], "both decide how long to train; give one of them"),
+        (["--text", "t", "--max-steps", "0"], "max_steps=0 must be at least 1"),
         (["--text", "t", "--hours", "soon"], "hours=soon must be a number above 0; change --hours"),
         (
             ["--text", "t", "--config", "smal"],
@@ -511,7 +588,7 @@ def test_the_suggestion_to_train_longer_keeps_the_other_words():
     request = read_text_request(line_of("--text", "my text", "--hours", "2", "--seed", "3"))
     assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text 'my text' --seed 3 --hours 4"
     assert request.longer(2.0).count("--hours") == 1
-    request = read_text_request(line_of("--text", "t", "--max-steps=20"))
+    request = read_text_request(line_of("--text", "t", "--max-steps=20", "--finish-in", "5m", "--steps-this-run=3"))
     assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text t --max-steps 40"
 
 
