@@ -1,5 +1,6 @@
 """The table of fine-tuning launchers: what the arguments of run_squad.sh, run_glue.sh, run_ner.sh ... stand for."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,9 +180,10 @@ def _glue_form_of_nvidia(values: dict[str, str]) -> Form:
     """The arguments of NVIDIA's PyTorch run_glue.sh: an update has `batch_size` sequences on each GPU."""
     settings = settings_of_nvidia(values)
     mode, steps, batch = settings.pop("mode"), settings["gradient_merge_steps"], settings["batch_size"]
-    settings |= {name: name.removeprefix("do_") in mode.replace("prediction", "predict") for name in _ALL_MODES}
-    if not any(settings[name] for name in _ALL_MODES):
-        raise ValueError(f"mode={mode} must name train, eval or prediction, or several of them")
+    words = {word.replace("prediction", "predict") for word in re.split(r"[^a-zA-Z0-9]+", mode.strip())}
+    settings |= {name: name.removeprefix("do_") in words for name in _ALL_MODES}
+    if not words <= {name.removeprefix("do_") for name in _ALL_MODES}:
+        raise ValueError(f"mode={mode} must name train, eval or prediction, or several of them, as in 'train eval'")
     if not (steps.isdecimal() and batch.isdecimal() and 0 < int(steps) <= int(batch) and int(batch) % int(steps) == 0):
         raise ValueError(f"batch_size={batch} must be a multiple of gradient_accumulation_steps={steps}; change one")
     settings["batch_size"] = str(int(batch) // int(steps))

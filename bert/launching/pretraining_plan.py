@@ -154,8 +154,8 @@ def _refuse_form_of_pytorch(words: Sequence[str]) -> None:
 
     Its ninth argument is true or false, ours a number; of its first eight only the size of the batch differs.
     """
-    batch, precision = words[0], words[2:3]
-    is_large = batch.isdecimal() and int(batch) > _LARGEST_MICRO_BATCH and precision == ["fp16"]
+    batch = words[0]
+    is_large = batch.isdecimal() and int(batch) > _LARGEST_MICRO_BATCH
     if is_large or words[8:9] in (["true"], ["false"]):
         raise ValueError(
             f"batch_size={batch} is of NVIDIA's PyTorch run_pretraining.sh, where it is the sequences of one GPU in an "

@@ -65,7 +65,7 @@ class PretrainingDataset:
                 "masking='dynamic' or make the shards with --masking static"
             )
         if settings.masking == "static":
-            _check_static_masks(self.directory, settings.max_predictions_per_seq)
+            _check_static_masks(self.directory, settings)
         segmenter = made_with.get("word_segmenter")
         dynamic_words = settings.masking == "dynamic" and settings.whole_word_masking
         if segmenter and dynamic_words and not self.directory.shards[0].has_words:
@@ -135,13 +135,20 @@ class PretrainingDataset:
         return table.unmasked() if self.collation.dynamic else table
 
 
-def _check_static_masks(directory: ShardDirectory, limit: int) -> None:
-    """Refuse a limit that would cut the masks of shards that were made with another share than the usual one."""
+def _check_static_masks(directory: ShardDirectory, settings: LoaderSettings) -> None:
+    """Refuse a share that is not that of the masks, and a limit that would cut masks of another share than usual."""
     made_with = directory.manifest.settings if directory.manifest else {}
     length = made_with.get("pairs", {}).get("target_seq_length", 0)
+    share, limit = made_with.get("masked_lm_ratio", MASKED_SHARE), settings.max_predictions_per_seq
+    if settings.masked_lm_ratio not in (MASKED_SHARE, share):
+        raise ValueError(
+            f"masked_lm_ratio={settings.masked_lm_ratio:g} must be {share:g}, the share of the static masks in "
+            f"{directory.directory}; drop --masked-lm-ratio, pass --masking dynamic, or make the shards with "
+            f"--masked-lm-ratio {settings.masked_lm_ratio:g}"
+        )
     if (made_with.get("max_predictions_per_seq") or length) > limit:
         try:
-            check_predictions(length, made_with.get("masked_lm_ratio", MASKED_SHARE), limit)
+            check_predictions(length, share, limit)
         except ValueError as error:
             raise ValueError(f"{directory.directory}: static masks, {error}") from None
 

@@ -1,5 +1,6 @@
 import itertools
 import threading
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -15,6 +16,7 @@ from bert.samples.loader import (
     evaluation_batches,
     evaluation_unigram_entropy,
 )
+from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.order import SampleOrder
 from bert.samples.settings import LoaderSettings
 from tests.support.corpora import random_table, vocabulary, write_shards
@@ -314,6 +316,19 @@ def test_dynamic_masks_of_masked_shards_start_from_the_original_text(folders):
 def test_static_masks_must_be_there(folders):
     with pytest.raises(ValueError, match="needs shards with masks"):
         dataset(folders / "plain", masking="static")
+
+
+def test_a_share_that_is_not_that_of_the_static_masks_is_refused(folders, tmp_path):
+    changes = {"masking": "static", "masked_lm_ratio": 0.3, "max_predictions_per_seq": 9}
+    with pytest.raises(ValueError, match="masked_lm_ratio=0.3 must be 0.15, the share of the static masks in .*; drop"):
+        dataset(folders / "static", **changes)
+    write_shards(tmp_path, [random_table(23, 0, masked=True)])
+    manifest = read_manifest(tmp_path)
+    write_manifest(tmp_path, replace(manifest, settings={"masked_lm_ratio": 0.3}))
+    for share in (0.15, 0.3):  # the first is the default, of a run without the flag
+        assert dataset(tmp_path, **{**changes, "masked_lm_ratio": share}).num_samples == 23
+    with pytest.raises(ValueError, match="masked_lm_ratio=0.2 must be 0.3"):
+        dataset(tmp_path, **{**changes, "masked_lm_ratio": 0.2})
 
 
 def test_micro_batches_that_are_left_are_skipped(folders):
