@@ -69,8 +69,19 @@ def test_the_rows_of_a_patient_are_held_out_together():
     mask = held_out_rows(rows, classes, 4, 0, 42)
     assert 8 <= mask.sum() <= 32
     assert not set(np.array(groups)[mask]) & set(np.array(groups)[~mask])
-    with pytest.raises(DataError, match="20 groups are too few for folds=30; lower --folds"):
+    with pytest.raises(DataError, match="20 groups .*are too few for folds=30; lower --folds"):
         held_out_rows(rows, classes, 30, 0, 42)
+
+
+def test_patients_who_share_a_text_are_held_out_together():
+    texts = [f"text {n}" for n in range(80)]
+    texts[4] = texts[0]  # of the second patient and the first
+    groups = np.array([f"P{n // 4}" for n in range(80)])
+    rows = examples(texts, None, groups.tolist())
+    for fold in range(5):
+        mask = held_out_rows(rows, None, 5, fold, 42)
+        assert mask.any() and not set(groups[mask]) & set(groups[~mask])
+        assert not rows_in_both(rows.take(mask), rows.take(~mask)).any()
 
 
 def test_texts_in_both_files_are_found_in_any_case_and_spacing():
