@@ -78,6 +78,16 @@ while (($#)); do
   shift 2
 done
 
+whole() { # OPTION VALUE
+  [[ "$2" =~ ^0*[1-9][0-9]*$ ]] || stop "$1 $2 must be a whole number of at least 1"
+}
+whole --num-shards "${num_shards}"
+whole --duplicate-factor "${duplicate_factor}"
+whole --local-n-workers "${num_workers}"
+if ! [[ "${sample_ratio}" =~ ^(0*1?\.0*|0*1|0*\.[0-9]+)$ && "${sample_ratio}" =~ [1-9] ]]; then
+  stop "--sample-ratio ${sample_ratio} must be above 0 and at most 1"
+fi
+
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/setup.sh"
 next=""
@@ -152,5 +162,7 @@ if ${dry_run}; then
     --duplicate-factor "${duplicate_factor}")
   if [[ "${language}" == en && -z "${dump_date}${local_dump}" ]]; then flags+=(--pinned); fi
   "$(supported_python 13)" -P data/preprocessing/estimates.py "${flags[@]}" "${steps[@]}"
+  echo "dry run, nothing was made: ${work}${next}"
+  exit 0
 fi
 echo "done: ${work}${next}"

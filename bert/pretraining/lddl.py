@@ -60,6 +60,11 @@ class LddlLoader:
         )
         with _dygraph():
             self._per_epoch = len(self._open(start_epoch=0))
+        if not self._per_epoch:
+            raise ValueError(
+                f"{dataset.directory.directory}: LDDL makes no batch of batch_size={config.batch.batch_size} of these "
+                "shards; give them more samples, lower --batch-size, or drop --data-loader lddl"
+            )
         facts = (importlib.metadata.version("lddl"), group.world_size, config.batch.batch_size, dataset.fingerprint)
         self.fingerprint = hashlib.sha256(f"lddl {facts}".encode()).hexdigest()  # what its order depends on
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.state import CheckpointError
-from bert.config.flags import flat_fields
+from bert.config.flags import flag_name, flat_fields
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import WITHOUT, read_pretrained
 from bert.files import read_json
@@ -48,10 +49,11 @@ def initialize_weights(
             if (stable := _before_the_decay(config, source, resumed)) is not None:
                 source = stable
                 parameters, optimizer, resumed = checkpoint.load(source)
-            checkpoint.check_continues(resumed, progress)
+            _check_continues(resumed, progress, type(config))
             checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
-            for line in _changed_settings(resumed.settings, progress.settings, type(config)):
-                logger.info(f"changed since the checkpoint: {line}")
+            for section in (name for name in progress.settings if name not in ("initialization", "hardware")):
+                for name, before, now in _changed_settings(section, resumed, progress, type(config)):
+                    logger.info(f"changed since the checkpoint: {name} {before} -> {now}")
             logger.info(f"continuing {source} at step {resumed.step}")
             return resumed
         logger.info(f"no checkpoint of {config.stage()} in {settings.from_checkpoint} yet")
@@ -244,16 +246,33 @@ def _existing_step(source: Path, config: TrainingConfig, step: int) -> Path:
     )
 
 
-def _changed_settings(before: dict, now: dict, config_class: type[TrainingConfig]) -> list[str]:
-    """A line for each; a setting that the version of the checkpoint did not have had its default."""
-    lines, fields = [], flat_fields(config_class)
-    for section in (name for name in now if name not in ("initialization", "hardware")):
-        old, new = before.get(section, {}), now[section]
-        values = {
-            name: (old[name] if name in old else fields[name][1].get_default(), new[name]) for name in sorted(new)
-        }
-        lines += [f"{name} {then} -> {is_now}" for name, (then, is_now) in values.items() if str(then) != str(is_now)]
-    return lines
+def _check_continues(resumed: Progress, progress: Progress, config_class: type[TrainingConfig]) -> None:
+    """`check_continues`, whose refusal of other data names the settings of the data that changed, and their flags."""
+    try:
+        checkpoint.check_continues(resumed, progress)
+    except CheckpointError as error:
+        changes = []
+        if resumed.data_fingerprint != progress.data_fingerprint:
+            changes = _changed_settings("data", resumed, progress, config_class)
+        lines = [f"\n  {name}={now} was {before}: {_remedy(name, before)}" for name, before, now in changes]
+        raise CheckpointError(f"{error}{''.join(lines)}") from None
+
+
+def _remedy(name: str, value: Any) -> str:
+    if value is None:
+        return f"drop {flag_name(name)}"
+    if isinstance(value, bool):
+        return f"pass {flag_name(name if value else f'no_{name}')}"
+    return f"pass {flag_name(name)} {value}"
+
+
+def _changed_settings(
+    section: str, resumed: Progress, progress: Progress, config_class: type[TrainingConfig]
+) -> list[tuple[str, Any, Any]]:
+    """(name, before, now); a setting that the version of the checkpoint did not have had its default."""
+    fields, old, new = flat_fields(config_class), resumed.settings.get(section, {}), progress.settings.get(section, {})
+    values = [(name, old[name] if name in old else fields[name][1].get_default(), new[name]) for name in sorted(new)]
+    return [(name, before, now) for name, before, now in values if str(before) != str(now)]
 
 
 # ---- the schedule ----------------------------------------------------------------------------------------------------

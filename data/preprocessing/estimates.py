@@ -62,7 +62,10 @@ def report(rows: list[Estimate], folder: Path, processes: int) -> str:
     """The rows and their sum as text, beside what is free."""
     lines = [_line(*row) for row in rows]
     shards = [row.num_bytes for row in rows if row.what.startswith("shards")]
-    disk = sum(row.num_bytes for row in rows) + PEAK * max(shards, default=0.0)
+    waiting = PEAK * max(shards, default=0.0)
+    if waiting:
+        lines.append(_line("at the peak", waiting, 0.0, "of a phase, blocks that wait until they are written"))
+    disk = sum(row.num_bytes for row in rows) + waiting
     parent = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(parent).free
     where = f"{processes} processes; {free / 1e9:,.1f} GB free in {parent}{'' if free > disk else ': too little'}"

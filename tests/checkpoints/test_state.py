@@ -202,6 +202,20 @@ def test_other_data_and_another_phase_are_refused(trained):
             runs.run(resuming(trained), 3, train=False, start=start)
 
 
+def test_other_data_names_the_settings_of_the_data_that_changed(trained):
+    config = resuming(trained, max_predictions_per_seq=5, whole_word_masking=True, masking="dynamic")
+    start = runs.fresh_progress(config, data_fingerprint="of other settings")
+    with pytest.raises(CheckpointError, match="data_fingerprint is ") as error:
+        runs.run(config, 3, train=False, start=start)
+    before = trained.data.max_predictions_per_seq
+    for line in (
+        f"\n  max_predictions_per_seq=5 was {before}: pass --max-predictions-per-seq {before}",
+        "\n  whole_word_masking=True was False: pass --no-whole-word-masking",
+    ):
+        assert line in str(error.value)
+    assert "vocab_file" not in str(error.value)
+
+
 def test_accumulation_may_change_while_the_global_batch_stays(trained):
     """A checkpoint of k passes loaded into a program of another k runs that program's k."""
     config = resuming(trained, batch_size=6, gradient_merge_steps=2)

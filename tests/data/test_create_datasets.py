@@ -64,6 +64,10 @@ def test_help_names_every_step_and_needs_nothing():
         (["--lunch", "1"], "option '--lunch' is not known"),
         (["lunch"], "argument 'lunch' is not understood"),
         (["--seed"], "--seed needs a value"),
+        (["--dry-run", "--sample-ratio", "1.5"], "--sample-ratio 1.5 must be above 0 and at most 1"),
+        (["--dry-run", "--sample-ratio", "0.0"], "--sample-ratio 0.0 must be above 0 and at most 1"),
+        (["--dry-run", "--duplicate-factor", "0"], "--duplicate-factor 0 must be a whole number of at least 1"),
+        (["--dry-run", "--num-shards", "abc"], "--num-shards abc must be a whole number of at least 1"),
     ],
 )
 def test_a_wrong_argument_is_named(tmp_path, arguments, message):
@@ -113,9 +117,10 @@ def test_the_flags_are_those_of_the_recipes(tmp_path):
 
 def test_a_dry_run_estimates_disk_and_time(tmp_path):
     """Of the pinned dump; of a dump or text that is there; not of an unknown dump. It needs no installed package."""
-    out = run(tmp_path, "--dry-run", "--local-n-workers", "10")[1].splitlines()[:-1]
+    *out, last = run(tmp_path, "--dry-run", "--local-n-workers", "10")[1].splitlines()
+    assert last.startswith("dry run, nothing was made: ")
     assert out[0].split()[:5] == ["dump", "17.8", "GB", "0.4", "h"] and "download at 100 Mbit/s" in out[0]
-    assert [line.split(" GB")[0].split()[-1] for line in out] == ["17.8", "15.1", "67.9", "67.9", "182.2"]
+    assert [line.split(" GB")[0].split()[-1] for line in out] == ["17.8", "15.1", "67.9", "67.9", "13.6", "182.2"]
     assert "90% of the documents, 5 x" in out[2] and "10 processes; " in out[-1] and " GB free in " in out[-1]
     few = run(tmp_path, "--dry-run", "--duplicate-factor", "1", "--skip", "phase2", "--sample-ratio", "0.5")[1]
     assert "7.5 GB" in few and "phase2" not in few
