@@ -4,8 +4,6 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
 from bert.finetuning.glue.reading import Examples
@@ -20,16 +18,22 @@ def normalized(examples: Examples) -> list[str]:
 
 
 def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fold: int, seed: int) -> np.ndarray:
-    """bool [n]: the rows of one of the folds, with the classes in proportion. Equal texts stay together, and groups.
+    """bool [n]: the rows of one of the folds, with the classes in proportion. Groups stay together, or equal texts.
+
+    Many patients may share a text such as "no findings", so groups go by their own: their equal texts are on both sides.
 
     Args:
         classes: int64 [n], of which folds have equal shares; None: there are none.
     """
-    _, firsts, units = np.unique(normalized(examples), return_index=True, return_inverse=True)
-    groups = None if examples.groups is None else _connected(examples.groups, units)[firsts]
+    if examples.groups is None:
+        groups = None
+        _, firsts, units = np.unique(normalized(examples), return_index=True, return_inverse=True)
+    else:
+        groups, firsts = np.unique(examples.groups, return_inverse=True)[1], np.arange(len(examples.groups))
+        units = firsts
     number = len(firsts) if groups is None else int(groups.max()) + 1
     if number < folds:
-        what = "different texts" if groups is None else "groups (those that share a text count as one)"
+        what = "different texts" if groups is None else "groups"
         raise DataError(
             f"{examples.source}: {number} {what} are too few for folds={folds}; lower --folds, or give --eval-file"
         )
@@ -44,13 +48,6 @@ def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fo
     is_held_out = np.zeros(len(firsts), bool)
     is_held_out[splits[fold][1]] = True
     return is_held_out[units]
-
-
-def _connected(groups: Sequence[str], units: np.ndarray) -> np.ndarray:
-    """int [n]: equal for the rows of a group, and for those of groups that share a text; `units` number the texts."""
-    numbers = np.unique(groups, return_inverse=True)[1] + len(units)
-    edges = coo_array((np.ones(len(units)), (units, numbers)), shape=(2 * len(units),) * 2)
-    return np.unique(connected_components(edges, directed=False)[1][units], return_inverse=True)[1]
 
 
 def rows_in_both(examples: Examples, others: Examples) -> np.ndarray:

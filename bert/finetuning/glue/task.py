@@ -108,6 +108,8 @@ class SentenceTask(FineTuningTask):
                 f"held out: {mask.sum():,} of {len(mask):,} rows (part {data.fold} of {data.folds}, --fold and --folds)"
                 f", {'with the classes in proportion, ' if single else ''}{together} together"
             )
+            if shared := int(rows_in_both(self._held_out, self.training).sum()):
+                self.notes.append(f"{shared:,} of the held-out texts are in the training part too, of other groups")
         if data.balance:
             self.training = self.training.take(balanced_rows(task.encode(self.training.labels)))
             self.notes.append(f"balanced: {counted(self.training.labels)}")
