@@ -20,7 +20,7 @@ def normalized(examples: Examples) -> list[str]:
 def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fold: int, seed: int) -> np.ndarray:
     """bool [n]: the rows of one of the folds, with the classes in proportion. Groups stay together, or equal texts.
 
-    Many patients may share a text such as "no findings", so groups go by their own: their equal texts are on both sides.
+    Many patients may share a text such as "no findings": groups go by themselves, and their equal texts on both sides.
 
     Args:
         classes: int64 [n], of which folds have equal shares; None: there are none.
