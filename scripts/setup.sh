@@ -130,7 +130,8 @@ install_packages() (
   trap 'rm -f "${list}"' EXIT
   requirements "${python}" --print "$@" >"${list}" || return
   pip=("${python}" -m pip install --disable-pip-version-check --progress-bar off)
-  "${pip[@]}" --require-hashes --requirement "${list}" \
+  # Old pips build what has no wheel (seqeval, jieba) without the packages that its build needs, unless told.
+  "${pip[@]}" --use-pep517 --require-hashes --requirement "${list}" \
     | sed -un -e '/\.metadata/d' -e 's/^ *\(Downloading\|Using cached\) \([^ ]*\/\)\?/\1 /p' \
       -e 's/^Installing collected.*/  Installing the packages (about a minute)/p' \
     | number_wheels "$(grep -c '==' "${list}")" >&2 || return

@@ -12,7 +12,7 @@ import pytest
 
 from bert.runtime.distributed import Collective, Group, group_from_environment, reduce_on_compute_stream
 from bert.runtime.gloo import RankBarrier, interface_of
-from bert.runtime.paddle_api import static
+from bert.runtime.paddle_api import paddle, static
 from tests.support import tiny
 from tests.support.launching import RANKS, launch, launch_two_hosts
 
@@ -105,6 +105,8 @@ def test_gradients_are_reduced_once_per_update_not_per_pass(two_ranks, name):
 @pytest.mark.parametrize("kind", sorted(ALL_REDUCES))
 def test_an_update_does_not_wait_for_the_streams_around_its_all_reduce(kind):
     """As Fleet writes it for NCCL, in Paddle 2.6 and 3.1."""
+    if kind not in paddle.base.framework.OpProtoHolder.instance().op_proto_map:
+        pytest.skip(f"Paddle {paddle.__version__} has no {kind}")
     program = static.Program()
     block = program.global_block()
     gradient = block.create_var(name="gradient", shape=[8], dtype="float32")
