@@ -89,7 +89,7 @@ def _read(
             print(f"{name}:{line.number}: {problem}", file=sys.stderr)
         elif position.bad == _LISTED:
             print("further bad lines are counted; each has its error in the output", file=sys.stderr)
-        numbered = {} if is_row and record else {"line": line.number}
+        numbered = {} if is_row else {"line": line.number}
         record = joined(record, {**numbered, "error": str(problem)})
     lines, bad = position.lines + 1, position.bad + (problem is not None)
     return record, texts, replace(position, columns=columns, lines=lines, bad=bad, **line.place)

@@ -39,8 +39,12 @@ class TableInput:
 
     def rows(self) -> Iterator[Row]:
         if self._source is None:
-            chunks = decode(iter(lambda: self._descriptor.read(1 << 16), b""), Encoding("utf-8-sig", 0, ""), Counter())
-            yield from rows_of_chunks(chunks, "csv", _ALL, Counter())
+            replaced = Counter[str]()
+            chunks = decode(iter(lambda: self._descriptor.read(1 << 16), b""), Encoding("utf-8-sig", 0, ""), replaced)
+            for row in rows_of_chunks(chunks, "csv", _ALL, Counter()):
+                if replaced.total():
+                    raise ValueError("standard input is not UTF-8; name the file, whose encoding is then detected")
+                yield row
             return
         try:
             yield from table_rows(self._source, _ALL, Reading(), self._findings)

@@ -223,6 +223,15 @@ def delimiter_in(line: str, kind: str) -> str:
     return max(_DELIMITERS[kind], key=lambda delimiter: len(next(csv.reader([line], delimiter=delimiter), [])))
 
 
+def _opens_a_quote(line: str, delimiter: str) -> bool:
+    """Whether a field of the line goes on in the next one."""
+    try:
+        next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        return "unexpected end of data" in str(error)
+    return False
+
+
 class _Table:
     """CSV or TSV; the first line decides the delimiter and the number of columns."""
 
@@ -234,6 +243,8 @@ class _Table:
         self._form, self._counts = form, counts
         self._delimiter, names = self._header(opening, _DELIMITERS[kind])
         self._width = len(names)
+        if form.header and form.quotes != "none" and _opens_a_quote(opening, self._delimiter):
+            raise NoColumnError("has a line break in the name of a column; write the first row on one line")
         if form.columns is None:  # an unnamed column, or the second of a name, is called by its number
             names = [n if n and n not in names[:at] else f"column {at + 1}" for at, n in enumerate(names)]
         head = [] if form.text is None or form.text.among(names) else _first(lines, lambda line: len(line or ""))
@@ -257,6 +268,10 @@ class _Table:
     def rows(self) -> Iterator[Row]:
         for number, fields, problem in self._without_blanks():
             problem = problem or self._fit(fields)
+            if (
+                self._form.columns is None
+            ):  # a row may leave out its last fields; the columns are those of the first row
+                fields = [*fields, *[""] * (self._width - len(fields))]
             values = {column: fields[place] for column, place in self._places.items() if place < len(fields)}
             yield Row(number, None if problem else values, problem)
 

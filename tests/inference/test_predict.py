@@ -1,5 +1,6 @@
 """run_predict.py: a record for every line, in order; bad lines are named; files are resumed; a terminal."""
 
+import csv
 import io
 import json
 import os
@@ -460,6 +461,33 @@ def test_a_table_without_rows_gives_the_header_with_the_columns_of_the_results(f
     out = capsys.readouterr().out
     assert out == (tmp_path / "out.csv").read_text() and out.startswith("id;text;label;probability;probability_")
     assert out.endswith(";error\n") and out.count("\n") == 1
+
+
+def test_rows_that_leave_out_their_last_fields_keep_the_columns_of_the_first_line(folders, tmp_path, capsys):
+    """The model's label never lands in a column of the table, whichever row comes first."""
+    for name, rows in (
+        ("short_last", "1,good film,old\n2,bad film\n"),
+        ("short_first", "2,bad film\n1,good film,old\n"),
+    ):
+        (tmp_path / f"{name}.csv").write_text(f"id,text,label\n{rows}")
+        arguments = [
+            folders["sequence-classification"],
+            tmp_path / f"{name}.csv",
+            "--output",
+            tmp_path / f"{name}.out.csv",
+        ]
+        run(capsys, *arguments)
+        with open(tmp_path / f"{name}.out.csv", newline="") as file:
+            read = {row["id"]: row for row in csv.DictReader(file)}
+        assert (read["1"]["label"], read["2"]["label"]) == ("old", "")
+        assert read["1"]["predicted_label"] and read["2"]["predicted_label"]
+
+
+def test_a_name_of_a_column_with_a_line_break_is_refused(folders, tmp_path, capsys):
+    (tmp_path / "in.csv").write_text('id,"text\nlong"\n1,good film\n')
+    with pytest.raises(SystemExit) as ended:
+        run_predict.main([str(folders["sequence-classification"]), str(tmp_path / "in.csv")])
+    assert ended.value.code == 2 and "a line break in the name of a column" in capsys.readouterr().err
 
 
 def test_the_column_of_the_text_is_named_or_suggested(folders, tmp_path, capsys):
