@@ -367,7 +367,7 @@ def test_plans_are_printed(clone):
     quoted = next(block for language, block in FENCE.findall(shown) if language == "text").splitlines()
     line = command(".venv/bin/python run_pretraining.py --plan")
     printed = output_of(line, clone, "--batch-size 256", "at 32 an hour").splitlines()
-    assert len(quoted) == 7 and [line for line in quoted if line not in printed] == []
+    assert len(quoted) == 8 and [line for line in quoted if line not in printed] == []
     output_of(command("bash scripts/run_pretraining.sh --config large --plan"), clone, "together")
     checked = output_of(command(".venv/bin/python -m tests.benchmarks.planner_check"), clone)
     assert checked in shown, "the table of bert/planning/README.md is not what the planner says"
