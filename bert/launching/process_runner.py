@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
+import psutil
+
 from bert.command_errors import discard_output
 from bert.config.flags import flag_name
 from bert.config.training_settings import TrainingConfig
@@ -19,7 +21,7 @@ from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
 from bert.interpreter import isolated_environment, repository_environment
 from bert.reporting.logs import QUIET_STEPS, Sink
 from bert.reporting.progress import RunProgress
-from bert.training.interruption import STOPPED_BY
+from bert.training.interruption import COMMAND_STARTED, STOPPED_BY
 from data.text.lddl_writer import QUIET_COUNTS
 
 _ERROR = "error: "
@@ -251,7 +253,9 @@ class Runner:
 
         self._reason_file = log_dir / "stopped_by"
         self._reason_file.unlink(missing_ok=True)
-        environment = {**variables, STOPPED_BY: str(self._reason_file), **({QUIET_STEPS: "1"} if progress else {})}
+        started = str(psutil.Process().create_time())
+        environment = {**variables, STOPPED_BY: str(self._reason_file), COMMAND_STARTED: started}
+        environment |= {QUIET_STEPS: "1"} if progress else {}
         with open(log_dir / LAUNCHER_LOG, "ab") as launcher_log:
             code = self._run(command, environment, show, stdout=launcher_log, stderr=subprocess.STDOUT)
         if code and (failed := output.exit_code()) is not None:  # the launcher's own may be of a rank that it ended

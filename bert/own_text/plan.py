@@ -35,6 +35,7 @@ GIVEN = "as given"
 _LEAST_SAMPLES_IN_A_BIN = 50  # times the global batch: with fewer, a bin's last batches are too rare
 _BINS = 4
 _OF_A_START = ("max_steps", "finish_in", "steps_this_run")  # settings that are not the plan's
+_LENGTHS = ("updates", "epochs", "time")  # rows of which a start of a run that has begun has its own
 _ORDER = (
     *("text", "held out", "vocabulary", "masks", "model", "lengths", "batch", "micro-batch", "optimizer", "warm-up"),
     *("schedule", "dropout", "early stopping", "device", "ranks", "updates", "epochs", "time", "disk"),
@@ -82,10 +83,23 @@ class TextPlan:
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...]
 
-    def table(self, known: frozenset[str] = frozenset()) -> str:
-        """Aligned columns: what, value, why, flag; without the choices that are `known`."""
-        rows = [(row.name, row.value, row.reason, row.flag) for row in self.choices if row.name not in known]
-        columns = [("", "choice", "why", "flag"), *rows]
+    def table(self, request: TextRequest, has_begun: bool = False) -> str:
+        """Aligned columns: what, value, why, flag.
+
+        Args:
+            has_begun: the choices were recorded, and the flags of now that win over them are shown.
+        """
+        rows = {row.name: row for row in self.choices}
+        if has_begun:
+            for name in _LENGTHS:
+                del rows[name]
+            rows |= {row.name: row for row in _given_now(rows, request)}
+        shown = " ".join(row.flag for row in rows.values())
+        for name, value in request.settings.items():
+            flag = "--" + name.replace("_", "-")
+            if flag not in shown and name not in BertConfig.model_fields:
+                rows[flag] = Choice(flag[2:], str(value), GIVEN, flag)
+        columns = [("", "choice", "why", "flag"), *map(dataclasses.astuple, rows.values())]
         widths = [max(len(row[column]) for row in columns) for column in range(3)]
         return "\n".join(
             "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]).rstrip()
@@ -144,8 +158,14 @@ def make_plan(
     batch = _global_batch(choices, candidate, seconds * speed, samples * duplicates)
     updates = given_steps or max(1, round(seconds * speed / batch))
     epochs = updates * batch / samples
-    rule, dropout = candidate.rule, _dropout(choices, candidate, epochs)
-    if dropout and rule and rule.dropout is None and candidate.placement.device == "cpu" and not given_steps:
+    rule, dropouts = candidate.rule, _dropouts(choices, candidate, epochs)
+    if (
+        any(dropouts.values())
+        and rule
+        and rule.dropout is None
+        and candidate.placement.device == "cpu"
+        and not given_steps
+    ):
         speed /= rules.DROPOUT_COST
         seconds = _training_seconds(request, samples / speed, preparation)
         updates = max(1, round(seconds * speed / batch))
@@ -163,7 +183,7 @@ def make_plan(
     choices.make("lengths", "--max-seq-length", length, reason, lambda x: f"up to {x} tokens, {mixed}")
     settings = {
         **model.model_dump(),
-        **({"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout} if rule else {}),
+        **dropouts,
         "bert_model": rule.built_in if rule is not None else "bert-continued",
         "amp": candidate.precision.amp,
         "global_batch_size": batch,
@@ -227,8 +247,6 @@ def _placed(
 ) -> TextPlan:
     """The plan with the settings and choices that depend on devices, and do not decide what is learned."""
     rows, device, ranks = {row.name: row for row in plan.choices}, placement.device, placement.ranks
-    if (patience := request.setting("early_stopping")) is not None:  # it may be changed in a run that has begun
-        rows["early stopping"] = dataclasses.replace(rows["early stopping"], value=_patience(patience), reason=GIVEN)
     why = f"{machine.gpus} here" if device == "gpu" else f"no GPU here{machine.note}"
     why += "; mixed precision" if precision.amp else "; float32"
     shown, each = (f"{ranks} x {machine.gpu_name}", f"{ranks}"), "one a GPU"
@@ -256,6 +274,21 @@ def _placed(
     of_devices = {"batch_size": micro, "device": device, "cpu_threads": placement.threads, "num_workers": workers}
     ordered = tuple(sorted(rows.values(), key=lambda row: _ORDER.index(row.name)))
     return dataclasses.replace(plan, ranks=ranks, settings=plan.settings | of_devices, choices=ordered)
+
+
+def _given_now(rows: Mapping[str, Choice], request: TextRequest) -> Iterator[Choice]:
+    """The choices of this start of a run that has begun."""
+    if (patience := request.setting("early_stopping")) is not None:
+        yield dataclasses.replace(rows["early stopping"], value=_patience(patience), reason=GIVEN)
+    if (steps := request.setting("max_steps")) is not None:
+        yield Choice("updates", f"{steps:,}", GIVEN, "--max-steps")
+    elif request.epochs is not None:
+        yield Choice("epochs", f"{request.epochs:g} over the text", GIVEN, "--epochs")
+    else:
+        why = f"at most, and {rules.EPOCHS:g} epochs" if request.hours is None else GIVEN
+        yield Choice("time", duration((request.hours or rules.MOST_HOURS) * 3600), why, "--hours")
+    if (seconds := request.setting("finish_in")) is not None:
+        yield Choice("end", f"in {duration(seconds)}", GIVEN, "--finish-in")
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
@@ -370,17 +403,21 @@ def _mean_length(candidate: Candidate, objective: str | None) -> float:
     return candidate.length * (1.0 if objective == "mlm" else rules.FILLED_BY_A_SAMPLE)
 
 
-def _dropout(choices: _Choices, candidate: Candidate, epochs: float) -> float:
-    model_rule = candidate.rule
-    if model_rule is None:
-        rule = (candidate.model.hidden_dropout_prob, "that of the weights")
-    elif model_rule.dropout is not None:
-        rule = (model_rule.dropout, "as published")
-    else:
-        rate = rules.DROPOUT if epochs >= rules.DROPOUT_FROM_EPOCHS else 0.0
-        rule = (rate, f"{epochs:.3g} epochs; {rules.DROPOUT:g} from {rules.DROPOUT_FROM_EPOCHS:g} on")
-    given = choices.request.setting("hidden_dropout_prob")
-    return choices.make("dropout", "--hidden-dropout-prob", given, rule, lambda x: f"{x:g}")
+def _dropouts(choices: _Choices, candidate: Candidate, epochs: float) -> dict[str, float]:
+    """Those of the layers and of the attention."""
+    names, rule = ("hidden_dropout_prob", "attention_probs_dropout_prob"), candidate.rule
+    rates = [getattr(candidate.model, name) for name in names]
+    why = "that of the weights" if rule is None else "as published"
+    if rule is not None:
+        rates = 2 * [rule.dropout or 0.0]
+        if rule.dropout is None:
+            rates = 2 * [rules.DROPOUT if epochs >= rules.DROPOUT_FROM_EPOCHS else 0.0]
+            why = f"{epochs:.3g} epochs; {rules.DROPOUT:g} from {rules.DROPOUT_FROM_EPOCHS:g} on"
+    given = {name: value for name in names if (value := choices.request.setting(name)) is not None}
+    dropouts = dict(zip(names, rates, strict=True)) | given
+    value = " and in attention ".join(f"{rate:g}" for rate in dict.fromkeys(dropouts.values()))
+    choices.add("dropout", value, GIVEN if given else why, ", ".join(f"--{name.replace('_', '-')}" for name in names))
+    return dropouts
 
 
 def _optimization(choices: _Choices, candidate: Candidate, batch: int, updates: int) -> dict[str, Any]:

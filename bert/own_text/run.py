@@ -137,7 +137,7 @@ def _show(request: TextRequest, record: TextRecord) -> None:
     if request.show_config:
         print(dump_yaml(config))
         return
-    print(f"\n{plan.table(frozenset(('updates', 'epochs', 'time')) if done else frozenset())}\n")
+    print(f"\n{plan.table(request, has_begun=done > 0)}\n")
     if request.weights is not None:
         head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and begins anew"
         print(f"The masked-LM head of {request.weights.name} {head}.")
@@ -147,6 +147,13 @@ def _show(request: TextRequest, record: TextRecord) -> None:
         print(f"The training is at update {done:,}; {duration(record.used())} were used.")
     print(flush=True)
     config.batch.gradient_accumulation_steps(plan.ranks)
+    if config.run.max_steps < done:
+        name = "epochs" if request.epochs is not None else "max_steps"
+        asked = f"{name}={request.epochs or config.run.max_steps:g}"
+        raise ValueError(
+            f"{asked} {f'are {config.run.max_steps:,} updates and ' if request.epochs else ''}must be at least the "
+            f"{done:,} updates that were made (more extends it); for a shorter training pass another --output-dir"
+        )
     refuse_other_run(config)
 
 
@@ -295,7 +302,7 @@ class TextRun:
 
     def _is_finished(self, config: PretrainingConfig) -> bool:
         """Whether the training was finished with the length that is asked for now, or with more."""
-        record, summary, steps = self._record, _summary(config), self._request.setting("max_steps")
+        record, summary = self._record, _summary(config)
         if not _list_steps(self._request.output_dir):
             return False
         done = summary.get("steps", 0)
@@ -304,11 +311,6 @@ class TextRun:
                 record.finished = record.length
         if record.finished is None:
             return False
-        if steps is not None and steps < done:
-            raise ValueError(
-                f"max_steps={steps} must be at least the {done:,} updates that were made (more extends it); for a "
-                "shorter training pass another --output-dir"
-            )
         patience = config.run.early_stopping
         if summary.get("stopped_early") and (patience == 0 or patience > summary.get("early_stopping", 0)):
             return False
@@ -329,6 +331,8 @@ class TextRun:
         print("\n".join(report.result_lines(plan, config, samples)) + "\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
+            if self._request.setting("finish_in"):
+                print("--finish-in had no effect: it ends a training that is not finished")
         else:
             text = corpus.text_folder(self._request, plan, "held_out")
             report.demonstrate(output_dir, text, self._request.job.code_dir / "run_predict.py", self._runner)

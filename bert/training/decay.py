@@ -1,7 +1,8 @@
 """Decides when the decay of a stable learning rate begins (--lr-schedule wsd), and how many updates it has.
 
 Without a limit of time it takes the last --lr-decay-share of --max-steps. With one (--finish-in, or a file FINISH) it
-begins when that share of the time is left, and ends at the update that fits. Rank 0 decides, where a log interval ends,
+begins when that share of the time is left, and ends at the update that fits. Where fewer updates fit than were
+expected, the warm-up is shortened, so that the rate is stable in between. Rank 0 decides, where a log interval ends,
 and all ranks follow. `LoopState` keeps what was decided, so that a resumed run has the same rates.
 """
 
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 FEW = 5  # updates that a decay has in any case
 WINDOW = 0.25  # of the time that is planned: the time before, whose speed is expected
 TOLERANCE = 0.02  # of the updates that are left: a smaller difference is not corrected
+MOST_WARMUP = 0.5  # of the updates before the decay
 WORTH_LOGGING = 0.05  # of the last step: smaller corrections are events alone
 SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
 
@@ -46,7 +48,7 @@ class Decay:
         step: int,
         log_event: Callable[[str, int, int, dict], None],
     ) -> None:
-        run, optimizer = config.run, config.optimizer
+        run, optimizer, self._config = config.run, config.optimizer, config
         self._run, self._share, self._end_rate = run, optimizer.lr_decay_share, optimizer.end_learning_rate
         self._device, self._state, self._throughput, self._stop = device, state, throughput, stop
         self._log_event = log_event
@@ -59,10 +61,7 @@ class Decay:
             self._deadline = stop.started + run.finish_in
             self._kept_seconds = self._share * (state.totals.total_seconds + run.finish_in)
         self._start = run.max_steps  # the step after which it begins, as far as is known
-        if self._is_on:
-            schedule = schedule_of(config, state.warmup_steps)
-            self._table, self._by_updates = schedule.table(), schedule.decay_start
-            self.restored(step)
+        self.restored(step)
 
     @property
     def last_step(self) -> int:
@@ -78,7 +77,8 @@ class Decay:
         """Follow the state, which is that of `step` again: at the start, and after a roll back."""
         if not self._is_on:
             return
-        self._start = max(step, self._by_updates)
+        self._schedule = schedule_of(self._config, self._state.warmup_steps)
+        self._start = max(step, self._schedule.decay_start)
         self._write_rates()
         if self._state.decay and self._state.decay.last > self._run.max_steps > step:  # the run was shortened
             self._spread(step, self._run.max_steps)
@@ -107,8 +107,20 @@ class Decay:
         decay, collective = self._state.decay, self._device.collective
         if decay is None:
             self._start = collective.from_main(self._planned_start(step))
+            self._shorten_warmup(step, epoch)
         elif step < decay.last and (last := collective.from_main(self._corrected_last(step, decay))) != decay.last:
             self._decide(step, epoch, last)
+
+    def _shorten_warmup(self, step: int, epoch: int) -> None:
+        """Keep the warm-up within a share of the updates that are left before the decay."""
+        applied, planned = self._applied(), self._schedule.warmup_steps
+        last = applied + int(MOST_WARMUP * (self._start - step))
+        if applied < last < planned:
+            self._state.warmup_steps = last
+            self._schedule = schedule_of(self._config, last)
+            self._write_rates()
+            self._log_event("warmup", step, epoch, {"warmup_steps": last})
+            logger.info(f"the warm-up ends with update {last:,} instead of {planned:,}: fewer fit in the time")
 
     def _decide(self, step: int, epoch: int, last: int) -> None:
         decay, logged = self._spread(step, last), self._logged_last
@@ -141,7 +153,7 @@ class Decay:
         if self._deadline is None:
             return self._start
         fitting = self._fitting(step, self._deadline - self._stop.clock() - self._kept_seconds)
-        return self._start if fitting is None else max(step, min(self._by_updates, step + fitting))
+        return self._start if fitting is None else max(step, min(self._schedule.decay_start, step + fitting))
 
     def _corrected_last(self, step: int, decay: DecayState) -> int:
         planned, fitting = decay.last - step, self._fitting(step, self._seconds_for_updates())
@@ -192,14 +204,18 @@ class Decay:
 
     def _spread(self, step: int, last: int) -> DecayState:
         """Let the rate of the next update fall to the end in the updates up to `last`."""
-        applied, decay = int(read_variable(self._device.scope, APPLIED_UPDATES)[0]), self._state.decay
+        applied, decay = self._applied(), self._state.decay
         rate = float(self._rates[min(applied, len(self._rates) - 1)])
         self._state.decay = decay = DecayState(decay.first if decay else step, last, step, applied, rate)
         self._write_rates()
         return decay
 
+    def _applied(self) -> int:
+        """Updates of the run, without those that were skipped."""
+        return int(read_variable(self._device.scope, APPLIED_UPDATES)[0])
+
     def _write_rates(self) -> None:
-        self._rates, decay = self._table.copy(), self._state.decay
+        self._rates, decay = self._schedule.table(), self._state.decay
         if decay is not None:
             falling = np.arange(len(self._rates) - decay.applied) / (decay.last - decay.step)
             share = np.maximum(0.0, 1.0 - falling)

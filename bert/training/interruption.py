@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 STOP_FILE = "STOP"  # in the output folder
 FINISH_FILE = "FINISH"  # beside it
 STOPPED_BY = "BERT_STOPPED_BY"  # environment variable: a file in which the launcher names what it was stopped by
+COMMAND_STARTED = "BERT_COMMAND_STARTED"  # environment variable: when the launcher started, in seconds since 1970
 SECONDS_BETWEEN_LOOKS = 1.0  # of ranks on GPUs
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # Slurm can send USR1 before a time limit
 
@@ -38,7 +39,7 @@ class StopRequest:
         self._file: Path | None = None
         self.clock, self._looked_at = clock, float("-inf")
         self.started = clock() - age_seconds
-        self._created = time.time()
+        self._created = min(time.time(), float(os.environ.get(COMMAND_STARTED, "inf")))
 
     def __bool__(self) -> bool:
         """Looks for the file at most once a second: on a network file system this costs a round trip."""
@@ -67,7 +68,7 @@ class StopRequest:
     def watch(self, folder: Path) -> None:
         """Stop when the file `folder`/STOP appears, and remove it; one rank watches.
 
-        A file older than this process was meant for an earlier run. It would stop every restart, so it is removed too.
+        A file older than this command was meant for an earlier run. It would stop every restart, so it is removed too.
         So is an old FINISH, which `take_finish` looks for.
         """
         self._file = folder / STOP_FILE

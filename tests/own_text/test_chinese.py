@@ -13,7 +13,7 @@ from bert.own_text import corpus, reading
 from bert.own_text import run as own_text
 from bert.own_text.facts import MachineFacts
 from bert.own_text.reading import machine_facts, text_facts
-from bert.own_text.request import read_text_request
+from bert.own_text.request import TextRequest, read_text_request
 from bert.own_text.run import training_config
 from bert.samples.manifest import read_manifest
 from data.text.readers import Reading
@@ -49,7 +49,7 @@ def planned(tmp_path, monkeypatch):
 
 def test_its_language_and_its_words_need_no_flag(planned):
     plan, data, commands = planned(WITH_JIEBA)
-    assert data.whole_word_masking and "whole words that jieba finds" in plan.table()
+    assert data.whole_word_masking and "whole words that jieba finds" in plan.table(TextRequest())
     assert not any("jieba" in line for line in plan.warnings)
     shards = [line for line in commands if "preprocess_bert_pretrain" in line]
     assert len(shards) == 2 and all("--word-segmenter jieba" in line and "--language zh" in line for line in shards)
@@ -82,14 +82,14 @@ def test_without_a_segmenter_masks_cover_single_characters(planned, machine, wor
     plan, data, commands = planned(machine, *words)
     assert not data.whole_word_masking
     assert not any("--word-segmenter" in line or "--whole-word-masking" in line for line in commands)
-    assert "single characters" in plan.table()
+    assert "single characters" in plan.table(TextRequest())
     hints = [line for line in plan.warnings if "jieba" in line]
     assert len(hints) == (not words) and all("scripts/setup.sh" in line and "chinese" in line for line in hints)
 
 
 def test_masks_may_cover_single_characters(planned):
     plan, data, commands = planned(WITH_JIEBA, "--no-whole-word-masking")
-    assert not data.whole_word_masking and "single characters" in plan.table()
+    assert not data.whole_word_masking and "single characters" in plan.table(TextRequest())
     assert sum("--word-segmenter jieba" in line for line in commands) == 2  # the words are in the shards
     _, _, commands = planned(WITH_JIEBA, "--no-whole-word-masking", "--masking", "static")
     assert not any("--whole-word-masking" in line for line in commands)

@@ -312,12 +312,34 @@ def test_a_damaged_record_is_told_in_one_line(workplace, capsys):
     assert "own_text.json is damaged; restore it, or pass another --output-dir" in error and error.count("\n") == 1
 
 
-def test_a_run_can_be_ended_now(workplace):
+def test_a_run_can_be_ended_now(workplace, capsys):
     workplace.stops = [75]
     assert workplace.start("--hours", "4") == 75
     assert workplace.start("--hours", "4", "--finish-in", "5m") == 0
     assert workplace.trained[-1].finish_in == 300
     assert workplace.start("--hours", "4") == 0 and len(workplace.trained) == 2
+    capsys.readouterr()
+    assert workplace.start("--hours", "4", "--finish-in", "5m") == 0 and len(workplace.trained) == 2
+    shown = capsys.readouterr().out
+    assert "--finish-in had no effect" in shown and re.search(r"\nend +in 5.0 minutes +as given +--finish-in", shown)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "row"),
+    [
+        ("--hours 0.1", "--hours 0.2", r"\ntime +12\.0 minutes +as given"),
+        ("--epochs 2", "--epochs 5", r"\nepochs +5 over the text +as given"),
+        ("--max-steps 40", "--max-steps 90", r"\nupdates +90 +as given"),
+        ("--hours 0.1", "--hours 0.1 --eval-freq 7", r"\neval-freq +7 +as given +--eval-freq"),
+    ],
+)
+def test_the_table_of_a_later_start_shows_the_flags_of_now(workplace, capsys, first, second, row):
+    assert workplace.start(*first.split()) == 0
+    capsys.readouterr()
+    assert workplace.start(*second.split(), "--dry-run") == 0
+    assert re.search(row, shown := capsys.readouterr().out), shown
+    assert workplace.start(*first.split()) == 0
+    assert not re.search(row, capsys.readouterr().out), "it is not recorded"
 
 
 def test_a_schedule_without_a_stable_rate_needs_a_number_of_updates(workplace, capsys):
@@ -403,7 +425,10 @@ def test_fewer_updates_than_were_made_are_refused(workplace, capsys):
     assert workplace.start("--max-steps", "40") == 0
     with pytest.raises(SystemExit) as ended:
         workplace.start("--max-steps", "20")
-    assert ended.value.code == 2 and "max_steps=20" in capsys.readouterr().err
+    assert ended.value.code == 2 and "max_steps=20 must be at least the 40 updates" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        workplace.start("--epochs", "0.05")
+    assert re.search("epochs=0.05 are [0-9]+ updates and must be at least the 40 ", capsys.readouterr().err)
     assert workplace.start("--max-steps", "90") == 0 and workplace.trained[-1].max_steps == 90
 
 

@@ -109,6 +109,9 @@ def test_many_epochs_have_dropout_and_a_warning_with_a_remedy():
     assert any("add text, or pass --epochs 40 instead of --hours" in line for line in many.warnings)
     given = plan_of(text(0.5), LAPTOP, hours=2, settings={"hidden_dropout_prob": 0.0})
     assert row(given, "dropout").reason == "as given"
+    given = plan_of(text(0.5), LAPTOP, hours=2, settings={"attention_probs_dropout_prob": 0.2})
+    assert row(given, "dropout").value == "0.1 and in attention 0.2"
+    assert given.settings["attention_probs_dropout_prob"] == 0.2
 
 
 def test_text_too_small_for_the_model_that_was_named():
@@ -152,12 +155,12 @@ def test_hardly_any_text_is_refused():
 
 
 def test_updates_that_were_set_explain_the_time():
-    table = plan_of(text(1), LAPTOP, settings={"max_steps": 50}).table()
+    table = plan_of(text(1), LAPTOP, settings={"max_steps": 50}).table(TextRequest())
     assert "what the updates take" in table and "40 epochs" not in table
 
 
 def test_epochs_that_were_set_are_shown_beside_those_that_whole_updates_make():
-    table = plan_of(text(1), LAPTOP, epochs=1.5).table()
+    table = plan_of(text(1), LAPTOP, epochs=1.5).table(TextRequest())
     assert "1.5 as given, in whole updates" in table
 
 
@@ -165,7 +168,7 @@ def test_a_script_without_spaces_is_counted_by_its_characters():
     chinese = text(0.05, words=700, characters=17_000, distinct_characters=900)
     plan = plan_of(chinese, LAPTOP, hours=0.1)
     assert plan.tokens > 10_000 and plan.settings["vocab_size"] >= 2 * 900
-    assert "17,000 characters" in plan.table()
+    assert "17,000 characters" in plan.table(TextRequest())
 
 
 def test_the_rest_is_resolved_around_what_was_set():
@@ -203,11 +206,11 @@ def test_weights_bring_sizes_vocabulary_and_a_lower_rate():
     assert one["optimizer"] == "AdamW" and one["learning_rate"] == rules.NEW_HEAD_RATE
     kept = dataclasses.replace(weights, heads=("pooler", "masked-LM head"))
     assert plan_of(text(1), LAPTOP, hours=0.5, weights=kept).settings["learning_rate"] < 2e-4
-    assert "6 layers of 384" in plan.table()
+    assert "6 layers of 384" in plan.table(TextRequest())
 
 
 def test_the_table_names_every_flag_and_is_aligned():
-    lines = plan_of(text(5), ONE_GPU, hours=1).table().splitlines()
+    lines = plan_of(text(5), ONE_GPU, hours=1).table(TextRequest()).splitlines()
     column = lines[0].index("flag")
     assert all(line[column:].startswith("--") and line[column - 2 : column] == "  " for line in lines[1:])
 

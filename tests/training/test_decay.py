@@ -178,6 +178,20 @@ def test_a_longer_run_needs_the_checkpoint_before_the_decay(tmp_path):
     assert any(line.startswith("extended from 10 to 20 updates; learning rate continues at 0.01") for line in run.said)
 
 
+def test_the_warm_up_ends_before_the_decay_where_fewer_updates_fit_than_were_expected(tmp_path):
+    """Ten times slower than expected: 60 updates fit, of which the warm-up would have been 100."""
+    config, clock = settings(tmp_path, finish_in=62, log_freq=2, warmup_proportion=0.1), Clock()
+    resumed = resuming(config, finish_in=None)
+    train(config, clock, last_step=20)
+    state = json.loads((config.checkpoint_dir() / "20/bert_paddle_progress.json").read_text())["carried"]
+    assert 15 <= state["warmup_steps"] <= 30
+    outcome = train(resuming(config, finish_in=42)).outcome
+    assert outcome.finished and outcome.decay.rate == pytest.approx(PEAK)
+    logged = [rates(config)[step] for step in sorted(rates(config))]
+    peak = logged.index(max(logged))
+    assert logged[:peak] == sorted(logged[:peak]) and resumed.optimizer.warmup_proportion == 0.1
+
+
 @pytest.mark.parametrize(("text", "last"), [("", 15), ("9s", 18), ("1h", 1000)])
 def test_a_file_begins_the_decay(tmp_path, text, last):
     """Empty: in a fifth of the 10 s until then, or the least number of updates."""

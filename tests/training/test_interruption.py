@@ -15,7 +15,15 @@ import pytest
 from bert import REPOSITORY
 from bert.exit_codes import STALLED, STUCK
 from bert.runtime.distributed import Collective, Group
-from bert.training.interruption import SIGNALS, STOP_FILE, StopOnAnyRank, StopRequest, Watchdog
+from bert.training.interruption import (
+    COMMAND_STARTED,
+    FINISH_FILE,
+    SIGNALS,
+    STOP_FILE,
+    StopOnAnyRank,
+    StopRequest,
+    Watchdog,
+)
 from tests.support.messages import messages
 from tests.support.waiting import wait_until
 
@@ -82,6 +90,16 @@ def test_a_file_made_while_the_run_starts_stops_it(tmp_path):
     with messages() as said:
         stop.watch(tmp_path)
     assert stop and said == [] and list(tmp_path.iterdir()) == []
+
+
+def test_a_file_made_while_the_launcher_prepares_is_obeyed(tmp_path, monkeypatch):
+    """The ranks start after the data were made."""
+    monkeypatch.setenv(COMMAND_STARTED, str(time.time() - 100))
+    for name in (STOP_FILE, FINISH_FILE):
+        (tmp_path / name).write_text("10m")
+        os.utime(tmp_path / name, (time.time() - 50,) * 2)
+    stop, _, said = watching(tmp_path)
+    assert stop.take_finish() == "10m" and stop and said == []
 
 
 def test_a_folder_of_that_name_asks_too_and_a_missing_one_does_not(tmp_path):
