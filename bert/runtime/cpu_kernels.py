@@ -80,15 +80,16 @@ def replace_cross_entropies(editor: BlockEditor) -> None:
 
     Where nothing is trained the arg-max stays, which counts no tie as correct: held-out accuracies are exact.
     """
-    largest: dict[str, str] = {}  # logits -> their rows' largest
+    largest: dict[str, str] = {}  # logits -> their rows' largest, computed before the first operator that reads it
     trains = bool(editor.operators("softmax_with_cross_entropy_grad"))
-    for operator in editor.operators("softmax_with_cross_entropy"):
-        if _is_large(editor, operator.input("Logits")[0]) and not operator.attr("soft_label"):
-            _replace_loss(editor, operator, largest)
     comparisons = {operator.input("X")[0]: operator for operator in editor.operators("equal")}
-    for operator in editor.operators("arg_max") if trains else ():
+    for operator in editor.operators("softmax_with_cross_entropy", "arg_max"):
+        if operator.type == "softmax_with_cross_entropy":
+            if _is_large(editor, operator.input("Logits")[0]) and not operator.attr("soft_label"):
+                _replace_loss(editor, operator, largest)
+            continue
         comparison = comparisons.get(operator.output("Out")[0])
-        if comparison is not None and _is_large(editor, operator.input("X")[0]):
+        if trains and comparison is not None and _is_large(editor, operator.input("X")[0]):
             _replace_comparison(editor, operator, comparison, largest)
 
 

@@ -78,7 +78,7 @@ def test_the_gradient_of_layer_norm_is_paddles(shape, mean):
         np.testing.assert_allclose(value, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
 
 
-def losses_of(feed: dict, replaced: bool, trained: bool = True) -> list[np.ndarray]:
+def losses_of(feed: dict, replaced: bool, trained: bool = True, correct_first: bool = False) -> list[np.ndarray]:
     """Loss, correct predictions and, if `trained`, the logits' gradient of a vocabulary of 1,500."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
@@ -87,8 +87,13 @@ def losses_of(feed: dict, replaced: bool, trained: bool = True) -> list[np.ndarr
         labels, weights = static.data("labels", [-1], "int64"), static.data("weights", [-1], "float32")
         normalizer = static.data("normalizer", [1], "float32")
         computed = logits * 1.0
-        loss = masked_lm_loss(computed, labels, weights, normalizer)
-        found = [loss, weighted_correct(computed, labels, weights)]
+        parts = {
+            "correct": lambda: weighted_correct(computed, labels, weights),
+            "loss": lambda: masked_lm_loss(computed, labels, weights, normalizer),
+        }
+        values = {name: parts[name]() for name in sorted(parts, reverse=not correct_first)}
+        loss = values["loss"]
+        found = [loss, values["correct"]]
         found += static.gradients([loss], [logits]) if trained else []
     if replaced:
         use_cpu_kernels(main)
@@ -98,14 +103,15 @@ def losses_of(feed: dict, replaced: bool, trained: bool = True) -> list[np.ndarr
 
 
 @needs_onednn
-@pytest.mark.parametrize("rows,spread", [(1, 1.0), (37, 5.0)])
-def test_cross_entropy_over_a_vocabulary_and_its_accuracy_are_paddles(rows, spread):
+@pytest.mark.parametrize("rows,spread,correct_first", [(1, 1.0, False), (37, 5.0, False), (37, 5.0, True)])
+def test_cross_entropy_over_a_vocabulary_and_its_accuracy_are_paddles(rows, spread, correct_first):
     rng = np.random.RandomState(2)
     logits = (rng.randn(rows, 1500) * spread).astype("float32")
     labels = np.where(np.arange(rows) % 3, rng.randint(0, 1500, rows), logits.argmax(1))
     weights = (np.arange(rows) % 5 < 4).astype("float32")
     feed = {"logits": logits, "labels": labels, "weights": weights, "normalizer": np.array([rows], "float32")}
-    for expected, value in zip(*(losses_of(feed, replaced) for replaced in (False, True)), strict=True):
+    found = (losses_of(feed, replaced, correct_first=correct_first) for replaced in (False, True))
+    for expected, value in zip(*found, strict=True):
         assert value.shape == expected.shape
         np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
 
