@@ -70,7 +70,7 @@ def _read(
     model: TrainedModel, keys: Keys, line: RawLine, name: str, position: Position, *, is_row: bool
 ) -> tuple[Result, Request | None, Position]:
     """The record of a line of the input `name`, its request, and the position after it; a bad line is reported."""
-    record: Result = {}
+    record: Result = dict(line.fields)
     texts = problem = None
     is_question = model.task == "question-answering"
     try:

@@ -6,6 +6,7 @@ import select
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 RawRequest = str | Sequence[Any] | Mapping[str, Any]  # what TrainedModel.request takes
@@ -24,6 +25,7 @@ class RawLine(NamedTuple):
     number: int  # from 1, as messages name it
     raw: RawRequest | ValueError  # the request, or why it cannot be read
     place: Mapping[str, Any]  # the fields `line`, `end` and `form` of `inputs.Position` after it
+    fields: Mapping[str, Any] = MappingProxyType({})  # of a row that cannot be used: its columns
 
 
 class Line(NamedTuple):

@@ -6,8 +6,8 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from bert.config.setting_errors import suggest
 from bert.inference.lines import EMPTY, Keys, LineFormat, RawLine, RawRequest, is_document, kind_of, raw_lines
-from data.text.encodings import Encoding, NotTextError, decode
+from data.text.encodings import Encoding, NotTextError, decode, whole_lines
 from data.text.inputs import COMPRESSIONS, Findings, table_input
 from data.text.readers import Reading, header_of, table_rows
-from data.text.tables import Row, TableForm, rows_of_chunks
+from data.text.tables import Row, TableForm, delimiter_in, rows_of_lines
 
 _ALL = TableForm(None, quotes="cells")
 _BATCH_ROWS = 2048
@@ -34,15 +34,16 @@ class TableInput:
     """
 
     def __init__(self, path: Path | None, descriptor: BinaryIO, kind: str) -> None:
-        self._path, self._descriptor, self._findings = path, descriptor, Findings()
+        self._path, self._findings = path, Findings()
+        self._replaced = Counter[str]()
+        read = iter(lambda: descriptor.read(1 << 16), b"")
+        self._piped = whole_lines(decode(read, Encoding("utf-8-sig", 0, ""), self._replaced))
         self._source = None if path is None else table_input(path, kind)
 
     def rows(self) -> Iterator[Row]:
         if self._source is None:
-            replaced = Counter[str]()
-            chunks = decode(iter(lambda: self._descriptor.read(1 << 16), b""), Encoding("utf-8-sig", 0, ""), replaced)
-            for row in rows_of_chunks(chunks, "csv", _ALL, Counter()):
-                if replaced.total():
+            for row in rows_of_lines(self._piped, "csv", _ALL, Counter()):
+                if self._replaced.total():
                     raise ValueError("standard input is not UTF-8; name the file, whose encoding is then detected")
                 yield row
             return
@@ -54,8 +55,11 @@ class TableInput:
     def raw_lines(self, done: int = 0) -> Iterator[RawLine]:
         """What the rows ask; `done` of them are left out."""
         for number, row in islice(enumerate(self.rows(), start=1), done, None):
-            raw = ValueError(row.problem) if row.values is None else row.values
-            yield RawLine(row.number, raw, {"line": number, "end": 0})
+            place = {"line": number, "end": 0}
+            if row.problem:
+                yield RawLine(row.number, ValueError(row.problem), place, row.values or {})
+            else:
+                yield RawLine(row.number, row.values or {}, place)
 
     def has_columns(self, keys: Keys) -> bool:
         """Whether the first row has all texts of one tuple."""
@@ -64,7 +68,11 @@ class TableInput:
 
     def opening(self) -> tuple[str, str, list[str]]:
         """The delimiter of a CSV like the file, a byte order mark if it was not plain UTF-8, and a CSV's columns."""
-        if self._source is None or self._source.kind not in ("csv", "tsv"):
+        if self._source is None:
+            first = list(islice(self._piped, 1))
+            self._piped = chain(first, self._piped)
+            return delimiter_in((first and first[0]) or "", "csv"), "", []
+        if self._source.kind not in ("csv", "tsv"):
             return ",", "", []
         delimiter, names = header_of(self._source, Reading(), findings := Findings())
         is_plain = all(name.startswith("utf-8 (valid") for name in findings.encodings)
@@ -135,10 +143,10 @@ def joined(record: Mapping[str, Any], result: Mapping[str, Any]) -> Record:
     return {**record, **{free_name(name, record): value for name, value in result.items()}}
 
 
-def free_name(name: str, taken: Iterable[str]) -> str:
-    while name in taken:
-        name = f"predicted_{name}"
-    return name
+def free_name(name: str, taken: Container[str]) -> str:
+    """The name, or else predicted_NAME, predicted_NAME_2 ..."""
+    names = chain([name, f"predicted_{name}"], (f"predicted_{name}_{number}" for number in count(2)))
+    return next(free for free in names if free not in taken)
 
 
 def csv_lines(records: Sequence[Record], columns: Sequence[str], delimiter: str, *, header: bool) -> bytes:

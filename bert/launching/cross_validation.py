@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bert.config.training_settings import derive
 from bert.exit_codes import OK
 from bert.files import read_json, write_atomically
@@ -38,12 +36,13 @@ def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: 
 
 def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
     """The classes, counted over all parts: every row was held out once."""
-    if not all("confusion" in found for found in scores):
+    parts = [found["classes"] for found in scores if found]
+    if not parts:  # of a regression
         return []
-    matrix = np.sum([found["confusion"] for found in scores], axis=0)
     lines = ["", "| class, over all rows | precision | recall | F1 | lines |", "|---|---|---|---|---|"]
-    for index, name in enumerate(scores[0]["classes"]):
-        hits, truths, said = matrix[index, index], matrix[index].sum(), matrix[:, index].sum()
+    for name in parts[0]:
+        truths, said = (round(sum(part[name][key] for part in parts)) for key in ("support", "predicted"))
+        hits = round(sum(part[name]["recall"] * part[name]["support"] for part in parts))
         row = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
         lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in row)} | {truths} |")
     return lines

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -30,6 +31,8 @@ _ERROR = "error: "
 def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
     """`bert.launching TASK` with settings as flags; its output goes to ours, unless it is to be silent.
 
+    The reason of a failure is its errors; of a silent run without any, its last lines.
+
     Raises:
         KeyboardInterrupt: it was stopped, and has saved.
         Failure: any other exit code.
@@ -37,13 +40,14 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "bert.launching", task, *flags_of(settings)],
         env=isolated_environment(),
-        stdout=subprocess.DEVNULL if is_silent else _own_output(),
+        stdout=subprocess.PIPE if is_silent else _own_output(),
         stderr=subprocess.PIPE,
         encoding="utf-8",  # whatever the locale of this process
         errors="replace",
     )
     errors: list[str] = []
-    copies = [(process.stderr, sys.stderr), (process.stdout, sys.stdout)]
+    last = deque[str](maxlen=_MOST_LINES)
+    copies = [(process.stderr, sys.stderr), (process.stdout, last if is_silent else sys.stdout)]
     readers = [
         threading.Thread(target=_copy_lines, args=(source, target, errors), daemon=True)
         for source, target in copies
@@ -54,7 +58,7 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
     code = _wait(process)
     for reader in readers:
         reader.join()
-    text = "\n".join(errors)
+    text = "\n".join(errors) or "".join(last)
     if code == INTERRUPTED:
         raise KeyboardInterrupt("stopped; the same call continues from here")
     if code == BAD_INPUT:
@@ -106,10 +110,12 @@ def _wait(process: "subprocess.Popen[str]") -> int:
 
 
 def _copy_lines(source: IO[str], target: Any, errors: list[str]) -> None:
-    """Copy lines; those of errors are kept for the exception instead."""
+    """Copy lines to a stream or a deque; those of errors are kept for the exception instead."""
     for line in source:
         if line.startswith(_ERROR):
             errors.append(line.removeprefix(_ERROR).rstrip("\n"))
+        elif isinstance(target, deque):
+            target.append(line)
         else:
             target.write(line)
             target.flush()

@@ -124,6 +124,7 @@ def classification(name: str, scores: Mapping[str, Any]) -> list[Block]:
     classes, columns = scores["classes"], ("precision", "recall", "f1-score", "auc", "support")
     rows = [[label, *(_shown(values.get(column)) for column in columns)] for label, values in classes.items()]
     blocks = [heading(f"Classes of {name}"), table(["class", *columns], rows)]
+    blocks += [text(scores["verdict"])] if "verdict" in scores else []
     facts = {key: scores.get(key) for key in ("temperature", "threshold", "calibration_error") if scores.get(key)}
     blocks.append(
         table(["decision", "value"], [[key.replace("_", " "), _pairs(value)] for key, value in facts.items()])

@@ -13,6 +13,10 @@ _LONGEST_NAME = 60  # a longer "name" is a first row of text
 _MAX_SHOWN = 20
 
 
+class NoHeaderError(NotTextError):
+    """The first line of a table does not name its columns; the message has the remedy."""
+
+
 class NoColumnError(NotTextError):
     """The table lacks a column, or has several of that name; the message says which columns there are."""
 
@@ -62,7 +66,8 @@ class TextColumn:
 
     def value(self, row: Mapping[Any, Any]) -> tuple[str, Any]:
         """(name, value) of a row's text."""
-        name = next((name for name in self.names if isinstance(row.get(name), str)), self.names[0])
+        name = next((name for name in self.names if isinstance(row.get(name), str)), None)
+        name = name or self.among(row) or self.guess or self.names[0]
         return name, row.get(name)
 
     def _missing(self, columns: Sequence[str], longest: str | None) -> str:

@@ -217,7 +217,7 @@ class Findings:
         else:
             count, reason = "files that are no text left out", str(error)
         if source.named:
-            remedy = "; leave it out, convert it to text, or name its --encoding" if reason == str(error) else ""
+            remedy = "; leave it out, convert it to text, or name its --encoding" if type(error) is NotTextError else ""
             raise ValueError(f"{shown(source.path)}: {reason}{remedy}")
         before = f" (the {documents:,} documents before that are used)" if documents else ""
         self.leave_out(count, source.path, reason + before)

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data.text.columns import SAMPLE_CHARACTERS, SAMPLE_ROWS, NoColumnError, TextColumn
+from data.text.columns import SAMPLE_CHARACTERS, SAMPLE_ROWS, NoColumnError, NoHeaderError, TextColumn
 from data.text.encodings import MAX_ROW_CHARACTERS, NotTextError, whole_lines
 from data.text.inputs import CHUNK_BYTES, damage_named
 
@@ -74,7 +74,8 @@ class Row(NamedTuple):
     Attributes:
         number: of its first line in the file, from 1; in a JSON document and in Parquet, of the row.
         values: by column: texts of CSV and TSV, otherwise what JSON or Parquet holds, in JSON of all its keys. A field
-            that the row does not have is left out. None if the row cannot be read.
+            that the row does not have is left out. None if the row cannot be read; where all columns are read, one with
+            too many fields has the first of them, and a problem.
         problem: why it cannot be read; "" if it can.
     """
 
@@ -238,13 +239,13 @@ class _Table:
     def __init__(self, lines: Iterator[str | None], kind: str, form: TableForm, counts: Counter) -> None:
         opening = next(lines, None)
         if opening is None:
-            raise NoColumnError("is empty")
+            raise NoHeaderError("is empty; its first line must name the columns")
         csv.field_size_limit(MAX_ROW_CHARACTERS)  # instead of 131,072 characters
         self._form, self._counts = form, counts
         self._delimiter, names = self._header(opening, _DELIMITERS[kind])
         self._width = len(names)
         if form.header and form.quotes != "none" and _opens_a_quote(opening, self._delimiter):
-            raise NoColumnError("has a line break in the name of a column; write the first row on one line")
+            raise NoHeaderError("has a line break in the name of a column; write the first row on one line")
         if form.columns is None:  # an unnamed column, or the second of a name, is called by its number
             names = [n if n and n not in names[:at] else f"column {at + 1}" for at, n in enumerate(names)]
         head = [] if form.text is None or form.text.among(names) else _first(lines, lambda line: len(line or ""))
@@ -267,13 +268,12 @@ class _Table:
 
     def rows(self) -> Iterator[Row]:
         for number, fields, problem in self._without_blanks():
-            problem = problem or self._fit(fields)
-            if (
-                self._form.columns is None
-            ):  # a row may leave out its last fields; the columns are those of the first row
+            problem, reads_all = problem or self._fit(fields), self._form.columns is None
+            is_kept = not problem or (reads_all and fields)
+            if reads_all:  # a row may leave out its last fields; the columns are those of the first row
                 fields = [*fields, *[""] * (self._width - len(fields))]
             values = {column: fields[place] for column, place in self._places.items() if place < len(fields)}
-            yield Row(number, None if problem else values, problem)
+            yield Row(number, values if is_kept else None, problem)
 
     def _fit(self, fields: list[str]) -> str:
         """Join what an unquoted last column lost to the delimiter; returns the problem of another wrong number."""

@@ -114,6 +114,15 @@ def test_the_list_on_the_screen_is_bounded_and_the_report_has_the_rest(tmp_path,
     assert len(findings.left_out) == 10_000 and findings.counts["x"] == 20_000
 
 
+def test_an_empty_table_and_a_field_without_text_are_named_as_what_they_are(tmp_path):
+    (tmp_path / "a.csv").write_text("")
+    (tmp_path / "b.jsonl").write_text('{"body": "%s"}\n{"body": null}\n' % ("word " * 60))
+    with refused(r"a\.csv: is empty; its first line must name the columns$"):
+        import_text.main(["--input", str(tmp_path / "a.csv"), "--output-dir", str(tmp_path / "out")])
+    report = run(tmp_path)
+    assert any("field 'body' holds no text" in problem for problem in report["problems"]), report
+
+
 def test_empty_and_short_documents_are_named(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("Some longer text.")
     (tmp_path / "b.txt").write_text(" \n")
@@ -273,7 +282,7 @@ def test_a_table_without_names_has_positions():
     ("content", "problem"), [("", "is empty"), ("text,text\n", "has 2 columns 'text'"), ("a\n", "no column")]
 )
 def test_a_table_without_its_column_is_refused(content, problem):
-    with pytest.raises(tables.NoColumnError, match=problem):
+    with pytest.raises(tables.NotTextError, match=problem):
         table(content, tables.TableForm(["text"]))
 
 

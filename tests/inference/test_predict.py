@@ -445,12 +445,32 @@ def test_a_csv_on_standard_input_is_answered_with_a_csv(folders, tmp_path):
     words = [sys.executable, "run_predict.py", str(folders["sequence-classification"]), "--input-format", "csv"]
     with open(tmp_path / "in.csv", "rb") as file:
         done = subprocess.run(words, stdin=file, capture_output=True, check=True, cwd=REPOSITORY)
-    found = pd.read_csv(io.BytesIO(done.stdout))
+    found = pd.read_csv(io.BytesIO(done.stdout), sep=";")
     assert found["id"].tolist() == ["a7", "a8", "a9"] and found["predicted_label"].notna().tolist() == [
         True,
         True,
         False,
     ]
+
+
+def test_a_row_of_too_many_fields_keeps_its_columns_beside_the_error(folders, tmp_path, capsys):
+    (tmp_path / "in.csv").write_text("id,text\n1,word1\n2,word1, and more\n3,word2\n")
+    run(capsys, folders["sequence-classification"], tmp_path / "in.csv", "--output", tmp_path / "out.csv")
+    found = read_table(tmp_path / "out.csv")
+    assert found["id"].tolist() == [1, 2, 3] and found["text"].tolist() == ["word1", "word1", "word2"]
+    assert found["label"].isna().tolist() == [False, True, False]
+    assert found["error"][1].startswith("has 3 fields, the first row 2; quote a text with ',' in it")
+
+
+def test_a_table_with_predictions_is_predicted_again(folders, tmp_path, capsys):
+    (tmp_path / "0.csv").write_text("text,label\nword1,x\n")
+    for number in range(3):
+        arguments = [tmp_path / f"{number}.csv", "--output", tmp_path / f"{number + 1}.csv"]
+        run(capsys, folders["sequence-classification"], *arguments)
+    found = read_table(tmp_path / "3.csv")
+    names = [name for name in found.columns if name.endswith(("label", "label_2", "label_3"))]
+    assert names == ["label", "predicted_label", "predicted_label_2", "predicted_label_3"]
+    assert found["label"][0] == "x" and found["predicted_label"][0] == found["predicted_label_3"][0]
 
 
 def test_a_table_without_rows_gives_the_header_with_the_columns_of_the_results(folders, tmp_path, capsys):

@@ -27,8 +27,12 @@ class Survey(NamedTuple):
 
 def survey(path: Path, named: Mapping[str, str | None]) -> Survey:
     """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
-    rows = [row.values for row in islice(own_table(path, None, []), SAMPLE_ROWS) if row.values]
+    table = list(islice(own_table(path, None, []), SAMPLE_ROWS))
+    rows = [row.values for row in table if row.values and not row.problem]
     values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
+    if not rows:
+        first = f" (line {table[0].number} {table[0].problem})" if table else ""
+        raise DataError(f"{path} has no row that can be read{first}; check the file")
     columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
     if "text_column" not in columns and not named.get("text_pair_column"):
         columns |= _texts(path, values, columns.get("label_column"))

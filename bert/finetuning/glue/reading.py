@@ -7,6 +7,7 @@ may be skipped; the skipped lines are counted and logged.
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 from bert.config.setting_errors import suggest
 from bert.finetuning.glue.task_table import GlueTask, Split, shown
 from bert.finetuning.text_files import DataError, text_lines
-from data.text.columns import NoColumnError
+from data.text.columns import NoColumnError, NoHeaderError
 from data.text.inputs import Findings, table_input
 from data.text.readers import Reading, table_rows
 from data.text.tables import Column, Row, TableForm, rows_of_lines
@@ -39,9 +40,9 @@ def published_rows(path: Path, columns: Sequence[Column], header: bool) -> Itera
         # Line feeds alone end lines: a carriage return within a published line is text.
         for row in rows_of_lines(text_lines(path), "tsv", TableForm(columns, header, "none"), Counter()):
             yield _fields(row, columns)
+    except NoHeaderError:
+        raise DataError(f"{path} is empty; download it again") from None
     except NoColumnError as error:
-        if str(error) == "is empty":
-            raise DataError(f"{path} is empty; download it again") from None
         raise DataError(
             f"{path}:1: {str(error).removeprefix('has ')}. Is it the task's file? For files of your own, use "
             "--task-name custom with --text-column, --text-pair-column and --label-column"
@@ -76,8 +77,6 @@ def own_table(
     try:
         yield from table_rows(table_input(path), TableForm(columns, quotes="cells"), Reading(), findings)
     except NoColumnError as error:
-        if error.column is None:
-            raise DataError(f"{path} is empty; check the path") from None
         hint = suggest(str(error.column), map(str, error.names), f"{flag(error.column)} names the right one")
         raise DataError(f"{path}: {str(error).removeprefix('has ')}; {hint}") from None
     except ValueError as error:
@@ -162,7 +161,7 @@ def read_examples(path: Path, split: Split, task: GlueTask, max_bad_line_fractio
     Args:
         max_bad_line_fraction: fraction of the lines that may be skipped because they cannot be read.
     """
-    tally = _Tally()
+    tally = _Tally(task.name == "custom")
     rows = list(_usable_rows(path, split, task, tally))
     warnings = tally.warnings(path, max_bad_line_fraction)
     return _examples(path, split, rows, 0, {"bad_lines": tally.problems, "unlabelled": tally.unlabelled}, warnings)
@@ -171,7 +170,7 @@ def read_examples(path: Path, split: Split, task: GlueTask, max_bad_line_fractio
 def stream_examples(path: Path, split: Split, task: GlueTask, most: int, most_characters: int) -> Iterator[Examples]:
     """The examples of a file without labels, some at a time, in bounded memory."""
     rows: list[list[str]] = []
-    first, characters, tally = 0, 0, _Tally()
+    first, characters, tally = 0, 0, _Tally(task.name == "custom")
     for row in _usable_rows(path, split, task, tally):
         rows.append(row)
         characters += sum(map(len, row))
@@ -187,6 +186,7 @@ def stream_examples(path: Path, split: Split, task: GlueTask, most: int, most_ch
 class _Tally:
     """Numbers of lines; `shown` are the first problems."""
 
+    is_own: bool  # a user's file, not one of GLUE's
     lines: int = 0
     unlabelled: int = 0
     problems: int = 0
@@ -200,8 +200,8 @@ class _Tally:
             shown = "; ".join(self.shown) + ("; ..." if self.problems > _NUM_SHOWN else "")
             if self.problems > max_fraction * self.lines:
                 remedy = "correct them"
-                if max_fraction:
-                    remedy += f", or raise --max-bad-line-fraction above {max_fraction:g} to skip them"
+                if max_fraction and 2 * self.problems < self.lines:
+                    remedy += f", or skip them with --max-bad-line-fraction {_rounded_up(self.problems / self.lines)}"
                 raise DataError(f"{path}: {self.problems} of {self.lines} lines cannot be read; {remedy}. {shown}")
             warnings.append(f"{path}: {self.problems} of {self.lines} lines skipped, they cannot be read: {shown}")
         if self.unlabelled:
@@ -209,16 +209,24 @@ class _Tally:
                 f"{path}: {self.unlabelled} of {self.lines} examples skipped: they are marked as unlabelled"
             )
         if self.problems + self.unlabelled == self.lines:
-            raise DataError(f"{path} has no examples: none of its {self.lines} data lines is usable; download it again")
+            none = f"none of its {self.lines} rows is usable" if self.lines else "it has no rows"
+            remedy = "check the file" if self.is_own else "download it again"
+            raise DataError(f"{path} has no examples: {none}; {remedy}")
         return warnings
+
+
+def _rounded_up(fraction: float) -> str:
+    """With at most two digits, and no less than the fraction."""
+    unit = 10.0 ** (math.floor(math.log10(fraction)) - 1)
+    return f"{math.ceil(fraction / unit) * unit:.3g}"
 
 
 def _usable_rows(path: Path, split: Split, task: GlueTask, tally: _Tally) -> Iterator[list[str]]:
     """The fields of every line that can be used; the others are counted."""
-    num_texts, is_own = len(split.texts), task.name == "custom"
+    num_texts = len(split.texts)
     rows = (
         own_rows(path, split, task.separator, tally.notes)
-        if is_own
+        if tally.is_own
         else published_rows(path, split.columns(), split.header)
     )
     for line, row, problem in rows:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize_scalar
-from sklearn.metrics import classification_report, confusion_matrix, log_loss, roc_auc_score
+from sklearn.metrics import classification_report, confusion_matrix, f1_score, log_loss, roc_auc_score
 
 from bert.config.setting_errors import suggest
 from bert.finetuning.glue.decision import Decision
@@ -58,10 +58,12 @@ def calibration_error(likely: np.ndarray, labels: np.ndarray) -> float:
 def class_scores(
     names: Sequence[str], labels: np.ndarray, likely: np.ndarray, predictions: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """precision, recall, f1-score and support of each class; auc, against all others, if the set has both."""
+    """precision, recall, f1-score, support, predicted rows of each class; auc, against all others, if it has both."""
     numbers, labels = np.arange(len(names)), labels.astype(np.int64)
+    is_predicted = predictions if predictions.ndim == 2 else predictions[:, None] == numbers
     report: Any = classification_report(labels, predictions, labels=numbers, output_dict=True, zero_division=0.0)
     for number, truths in enumerate((labels if labels.ndim == 2 else labels[:, None] == numbers).T):
+        report[str(number)]["predicted"] = int(is_predicted[:, number].sum())
         if truths.any() and not truths.all():
             report[str(number)]["auc"] = float(roc_auc_score(truths, likely[:, number]))
     return {name: report[str(number)] for number, name in enumerate(names)}
@@ -125,9 +127,39 @@ def details(
             "accuracy": float((predictions == labels).mean()),
             "largest_class": float(np.bincount(labels).max() / len(labels)),
         }
+    else:
+        micro_f1 = float(f1_score(labels, predictions, average="micro", zero_division=0.0))
+        content |= {"micro_f1": micro_f1, "same_labels": _f1_of_same_labels(labels)}
     if decision.positive is not None:
         content["threshold"] = {names[decision.positive]: decision.threshold}
+    if verdict := _verdict(content):
+        content["verdict"] = verdict
     return content
+
+
+def _f1_of_same_labels(labels: np.ndarray) -> float:
+    """The micro F1 of giving every row the same labels, the most frequent ones, as many as are best."""
+    counts = np.sort(labels.sum(0))[::-1].astype(np.float64)
+    return float(np.max(2 * np.cumsum(counts) / (len(labels) * np.arange(1, len(counts) + 1) + counts.sum())))
+
+
+def _verdict(content: Mapping[str, Any]) -> str:
+    """A sentence if the model says no more than the frequencies of the labels; otherwise nothing."""
+    num_found = sum(values["recall"] > 0 for values in content["classes"].values())
+    if "same_labels" in content:
+        score, least = content["micro_f1"], content["same_labels"]
+        learned, more = f"the frequencies of the labels: its micro F1 is {score:.1%}, that of", "more epochs"
+        of_constant = f"always saying the most frequent labels {least:.1%}"
+    else:
+        score, least = content["accuracy"], content["largest_class"]
+        learned, more = f"the largest class: it is right in {score:.1%}, and", "more epochs or --balance"
+        of_constant = f"always saying the largest class would be in {least:.1%}"
+    if score > least and num_found >= 2:
+        return ""
+    return (
+        f"the model has learned no more than {learned} {of_constant}. More lines, a better model to start from "
+        f"(--from-pretrained-params), {more} may help"
+    )
 
 
 def lines(details: Mapping[str, Any]) -> list[str]:
@@ -139,11 +171,5 @@ def lines(details: Mapping[str, Any]) -> list[str]:
         tables.append(counts.rename_axis(columns="true, predicted:").to_string())
     for name, value in details.get("threshold", {}).items():
         tables.append(f"{name} is predicted from a probability of {value:.3f}")
-    largest, accuracy = details.get("largest_class"), details.get("accuracy", 1.0)
-    if largest is not None and (accuracy <= largest or (classes["recall"] > 0).sum() < 2):
-        tables.append(
-            f"the model has learned no more than the largest class: it is right in {accuracy:.1%}, and always "
-            f"saying the largest class would be in {largest:.1%}. More lines, a better model to start "
-            "from (--from-pretrained-params), more epochs or --balance may help"
-        )
+    tables += [details["verdict"]] if "verdict" in details else []
     return "\n\n".join(tables).split("\n")

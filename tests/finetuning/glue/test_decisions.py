@@ -11,6 +11,7 @@ from bert.finetuning.glue.reading import Examples
 from bert.finetuning.glue.scoring import best_by, class_scores, details, fitted, lines
 from bert.finetuning.glue.splitting import balanced_rows, held_out_rows, rows_in_both
 from bert.finetuning.text_files import DataError
+from bert.launching.cross_validation import _all_rows
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,16 @@ def test_two_columns_that_may_be_the_label_are_named_and_one_can_be_given(tmp_pa
     with pytest.raises(DataError, match="which column holds the labels.*'sex' or 'ward'; pass --label-column"):
         survey(path, {})
     assert survey(path, {"label_column": "ward"}).columns == {"text_column": "text", "label_column": "ward"}
+
+
+@pytest.mark.parametrize("named", [{}, {"text_column": "text", "label_column": "label"}])
+def test_a_table_without_rows_is_named_as_such(tmp_path, named):
+    (tmp_path / "a.csv").write_text("text,label\n")
+    with pytest.raises(DataError, match=r"a.csv has no row that can be read; check the file$"):
+        survey(tmp_path / "a.csv", named)
+    (tmp_path / "a.csv").write_text("text,label\na,b,c\n")
+    with pytest.raises(DataError, match=r"no row that can be read \(line 2 has 3 fields, the first row 2;"):
+        survey(tmp_path / "a.csv", named)
 
 
 def test_epochs_and_rate_follow_rows_and_size():
@@ -138,6 +149,35 @@ def test_several_labels_are_decided_one_by_one():
     decision = Decision(several=True)
     likely = decision.probabilities(np.array([[2.0, -1.0, 0.5], [-3.0, -2.0, -1.0]]))
     assert decision.classes(likely).tolist() == [[1, 0, 1], [0, 0, 0]]
+
+
+def test_several_labels_have_a_verdict():
+    labels = np.array([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 1, 1]], "float32")
+    arguments = (NAMES, list("abcd"), list("1234"), labels)
+    always_first = details(*arguments, np.array([[3, -3, -3]] * 4, "float32"), Decision(several=True))
+    # always the first: 3 of 4 hits, 7 labels; always all three: 7 of 12 hits
+    assert (always_first["micro_f1"], always_first["same_labels"]) == pytest.approx((6 / 11, 14 / 19))
+    assert [values["predicted"] for values in always_first["classes"].values()] == [4, 0, 0]
+    assert lines(always_first)[-1].startswith(
+        "the model has learned no more than the frequencies of the labels: its micro F1 is 54.5%, that of always "
+        "saying the most frequent labels 73.7%."
+    )
+    assert "verdict" not in details(*arguments, 6 * labels - 3, Decision(several=True))
+
+
+def test_a_cross_validation_counts_each_label_over_all_rows():
+    labels = np.array([[1, 0, 1], [1, 0, 0], [1, 1, 0], [0, 1, 1]], "float32")
+    logits = np.array([[3, 3, -3], [-3, -3, -3], [3, 3, 3], [3, -3, 3]], "float32")
+    parts = [
+        details(NAMES, list("ab"), list("12"), labels[half], logits[half], Decision(several=True))
+        for half in (slice(0, 2), slice(2, 4))
+    ]
+    assert _all_rows(parts)[3:] == [
+        "| routine | 0.667 | 0.667 | 0.667 | 3 |",
+        "| soon | 0.500 | 0.500 | 0.500 | 2 |",
+        "| urgent | 0.500 | 0.500 | 0.500 | 2 |",
+    ]
+    assert _all_rows([{}, {}]) == []  # of a regression
 
 
 def test_the_best_can_be_best_by_a_class():

@@ -201,6 +201,17 @@ def test_a_few_bad_lines_of_a_large_training_file_are_left_out_and_told(tmp_path
         read(tmp_path, content)
 
 
+def test_the_fraction_to_skip_is_named_and_a_file_without_rows_is_not_fetched_again(tmp_path):
+    with pytest.raises(DataError, match=r"50 of 149 lines .*or skip them with --max-bad-line-fraction 0.34\."):
+        read(tmp_path, "sentence\tlabel\n" + "a\t1\nb\t7\n" * 50 + "a\t1\n" * 49, max_bad_line_fraction=1e-4)
+    with pytest.raises(DataError, match=r"2 of 2 lines cannot be read; correct them\. line 2"):
+        read(tmp_path, "sentence\tlabel\na\t7\nb\t7\n", max_bad_line_fraction=1e-4)
+    task = custom_task(text="a", text_pair=None, label="b", index=None, regression=False)
+    (tmp_path / "mine.csv").write_text("a,b\n")
+    with pytest.raises(DataError, match=r"mine.csv has no examples: it has no rows; check the file$"):
+        read_examples(tmp_path / "mine.csv", task.train, task)
+
+
 def test_a_missing_file_is_named_with_what_is_there(tmp_path):
     (tmp_path / "train.csv").write_text("")
     with pytest.raises(DataError, match=r"has no dev.tsv; it has train.csv.*--download"):
