@@ -2,11 +2,14 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
 
 from bert import api
+from bert.exit_codes import Failure
+from bert.launching import process_runner
 from tests.support import corpora
 from tests.support.fake_hub import put_in_cache, tiny_model
 
@@ -41,3 +44,13 @@ def test_a_task_of_glue_has_its_metrics_in_any_spelling(offline, monkeypatch, sp
     (offline / "model").mkdir()
     assert api.evaluate(offline / "model", offline, task_name=spelling) == {"accuracy": 0.75}
     assert api.train("glue", output_dir=offline / "out", task_name=spelling)["eval_accuracy"] == 0.75
+
+
+def test_a_silent_run_that_fails_without_an_error_line_has_its_last_lines_as_the_reason(tmp_path, monkeypatch):
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/bash\nseq 30\necho 'RuntimeError: no memory'\nexit 9\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    with pytest.raises(Failure, match=r"(?s)^12\n13\n.*30\nRuntimeError: no memory$") as ended:
+        process_runner.run_task("glue", is_silent=True)
+    assert ended.value.exit_code == 9

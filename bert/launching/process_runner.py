@@ -58,7 +58,7 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
     code = _wait(process)
     for reader in readers:
         reader.join()
-    text = "\n".join(errors) or "".join(last)
+    text = "\n".join(errors) or "".join(last).rstrip()
     if code == INTERRUPTED:
         raise KeyboardInterrupt("stopped; the same call continues from here")
     if code == BAD_INPUT:

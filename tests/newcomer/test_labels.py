@@ -11,7 +11,7 @@ import pytest
 import run_export
 import run_predict
 from bert import REPOSITORY, exit_codes
-from bert.api import evaluate
+from bert.api import evaluate, predict
 from tests.inference.models import model
 from tests.support.suggestions import finished, start
 
@@ -40,6 +40,11 @@ def notes(path, number, columns, delimiter, encoding, seed):
     return path
 
 
+def kinds(notes):
+    """What the words of the notes say."""
+    return [next(kind for kind, words in WORDS.items() if words in note) for note in notes]
+
+
 def test_from_labelled_lines_to_predictions(tmp_path, capsys):
     weights = model(tmp_path / "model", "pretraining")
     notes(tmp_path / "train.csv", 240, ("id", "patient", "note", "urgency"), ";", "cp1252", 1)
@@ -59,15 +64,25 @@ def test_from_labelled_lines_to_predictions(tmp_path, capsys):
     assert code == 0 and "urgent is predicted from a probability of" in output and "read as cp125" in output, output
     scores = json.loads((results / "glue-custom/scores.json").read_text())
     assert scores["classes"]["urgent"]["recall"] >= 0.9 and set(scores["classes"]) == set(SHARES)
+    assert scores["accuracy"] >= 0.9 and "verdict" not in scores
+    held_out = pd.read_csv(results / "glue-custom/dev_predictions.tsv", sep="\t")
+    assert len(held_out) == sum(map(sum, scores["confusion"])) and (held_out["label"] == kinds(held_out["text"])).all()
+    assert (held_out["label"] == held_out["prediction"]).mean() == pytest.approx(scores["accuracy"])
 
     assert run_predict.main([str(results), str(tmp_path / "new.csv"), "--output", str(tmp_path / "out.csv")]) == 0
     found = pd.read_csv(tmp_path / "out.csv", sep=";", encoding="utf-8-sig")
-    assert found["id"].tolist() == [f"N{row}" for row in range(30)] and set(found["label"]) <= set(SHARES)
+    assert found["id"].tolist() == [f"N{row}" for row in range(30)]
+    assert (found["label"] == kinds(found["note"])).mean() >= 0.9 and found["label"].nunique() == len(SHARES)
     assert found[[f"probability_{kind}" for kind in SHARES]].sum(axis=1).between(0.999, 1.001).all()
     is_urgent = found["probability_urgent"] >= scores["threshold"]["urgent"]
     assert ((found["label"] == "urgent") == is_urgent).all()
 
-    assert 0 <= evaluate(results, tmp_path / "dev.csv")["accuracy"] <= 1  # the columns are remembered
+    dev = pd.read_csv(tmp_path / "dev.csv")
+    labels = [result["label"] for result in predict(results, dev["note"])]
+    right = (dev["urgency"] == labels).mean()
+    assert right >= 0.9 and evaluate(results, tmp_path / "dev.csv")["accuracy"] == pytest.approx(right)  # same columns
+    with pytest.raises(ValueError, match="new.csv: no column 'urgency', only .*'id', 'note'"):
+        evaluate(results, tmp_path / "new.csv")
     export = ["--checkpoint", str(results), "--to", str(tmp_path / "export"), "--format", "paddle-inference"]
     assert run_export.main(export) == 0
     capsys.readouterr()
