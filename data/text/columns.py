@@ -20,7 +20,7 @@ class NoHeaderError(NotTextError):
 class NoColumnError(NotTextError):
     """The table lacks a column, or has several of that name; the message says which columns there are."""
 
-    def __init__(self, message: str, column: str | int | None = None, names: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, column: str | int = "", names: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.column, self.names = column, names
 
