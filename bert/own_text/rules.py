@@ -1,7 +1,7 @@
 """The constants of the rules for own text, each with its source. `plan.py` applies them.
 
 "anchor" marks a value that a shipped or published recipe has; the table of what was measured between the anchors
-stands in the README of this package.
+stands in MEASUREMENTS.md of this package.
 """
 
 import dataclasses
@@ -85,7 +85,7 @@ VOCABULARY_BY_WORDS: tuple[tuple[float, int], ...] = (
 )
 CHARACTERS_PER_TOKEN = {2_048: 4.0, 4_096: 4.5, 8_192: 4.8, 16_384: 5.1, 30_528: 5.3}  # English, measured to 4,096
 # Lengths are mixed from the first update, so that all positions are trained and short texts are known too: this share
-# of the samples has a random length up to the longest, the rest the longest. Measured: the table in the README.
+# of the samples has a random length up to the longest, the rest the longest. Measured: MEASUREMENTS.md.
 SHORT_SHARE = 1.0
 # Of the longest length, means of such samples of 128: all tokens, and those of the text itself, which exclude special
 # tokens, what is cut from long pairs, and random next sentences.

@@ -139,7 +139,7 @@ def quickstart_phase1() -> PretrainingConfig:
 
     2 layers of 128 with a vocabulary of 4,096, sequences of 64; LAMB on batches of 64, beta2 of RoBERTa.
 
-    What else was tried with the same processor time: the README of pre-training.
+    What else was tried with the same processor time: MEASUREMENTS.md of pre-training.
     """
     return PretrainingConfig(
         model=BUILT_IN_MODELS["bert-quickstart"],
