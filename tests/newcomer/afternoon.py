@@ -39,7 +39,8 @@ def _paragraphs(documents: list[dict[str, str]]) -> list[tuple[str, str]]:
     texts = defaultdict(list)
     for document in documents:
         texts[document["id"].partition(".")[0]] += document["text"].split("\n\n")
-    return [pair for row in zip(*(texts[name] for name in PACKAGES)) for pair in zip(row, PACKAGES, strict=True)]
+    rows = zip(*(texts[name] for name in PACKAGES), strict=False)
+    return [pair for row in rows for pair in zip(row, PACKAGES, strict=True)]
 
 
 def _write(path: Path, columns: tuple[str, str], rows: list[tuple]) -> None:
