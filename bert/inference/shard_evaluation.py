@@ -10,7 +10,8 @@ from bert.inference.paddle_program import Network
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.task import evaluate_pretraining
 from bert.runtime.distributed import Collective, Group
-from bert.samples.loader import PretrainingDataset, evaluation_batches, evaluation_unigram_entropy
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import evaluation_batches, evaluation_unigram_entropy
 from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory

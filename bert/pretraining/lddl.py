@@ -24,8 +24,8 @@ from bert.pretraining.config import PretrainingConfig
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import paddle
 from bert.samples.collation import MicroBatch, padded_predictions
+from bert.samples.dataset import PretrainingDataset
 from bert.samples.global_batches import GlobalBatch
-from bert.samples.loader import PretrainingDataset
 from bert.samples.packing import Packing
 
 logger = logging.getLogger(__name__)
@@ -115,6 +115,8 @@ def _dygraph() -> Any:
 def _check_shards(dataset: PretrainingDataset, world_size: int) -> None:
     """What LDDL asserts without a message: parquet, as many files for each rank, counts that differ by at most 1."""
     folder, remedy = dataset.directory.directory, "balance them with `python -m data.balance_shards`, or use our loader"
+    if len(dataset.parts) > 1:
+        raise ValueError(f"{folder}: data_loader=lddl reads one folder, not a mixture; drop --data-loader lddl")
     if (kind := dataset.directory.shards[0].kind) != "parquet":
         raise ValueError(f"{folder}: data_loader=lddl reads parquet, not {kind}; drop --data-loader lddl")
     for number in dataset.bins:

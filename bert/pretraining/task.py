@@ -12,14 +12,10 @@ from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
 from bert.pretraining.lddl import LddlLoader
 from bert.runtime.distributed import Collective, Group
+from bert.samples.collation import MicroBatch
+from bert.samples.dataset import PretrainingDataset
 from bert.samples.global_batches import GlobalBatch
-from bert.samples.loader import (
-    MicroBatch,
-    PretrainingDataset,
-    PretrainingLoader,
-    evaluation_batches,
-    evaluation_unigram_entropy,
-)
+from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.packing import Packing
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training.guards import BestMetric
@@ -56,8 +52,9 @@ class Pretraining(Task):
         lowercase = manifest.settings.get("lowercase") if manifest else None
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
         self.fingerprint, self.evaluates = self._train.fingerprint, self._held_out is not None
-        config = self.config = with_steps(config, self._train.num_samples, group.world_size)
-        self.num_samples, self.evaluates_first = self._train.num_samples, self.evaluates
+        self.earlier_fingerprints = self._train.earlier_fingerprints()
+        config = self.config = with_steps(config, self._train.mixes[-1].total(), group.world_size)
+        self.evaluates_first = self.evaluates
         if self.evaluates:
             self.best_metric = BestMetric(
                 HELD_OUT_LOSS,
@@ -67,17 +64,21 @@ class Pretraining(Task):
                 counts_from=round(config.run.early_stopping_from * config.run.max_steps),
             )
         self._loader: PretrainingLoader | LddlLoader
+        self._global_batch_size = config.batch.resolved_global_batch_size(group.world_size)
         if data.data_loader == "lddl":
             self._loader = LddlLoader(config, self._train, group)
             self.fingerprint = self._loader.fingerprint
         else:
             self._loader = PretrainingLoader(
                 self._train,
-                global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
+                global_batch_size=self._global_batch_size,
                 micro_batch_size=config.batch.batch_size,
                 rank=group.rank,
                 world_size=group.world_size,
             )
+
+    def epochs(self, step: int) -> float:
+        return self._train.epochs(step, self._global_batch_size)
 
     def batches(self, step: int, packing: Packing | None = None) -> Generator[GlobalBatch, None, None]:
         return self._loader.batches(step, packing)

@@ -4,153 +4,22 @@ The samples of global batch i and their masks are a function of (data, seed, glo
 micro-batch size, number of threads and the samples' lengths only decide which rank and thread reads which samples.
 """
 
-import hashlib
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.randomness import permutation, stream_key
-from bert.samples.collation import CollationRule, MicroBatch
+from bert.samples.collation import MicroBatch
+from bert.samples.dataset import PretrainingDataset
 from bert.samples.global_batches import GlobalBatchLoader, prefetched
-from bert.samples.masking import MASKED_SHARE, MaskingRule, check_predictions
-from bert.samples.order import SampleOrder, TableCache, Window
+from bert.samples.order import TableCache, Window
 from bert.samples.packing import Packing
-from bert.samples.sample_table import LocatedSamples, SampleTable
-from bert.samples.settings import LoaderSettings
-from bert.samples.shards import ShardDirectory
-from bert.tokenization.vocabulary import Vocabulary
+from bert.samples.sample_table import LocatedSamples
 
-_ORDER_VERSION = 2  # changes with the rule that decides which samples a global batch has
 GROUPED_BATCHES = 32  # with group_by_length, the samples of as many global batches are grouped by length
-SHUFFLE_WINDOW_SAMPLES = 1 << 18  # samples that are shuffled together, at most; two such windows per bin in memory
-
-_NO_PAIRS = (
-    "made with --objective mlm, of single sequences, but objective=mlm_nsp needs sentence pairs; pass --objective mlm "
-    "to the training, or make the shards without --objective mlm"
-)
-
-
-class PretrainingDataset:
-    """The checked shards of one directory and the rule that turns their samples into batches.
-
-    Raises:
-        FileNotFoundError, ValueError: as `ShardDirectory`; static masks are asked for and not in the shards; dynamic
-            whole-word masks are asked for and the shards do not record the words; next-sentence prediction is asked
-            for and the shards have single sequences.
-    """
-
-    def __init__(
-        self,
-        directory: str | Path,
-        vocabulary: Vocabulary,
-        settings: LoaderSettings,
-        *,
-        seed: int,
-        shuffle_window_samples: int = SHUFFLE_WINDOW_SAMPLES,
-        next_sentence: bool = True,
-    ) -> None:
-        self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
-        self.vocabulary = vocabulary
-        self.directory = ShardDirectory(directory, vocabulary, settings.max_seq_length)
-        made_with = self.directory.manifest.settings if self.directory.manifest else {}
-        if settings.masking == "static" and not self.directory.masked:
-            raise ValueError(
-                f"{directory}: masking='static' needs shards with masks, these have none; set "
-                "masking='dynamic' or make the shards with --masking static"
-            )
-        if settings.masking == "static":
-            _check_static_masks(self.directory, settings)
-        segmenter = made_with.get("word_segmenter")
-        dynamic_words = settings.masking == "dynamic" and settings.whole_word_masking
-        if segmenter and dynamic_words and not self.directory.shards[0].has_words:
-            raise ValueError(
-                f"{directory}: made with --word-segmenter {segmenter} by a version whose shards have the words only in "
-                "their static masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "
-                "characters: make the shards again, or set masking='static' and whole_word_masking=false"
-            )
-        self._objective = made_with.get("objective")
-        if next_sentence and self._objective == "mlm":
-            raise ValueError(f"{directory}: {_NO_PAIRS}")
-        rule = MaskingRule.of(
-            vocabulary,
-            masked_lm_ratio=settings.masked_lm_ratio,
-            max_predictions_per_seq=settings.max_predictions_per_seq,
-            whole_word=settings.whole_word_masking,
-        )
-        self.collation = CollationRule(
-            settings.max_seq_length,
-            settings.sequence_length_multiple,
-            vocabulary.id_of("[PAD]"),
-            rule,
-            settings.masking == "dynamic",
-            next_sentence,
-        )
-        self.shard_counts = np.array([shard.num_samples for shard in self.directory.shards], np.int64)
-        self.shard_bins = [shard.bin_id or 0 for shard in self.directory.shards]
-        self.num_samples = int(self.shard_counts.sum())
-        self.bins: tuple[int, ...] = tuple(sorted(set(self.shard_bins)))
-
-    @property
-    def fingerprint(self) -> str:
-        """sha256 of everything that decides what batch i holds, except its size and the number of threads."""
-        settings = self.settings.model_dump(include=LoaderSettings.model_fields.keys() - {"num_workers"})
-        settings |= {"seed": self.seed, "shuffle_window_samples": self.shuffle_window_samples}
-        manifest = self.directory.manifest
-        shards = [
-            (shard.name, shard.num_samples, manifest.shards[shard.name].xxh128 if manifest else None)
-            for shard in self.directory.shards
-        ]
-        content = {
-            "order": _ORDER_VERSION,
-            "settings": settings,
-            "shards": shards,
-            "vocabulary": self.vocabulary.sha256,
-        }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    def describe(self) -> dict[str, Any]:
-        """Facts to log: shards, samples, bins, format, masking, fingerprint."""
-        return {
-            "directory": str(self.directory.directory),
-            "num_shards": len(self.directory.shards),
-            "num_samples": self.num_samples,
-            "bins": list(self.bins),
-            "format": self.directory.shards[0].kind,
-            "static_masks": self.directory.masked,
-            "objective": self._objective or "mlm_nsp",
-            "masking": self.settings.masking,
-            "fingerprint": self.fingerprint,
-        }
-
-    def load_shard(self, index: int) -> SampleTable:
-        table = self.directory.load(index)
-        if self.collation.next_sentence and table.is_single().any():
-            raise ValueError(f"{self.directory.shards[index].path}: {_NO_PAIRS}")
-        return table.unmasked() if self.collation.dynamic else table
-
-
-def _check_static_masks(directory: ShardDirectory, settings: LoaderSettings) -> None:
-    """Refuse a share that is not that of the masks, and a limit that would cut masks of another share than usual."""
-    made_with = directory.manifest.settings if directory.manifest else {}
-    length = made_with.get("pairs", {}).get("target_seq_length", 0)
-    share, limit = made_with.get("masked_lm_ratio", MASKED_SHARE), settings.max_predictions_per_seq
-    if settings.masked_lm_ratio not in (MASKED_SHARE, share):
-        raise ValueError(
-            f"masked_lm_ratio={settings.masked_lm_ratio:g} must be {share:g}, the share of the static masks in "
-            f"{directory.directory}; drop --masked-lm-ratio, pass --masking dynamic, or make the shards with "
-            f"--masked-lm-ratio {settings.masked_lm_ratio:g}"
-        )
-    if (made_with.get("max_predictions_per_seq") or length) > limit:
-        try:
-            check_predictions(length, share, limit)
-        except ValueError as error:
-            raise ValueError(f"{directory.directory}: static masks, {error}") from None
 
 
 class PretrainingLoader(GlobalBatchLoader):
@@ -159,21 +28,27 @@ class PretrainingLoader(GlobalBatchLoader):
     def __init__(self, dataset: PretrainingDataset, **batches: int) -> None:
         super().__init__(num_workers=dataset.settings.num_workers, **batches)
         self._dataset = dataset
-        shards = dataset.shard_counts.tolist(), dataset.shard_bins
-        self._order = SampleOrder(*shards, self.global_batch_size, dataset.seed, dataset.shuffle_window_samples)
+        self._orders = [dataset.order(number, self.global_batch_size) for number in range(len(dataset.mixes))]
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
         self._dealt = lru_cache(maxsize=2)(self._make_dealt)
         self._batches_of_like_length = lru_cache(maxsize=1)(self._make_batches_of_like_length)
         self._lock = threading.Lock()
-        self.batches_per_epoch = self._order.batches_per_epoch
+        self.batches_per_epoch = self._orders[0].batches_per_epoch
 
     def sample_ids(self, index: int) -> np.ndarray:
         """int64 [global_batch_size]: the samples of a global batch, the same on every rank, before they are dealt."""
         with self._lock:
-            return self._samples(index).ids.copy()
+            return self._samples(index).ids % self._dataset.num_samples
 
     def epoch(self, index: int) -> int:
-        return index // self.batches_per_epoch
+        number, place = self._place(index)
+        return place // self._orders[number].batches_per_epoch
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """The number of the mix of global batch `index`, and the place of the batch in its order."""
+        number = self._dataset.mix_of(index)
+        mix = self._dataset.mixes[number]
+        return number, mix.from_pass * self._orders[number].batches_per_epoch + index - mix.from_update
 
     def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
         with self._lock:
@@ -195,30 +70,34 @@ class PretrainingLoader(GlobalBatchLoader):
 
     def _samples(self, index: int) -> LocatedSamples:
         """The samples of a global batch, before they are dealt."""
+        number, place = self._place(index)
         if not self._dataset.settings.group_by_length:
-            return self._locate([index])
-        epoch, batch = divmod(index, self.batches_per_epoch)
-        samples, places = self._batches_of_like_length(epoch, batch // GROUPED_BATCHES)
+            return self._locate(number, [place])
+        epoch, batch = divmod(place, self._orders[number].batches_per_epoch)
+        samples, places = self._batches_of_like_length(number, epoch, batch // GROUPED_BATCHES)
         return samples.take(places[batch % GROUPED_BATCHES])
 
-    def _make_batches_of_like_length(self, epoch: int, group: int) -> tuple[LocatedSamples, np.ndarray]:
+    def _make_batches_of_like_length(self, mix: int, epoch: int, group: int) -> tuple[LocatedSamples, np.ndarray]:
         """The samples of a group of global batches, and int64 [batches, global_batch_size], their places in each."""
-        first = group * GROUPED_BATCHES
-        number = min(GROUPED_BATCHES, self.batches_per_epoch - first)
-        start = epoch * self.batches_per_epoch + first
-        samples = self._locate(range(start, start + number))
+        first, batches_per_epoch = group * GROUPED_BATCHES, self._orders[mix].batches_per_epoch
+        number = min(GROUPED_BATCHES, batches_per_epoch - first)
+        start = epoch * batches_per_epoch + first
+        samples = self._locate(mix, range(start, start + number))
         sorted_places = np.argsort(samples.lengths(), kind="stable").reshape(number, -1)
         order = permutation(stream_key(self._dataset.seed, "batches of like length", epoch, group), number)
         return samples, sorted_places[order]
 
-    def _locate(self, indices: Sequence[int]) -> LocatedSamples:
-        """The samples of consecutive global batches; the shards of the windows that follow are prepared."""
-        size, numbers = self.global_batch_size, dict[Window, int]()
+    def _locate(self, mix: int, indices: Sequence[int]) -> LocatedSamples:
+        """The samples of consecutive global batches of a mix; the shards of the windows that follow are prepared.
+
+        A sample that an epoch reads again has another id, so that it gets other masks.
+        """
+        order, size, numbers = self._orders[mix], self.global_batch_size, dict[Window, int]()
         ids, table_of, rows = np.empty((3, len(indices) * size), np.int64)
         for number, index in enumerate(indices):
-            for window, places, window_rows in self._order.parts(index):
+            for window, places, window_rows, reading in order.parts(index):
                 places = number * size + places
-                ids[places] = self._order.sample_ids(window, window_rows)
+                ids[places] = order.sample_ids(window, window_rows) + reading * self._dataset.num_samples
                 table_of[places], rows[places] = numbers.setdefault(window, len(numbers)), window_rows
         tables = []
         for window in numbers:

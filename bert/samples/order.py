@@ -1,7 +1,8 @@
 """The order of samples: which samples a global batch has, as a function of (seed, epoch, counts), at any position.
 
-Global batches are consecutive parts of a random order of the epoch's samples. Bins decide only in which order shards
-are read: every epoch permutes the shards of each bin, cuts them into windows that fit into memory and permutes the
+Global batches are consecutive parts of a random order of the epoch's samples. An epoch takes every sample once, or a
+number of each bin: those that follow in an endless row of passes over the bin. Bins decide only in which order shards
+are read: every pass permutes the shards of each bin, cuts them into windows that fit into memory and permutes the
 samples of each window; the bins' sequences are then mixed at random, so that a global batch has samples of every
 length, in the proportions of the epoch. Fewer than `global_batch_size` samples, different ones in every epoch, are
 left out.
@@ -12,7 +13,7 @@ starts when a few shards are read.
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
@@ -79,48 +80,67 @@ class SampleOrder:
     Args:
         bins: bin of each shard (all 0 without bins).
         window_samples: at most this many samples are shuffled together, more only where one shard is larger.
+        taken: samples of each bin in an epoch; None: all, once.
     """
 
     def __init__(
-        self, counts: Sequence[int], bins: Sequence[int], global_batch_size: int, seed: int, window_samples: int
+        self,
+        counts: Sequence[int],
+        bins: Sequence[int],
+        global_batch_size: int,
+        seed: int,
+        window_samples: int,
+        taken: Mapping[int, int] | None = None,
     ) -> None:
         self._counts = np.asarray(counts, np.int64)
         self.shard_offsets = offsets_of(self._counts)
-        num_samples = int(self.shard_offsets[-1])
+        self._bins = [np.flatnonzero(np.asarray(bins) == bin_id).tolist() for bin_id in sorted(set(bins))]
+        self._totals = [int(self._counts[shards].sum()) for shards in self._bins]
+        self._taken = self._totals if taken is None else [taken[bin_id] for bin_id in sorted(set(bins))]
+        num_samples = sum(self._taken)
         if num_samples < global_batch_size:
             raise ValueError(
                 f"global_batch_size={global_batch_size} exceeds the {num_samples} samples there are; "
                 "an epoch must hold a batch: use a smaller batch or more data (--duplicate-factor)"
             )
         self._global_batch_size, self._seed = global_batch_size, seed
-        self._bins = [np.flatnonzero(np.asarray(bins) == bin_id).tolist() for bin_id in sorted(set(bins))]
         self._window_samples = max(1, window_samples // len(self._bins))
         self._batches_per_block = max(1, _BLOCK_SAMPLES // global_batch_size)
-        totals = np.array([self._counts[shards].sum() for shards in self._bins])
-        self._block_starts = _proportional_blocks(totals, self._batches_per_block * global_batch_size)
+        self._block_starts = _proportional_blocks(np.array(self._taken), self._batches_per_block * global_batch_size)
         self.batches_per_epoch = num_samples // global_batch_size
         self._windows = lru_cache(maxsize=2 * len(self._bins))(self._make_windows)
         self._block = lru_cache(maxsize=2)(self._make_block)
         self._shuffled = lru_cache(maxsize=2 * len(self._bins) + 2)(self._make_shuffled)
 
-    def parts(self, index: int) -> Iterator[tuple[Window, np.ndarray, np.ndarray]]:
+    def parts(self, index: int) -> Iterator[tuple[Window, np.ndarray, np.ndarray, int]]:
         """The samples of global batch `index`, counted from the start of epoch 0, by window.
 
-        Each part is (window, places int64 [n] in the batch, rows int64 [n] among all samples of the window).
+        Each part is (window, places int64 [n] in the batch, rows int64 [n] among all samples of the window, number):
+        the number is different for each reading of a sample in an epoch, and 0 where an epoch takes every sample once.
         """
         epoch, batch = divmod(index, self.batches_per_epoch)
         number, place = divmod(batch, self._batches_per_block)
         bins, starts = self._block(epoch, number)
         bins = bins[place * self._global_batch_size :][: self._global_batch_size]
         for bin_number, (start, stop) in enumerate(starts[place : place + 2].T.tolist()):
-            places, windows = np.flatnonzero(bins == bin_number), self._windows(epoch, bin_number)
-            for window in windows[bisect_right(windows, start, key=lambda window: window.start) - 1 :]:
-                low, high = max(start, window.start), min(stop, window.start + window.num_samples)
-                if low < high:
-                    rows = self._shuffled(epoch, bin_number, window.start, window.num_samples)
-                    yield window, places[low - start : high - start], rows[low - window.start : high - window.start]
-                if window.start >= stop:
-                    break
+            places, total, taken = np.flatnonzero(bins == bin_number), self._totals[bin_number], self._taken[bin_number]
+            first, last = epoch * taken + start, epoch * taken + stop
+            for number in range(first // total, -(-last // total)) if first < last else ():
+                begin = first - number * total  # the place of the batch in this pass over the bin
+                for window, low, high in self._overlaps(number, bin_number, max(begin, 0), last - number * total):
+                    rows = self._shuffled(number, bin_number, window.start, window.num_samples)
+                    rows = rows[low - window.start : high - window.start]
+                    yield window, places[low - begin : high - begin], rows, number if taken != total else 0
+
+    def _overlaps(self, number: int, bin_number: int, start: int, stop: int) -> Iterator[tuple[Window, int, int]]:
+        """(window, first, last) of the samples start ... stop - 1 of a pass over a bin."""
+        windows = self._windows(number, bin_number)
+        for window in windows[bisect_right(windows, start, key=lambda window: window.start) - 1 :]:
+            if window.start >= stop:
+                break
+            low, high = max(start, window.start), min(stop, window.start + window.num_samples)
+            if low < high:
+                yield window, low, high
 
     def sample_ids(self, window: Window, rows: np.ndarray) -> np.ndarray:
         """int64 [n]: the ids of samples by their rows in a window."""

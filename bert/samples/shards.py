@@ -17,6 +17,7 @@ import pyarrow as pa
 from bert.files import checksum_of
 from bert.samples.formats import arrow, hdf5, parquet, tfrecord
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, is_unfinished, read_manifest
+from bert.samples.mixture import read_mixture
 from bert.samples.sample_table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
@@ -263,11 +264,13 @@ class ShardDirectory:
 
 
 def count_samples(directory: str | Path) -> int:
-    """Samples of all shards of a directory, by the records beside them or else by the shards' footers.
+    """Samples of a pass over a directory, by the records beside the shards or else by the shards' footers.
 
     FileNotFoundError: there is no directory, no shard in it, or they are still being made.
     """
     directory = Path(directory)
+    if (mixes := read_mixture(directory)) is not None:
+        return mixes[-1].total()
     if is_unfinished(directory):
         raise FileNotFoundError(f"{directory}: its shards are still being made")
     shards = list_shards(directory)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,16 @@ logger = logging.getLogger(__name__)
 
 
 def initialize_weights(
-    config: TrainingConfig, program: TrainingProgram, device: Device, progress: Progress
+    config: TrainingConfig,
+    program: TrainingProgram,
+    device: Device,
+    progress: Progress,
+    earlier_data: Mapping[str, int] = MappingProxyType({}),
 ) -> Progress:
     """Resume from a checkpoint, or start from given or random weights; returns the run's progress.
+
+    Args:
+        earlier_data: fingerprints of the data before others were added, each with the last step that it decides.
 
     Every rank reads the same files, so all start from the same bytes (and `RankGuard` compares them).
 
@@ -49,6 +57,8 @@ def initialize_weights(
             if (stable := _before_the_decay(config, source, resumed)) is not None:
                 source = stable
                 parameters, optimizer, resumed = checkpoint.load(source)
+            if resumed.step <= earlier_data.get(resumed.data_fingerprint, -1):
+                resumed = replace(resumed, data_fingerprint=progress.data_fingerprint)
             _check_continues(resumed, progress, type(config))
             checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
             for section in (name for name in progress.settings if name not in ("initialization", "hardware")):

@@ -49,17 +49,21 @@ class Task:
     config: TrainingConfig
     objective: Objective
     fingerprint: str = ""  # of the training data; a checkpoint is resumed only with an equal one
+    earlier_fingerprints: Mapping[str, int] = {}  # before data were added: up to this step
     trains: bool = True  # there is training to do
     evaluates: bool = False  # `Evaluation.evaluate` has anything to evaluate
     finishes: bool = False  # `Evaluation.finish` has work to do after training
     texts: Mapping[str, str] = {}  # files to keep in checkpoints, name -> content
-    num_samples: int = 0  # of the training data, one epoch; 0: epochs are not logged
     best_metric: BestMetric | None = None  # decides the best checkpoint and early stopping; None: nothing does
     evaluates_first: bool = False  # given weights are evaluated before the first update
 
     @classmethod
     def open(cls, config: Any, group: Group) -> "Task":
         return cls(config, group)  # type: ignore[call-arg]
+
+    def epochs(self, step: int) -> float | None:
+        """Passes over the training data after update `step`; None: they are not logged."""
+        return None
 
     def batches(self, step: int, packing: Packing | None = None) -> Generator[Any, None, None]:
         """This rank's global batches from update `step` on."""

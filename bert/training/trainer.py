@@ -193,8 +193,8 @@ class Trainer:
         )
         self._metrics = metrics
         self._stop_on_any_rank.measured(metrics["step_cost"])
-        if self._task.num_samples:
-            metrics["epochs"] = self._step * self._sequences_per_update / self._task.num_samples
+        if (epochs := self._task.epochs(self._step)) is not None:
+            metrics["epochs"] = epochs
         self._log.train(self._step, self._epoch, metrics, self._seconds_left())
         complete = self._step % self._config.run.log_freq == 0
         interval = Interval(self._step, self._epoch, complete, metrics, loss_sum, micro_steps)

@@ -20,7 +20,8 @@ from bert.command_errors import command
 from bert.config.architecture import BertConfig
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.model.optimization import SKIPPED_UPDATES
-from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
 from tests.benchmarks.processes import markdown

@@ -26,7 +26,8 @@ from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import write_atomically
 from bert.pretraining.entry import ENTRY
-from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import PretrainingLoader
 from bert.tokenization.vocabulary import Vocabulary
 from tests.benchmarks.measuring import write_batches
 from tests.benchmarks.processes import markdown, run

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.config.setting_errors import explain
-from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
 

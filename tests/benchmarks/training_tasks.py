@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig
-from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
 from tests.benchmarks.measuring import Feed, write_batches

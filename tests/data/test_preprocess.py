@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import data.train_vocabulary
 from bert import REPOSITORY
 from bert.files import checksum_of_file
-from bert.samples.loader import PretrainingDataset
+from bert.samples.dataset import PretrainingDataset
 from bert.samples.manifest import NUM_SAMPLES_NAME, read_manifest
 from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings

@@ -112,7 +112,8 @@ def whole_rows(metrics_file: Path) -> list[dict]:
 @lru_cache(maxsize=4)
 def loader(folder: Path, world_size: int = 1, rank: int = 0, workers: int = 0, size: int = 16, part: int = 8) -> Any:
     """Of `size` samples an update, `part` of them in a micro-batch."""
-    from bert.samples.loader import PretrainingDataset, PretrainingLoader
+    from bert.samples.dataset import PretrainingDataset
+    from bert.samples.loader import PretrainingLoader
     from bert.samples.settings import LoaderSettings
     from bert.tokenization.vocabulary import Vocabulary
 

@@ -14,7 +14,8 @@ from bert.doctor.facts import Gpu
 from bert.planning.hardware import load_parts
 from bert.planning.planner import make_plan
 from bert.pretraining.recipes import RECIPES
-from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import PretrainingLoader
 from bert.tokenization.vocabulary import Vocabulary
 from tests.gpu.cases import distinct, pretraining
 from tests.gpu.selftest import machine as machines

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from bert import REPOSITORY
-from bert.samples.loader import PretrainingDataset, evaluation_batches
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import evaluation_batches
 from bert.samples.settings import LoaderSettings
 from data import preprocess_bert_pretrain
 from data.balance_shards import balance

@@ -13,7 +13,8 @@ from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.entry import ENTRY, dry_run_report
 from bert.pretraining.epochs import SampleSet, sample_set, with_known_steps, with_steps
 from bert.pretraining.task import Pretraining
-from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from tests.support import runs, tiny
 from tests.support.corpora import random_table, vocabulary, write_shards, write_vocabulary
@@ -89,7 +90,7 @@ def test_epochs_are_whole_updates_over_the_samples(tmp_path):
 def test_the_settings_of_a_run_hold_the_updates_so_that_a_resume_is_the_same(tmp_path):
     config = settings(tmp_path, epochs=3, max_steps=-1)
     task = Pretraining(config, tiny.ONE_RANK)
-    assert (task.config.run.max_steps, task.num_samples) == (int(3 * 103 / 12), 103)
+    assert (task.config.run.max_steps, task.epochs(103)) == (int(3 * 103 / 12), 12)
     written = tmp_path / "config.yaml"
     written.write_text(dump_yaml(task.config))
     assert resolve_config({"config": str(written)}, ENTRY) == task.config

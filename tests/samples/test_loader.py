@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert.samples.dataset import PretrainingDataset
 from bert.samples.global_batches import prefetched
-from bert.samples.loader import (
-    PretrainingDataset,
-    PretrainingLoader,
-    deal,
-    evaluation_batches,
-    evaluation_unigram_entropy,
-)
+from bert.samples.loader import PretrainingLoader, deal, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.manifest import read_manifest, write_manifest
+from bert.samples.mixture import MIXTURE_NAME, Mix, write_mixture
 from bert.samples.order import SampleOrder
 from bert.samples.settings import LoaderSettings
 from tests.support.corpora import random_table, vocabulary, write_shards
@@ -49,7 +45,7 @@ def folders(tmp_path_factory):
 def ids_of(order: SampleOrder, index: int, size: int) -> np.ndarray:
     """The samples of a global batch."""
     ids = np.full(size, -1)
-    for window, places, rows in order.parts(index):
+    for window, places, rows, _ in order.parts(index):
         ids[places] = order.sample_ids(window, rows)
     return ids
 
@@ -411,3 +407,83 @@ def test_fingerprint_follows_the_content_and_nothing_else(folders, tmp_path):
 def test_impossible_settings_are_refused(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
         loader_settings(**changes)
+
+
+# ---- mixed folders ----
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """60 samples in bins, 25 in `b` and 40 in `c`."""
+    write_shards(tmp_path, [random_table(30, 1, longest=12), random_table(30, 2, shortest=13)], bins=[0, 1])
+    for name, count in (("b", 25), ("c", 40)):
+        (tmp_path / name).mkdir()
+        write_shards(tmp_path / name, [random_table(count, count)])
+    return tmp_path
+
+
+def ids_of_updates(loader, first, last):
+    return np.concatenate([loader.sample_ids(index) for index in range(first, last)])
+
+
+def test_a_pass_takes_of_each_folder_what_the_mixture_says(mixed):
+    """More than there are by reading again, with other masks; fewer by continuing in the next pass."""
+    write_mixture(mixed, [Mix({".": 20, "b": 100})])
+    data = dataset(mixed)
+    loader = PretrainingLoader(data, global_batch_size=12, micro_batch_size=12)
+    assert loader.batches_per_epoch == 10 and data.epochs(15, 12) == 1.5
+    ids = ids_of_updates(loader, 0, 30)
+    of_first, of_b = ids[ids < 60], ids[ids >= 60]
+    assert sorted(of_first) == list(range(60)) and len(of_b) == 300
+    counts = np.bincount(of_b - 60)
+    assert counts.tolist() == 25 * [12]
+    for batch in ids.reshape(-1, 12):
+        assert 0 <= (batch < 60).sum() <= 7, "mixed in every update"
+    again = PretrainingLoader(dataset(mixed), global_batch_size=12, micro_batch_size=4, world_size=1)
+    assert all(np.array_equal(again.sample_ids(index), loader.sample_ids(index)) for index in (29, 3, 11))
+    masks: dict[tuple, set] = {}
+    for (feed,) in take(loader, 10):  # of one epoch
+        width = feed["input_ids"].shape[1]
+        places = feed["masked_lm_positions"][feed["masked_lm_weights"] > 0]
+        for number, row in enumerate(rows_of(feed)):
+            masks.setdefault(row, set()).add(tuple(places[places // width == number] % width))
+    assert sum(len(found) > 1 for found in masks.values()) >= 20
+
+
+def test_the_whole_folder_as_a_mixture_is_the_folder(mixed):
+    alone = dataset(mixed)
+    write_mixture(mixed, [Mix({".": 60})])
+    assert dataset(mixed).fingerprint == alone.fingerprint and dataset(mixed).earlier_fingerprints() == {}
+
+
+def test_added_samples_count_from_their_pass_on(mixed):
+    """All updates before are as they were, those after it have all samples."""
+    before = dataset(mixed)
+    plain = PretrainingLoader(before, global_batch_size=7, micro_batch_size=7)
+    write_mixture(mixed, [Mix({".": 60}), Mix({".": 60, "c": 40}, from_pass=2, from_update=16)])
+    data = dataset(mixed)
+    assert data.earlier_fingerprints() == {before.fingerprint: 16} and data.fingerprint != before.fingerprint
+    loader = PretrainingLoader(data, global_batch_size=7, micro_batch_size=7)
+    assert np.array_equal(ids_of_updates(loader, 0, 16), ids_of_updates(plain, 0, 16))
+    assert equal(take(loader, 16), take(plain, 16))
+    assert [loader.epoch(index) for index in (0, 7, 8, 15, 16, 29, 30)] == [0, 0, 1, 1, 2, 2, 3]
+    for start in (16, 30):
+        ids = ids_of_updates(loader, start, start + 14)
+        assert len(np.unique(ids)) == 98 and (ids >= 60).sum() >= 38
+    grouped = PretrainingLoader(dataset(mixed, group_by_length=True), global_batch_size=7, micro_batch_size=7)
+    assert len(np.unique(ids_of_updates(grouped, 16, 30))) == 98
+
+
+@pytest.mark.parametrize("content", ["{", '{"mixes": []}', '{"mixes": [{"samples": {".": -1}}]}'])
+def test_a_damaged_mixture_is_refused(mixed, content):
+    (mixed / MIXTURE_NAME).write_text(content)
+    with pytest.raises(ValueError, match=r"mixture.json: not a description of mixed shards"):
+        dataset(mixed)
+
+
+def test_folders_that_do_not_fit_are_refused(mixed):
+    (mixed / "static").mkdir()
+    write_shards(mixed / "static", [random_table(9, 1, masked=True)])
+    write_mixture(mixed, [Mix({"static": 9, ".": 60})])
+    with pytest.raises(ValueError, match="differ in static masks .*; mix shards that were made with the same settings"):
+        dataset(mixed)

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.files import checksum_of_file
-from bert.samples.loader import PretrainingDataset, PretrainingLoader
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.loader import PretrainingLoader
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.fast_tokenizer import FastTokenizer

@@ -1,0 +1,210 @@
+"""The checked training shards of a folder, or of several that are mixed, and the rule that makes batches of them."""
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.samples.collation import CollationRule
+from bert.samples.masking import MASKED_SHARE, MaskingRule, check_predictions
+from bert.samples.mixture import Mix, folders_of, read_mixture, shares
+from bert.samples.order import SampleOrder
+from bert.samples.sample_table import SampleTable
+from bert.samples.settings import LoaderSettings
+from bert.samples.shards import ShardDirectory
+from bert.tokenization.vocabulary import Vocabulary
+
+_ORDER_VERSION = 2  # changes with the rule that decides which samples a global batch has
+_BIN_BITS = 16  # of the number of a bin; those above are of the folder
+SHUFFLE_WINDOW_SAMPLES = 1 << 18  # samples that are shuffled together, at most; two such windows per bin in memory
+
+_NO_PAIRS = (
+    "made with --objective mlm, of single sequences, but objective=mlm_nsp needs sentence pairs; pass --objective mlm "
+    "to the training, or make the shards without --objective mlm"
+)
+
+
+class PretrainingDataset:
+    """The checked shards of one directory and the rule that turns their samples into batches.
+
+    Raises:
+        FileNotFoundError, ValueError: as `ShardDirectory`; static masks are asked for and not in the shards; dynamic
+            whole-word masks are asked for and the shards do not record the words; next-sentence prediction is asked
+            for and the shards have single sequences.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        vocabulary: Vocabulary,
+        settings: LoaderSettings,
+        *,
+        seed: int,
+        shuffle_window_samples: int = SHUFFLE_WINDOW_SAMPLES,
+        next_sentence: bool = True,
+    ) -> None:
+        self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
+        self.vocabulary = vocabulary
+        mixes = read_mixture(Path(directory))
+        self.folders = (".",) if mixes is None else folders_of(mixes)
+        self.parts = [
+            ShardDirectory(Path(directory) / name, vocabulary, settings.max_seq_length) for name in self.folders
+        ]
+        self.directory = self.parts[0]
+        for part in self.parts:
+            _check_part(part, self.directory, settings, next_sentence)
+        made_with = self.directory.manifest.settings if self.directory.manifest else {}
+        self._objective = made_with.get("objective")
+        rule = MaskingRule.of(
+            vocabulary,
+            masked_lm_ratio=settings.masked_lm_ratio,
+            max_predictions_per_seq=settings.max_predictions_per_seq,
+            whole_word=settings.whole_word_masking,
+        )
+        self.collation = CollationRule(
+            settings.max_seq_length,
+            settings.sequence_length_multiple,
+            vocabulary.id_of("[PAD]"),
+            rule,
+            settings.masking == "dynamic",
+            next_sentence,
+        )
+        self._places = [(part, index) for part in self.parts for index in range(len(part.shards))]
+        self.shard_counts = np.array([part.shards[index].num_samples for part, index in self._places], np.int64)
+        self.shard_bins = [
+            (number << _BIN_BITS) + (shard.bin_id or 0)
+            for number, part in enumerate(self.parts)
+            for shard in part.shards
+        ]
+        self.num_samples = int(self.shard_counts.sum())
+        self.bins: tuple[int, ...] = tuple(sorted(set(self.shard_bins)))
+        self.mixes = mixes or (Mix({".": self.num_samples}),)
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint(self.mixes)
+
+    def earlier_fingerprints(self) -> dict[str, int]:
+        """Fingerprints of the data before samples were added, each with the last update that it decides."""
+        numbers = range(1, len(self.mixes))
+        return {self._fingerprint(self.mixes[:number]): self.mixes[number].from_update for number in numbers}
+
+    def mix_of(self, index: int) -> int:
+        """The number of the mix of global batch `index`."""
+        return bisect_right([mix.from_update for mix in self.mixes], index) - 1
+
+    def epochs(self, step: int, global_batch_size: int) -> float:
+        """Passes after update `step`."""
+        mix = self.mixes[self.mix_of(max(step - 1, 0))]
+        return mix.from_pass + (step - mix.from_update) * global_batch_size / mix.total()
+
+    def order(self, number: int, global_batch_size: int) -> SampleOrder:
+        """The order of the samples of a mix, of which later folders are no part."""
+        mix, taken, bins = self.mixes[number], dict[int, int](), np.array(self.shard_bins)
+        num_folders = len(folders_of(self.mixes[: number + 1]))
+        last = int(np.searchsorted(bins >> _BIN_BITS, num_folders))
+        for folder, name in enumerate(self.folders[:num_folders]):
+            of_bin = {b: int(self.shard_counts[bins == b].sum()) for b in self.bins if b >> _BIN_BITS == folder}
+            taken |= shares(of_bin, mix.samples.get(name, 0))
+        counts = self.shard_counts[:last].tolist()
+        return SampleOrder(
+            counts, self.shard_bins[:last], global_batch_size, self.seed, self.shuffle_window_samples, taken
+        )
+
+    def _fingerprint(self, mixes: Sequence[Mix]) -> str:
+        """sha256 of everything that decides what batch i holds, except its size and the number of threads."""
+        settings = self.settings.model_dump(include=LoaderSettings.model_fields.keys() - {"num_workers"})
+        settings |= {"seed": self.seed, "shuffle_window_samples": self.shuffle_window_samples}
+        shards = [
+            (
+                shard.name if name == "." else f"{name}/{shard.name}",
+                shard.num_samples,
+                part.manifest.shards[shard.name].xxh128 if part.manifest else None,
+            )
+            for name, part in zip(folders_of(mixes), self.parts, strict=False)
+            for shard in part.shards
+        ]
+        content = {
+            "order": _ORDER_VERSION,
+            "settings": settings,
+            "shards": shards,
+            "vocabulary": self.vocabulary.sha256,
+        }
+        if mixes != (Mix({".": sum(shard.num_samples for shard in self.directory.shards)}),):
+            content["mixes"] = [asdict(mix) for mix in mixes]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Facts to log: shards, samples, bins, format, masking, fingerprint."""
+        return {
+            "directory": str(self.directory.directory),
+            "num_shards": len(self._places),
+            "num_samples": self.num_samples,
+            "bins": sorted({number % (1 << _BIN_BITS) for number in self.bins}),
+            **({"mixes": [asdict(mix) for mix in self.mixes]} if len(self.parts) > 1 else {}),
+            "format": self.directory.shards[0].kind,
+            "static_masks": self.directory.masked,
+            "objective": self._objective or "mlm_nsp",
+            "masking": self.settings.masking,
+            "fingerprint": self.fingerprint,
+        }
+
+    def load_shard(self, index: int) -> SampleTable:
+        part, place = self._places[index]
+        table = part.load(place)
+        if self.collation.next_sentence and table.is_single().any():
+            raise ValueError(f"{part.shards[place].path}: {_NO_PAIRS}")
+        return table.unmasked() if self.collation.dynamic else table
+
+
+def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSettings, next_sentence: bool) -> None:
+    """Refuse shards without the masks, words or sentence pairs that the settings need, or unlike the first folder's."""
+    made_with, words = part.manifest.settings if part.manifest else {}, settings.whole_word_masking
+    if settings.masking == "static" and not part.masked:
+        raise ValueError(
+            f"{part.directory}: masking='static' needs shards with masks, these have none; set "
+            "masking='dynamic' or make the shards with --masking static"
+        )
+    if settings.masking == "static":
+        _check_static_masks(part, settings)
+    segmenter = made_with.get("word_segmenter")
+    if segmenter and settings.masking == "dynamic" and words and not part.shards[0].has_words:
+        raise ValueError(
+            f"{part.directory}: made with --word-segmenter {segmenter} by a version whose shards have the words only "
+            "in their static masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "
+            "characters: make the shards again, or set masking='static' and whole_word_masking=false"
+        )
+    if next_sentence and made_with.get("objective") == "mlm":
+        raise ValueError(f"{part.directory}: {_NO_PAIRS}")
+    for fact, value, other in (
+        ("static masks", first.masked, part.masked),
+        ("words of a segmenter", first.shards[0].has_words, part.shards[0].has_words),
+    ):
+        if value != other:
+            raise ValueError(
+                f"{first.directory} and {part.directory} differ in {fact} ({value}, {other}); mix shards that were "
+                "made with the same settings"
+            )
+
+
+def _check_static_masks(directory: ShardDirectory, settings: LoaderSettings) -> None:
+    """Refuse a share that is not that of the masks, and a limit that would cut masks of another share than usual."""
+    made_with = directory.manifest.settings if directory.manifest else {}
+    length = made_with.get("pairs", {}).get("target_seq_length", 0)
+    share, limit = made_with.get("masked_lm_ratio", MASKED_SHARE), settings.max_predictions_per_seq
+    if settings.masked_lm_ratio not in (MASKED_SHARE, share):
+        raise ValueError(
+            f"masked_lm_ratio={settings.masked_lm_ratio:g} must be {share:g}, the share of the static masks in "
+            f"{directory.directory}; drop --masked-lm-ratio, pass --masking dynamic, or make the shards with "
+            f"--masked-lm-ratio {settings.masked_lm_ratio:g}"
+        )
+    if (made_with.get("max_predictions_per_seq") or length) > limit:
+        try:
+            check_predictions(length, share, limit)
+        except ValueError as error:
+            raise ValueError(f"{directory.directory}: static masks, {error}") from None
