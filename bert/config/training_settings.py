@@ -315,7 +315,8 @@ class HardwareSettings(Settings):
     fuse_mha: bool = Field(True, description="one matrix product for queries, keys and values; same parameters")
     fuse_linear: Switch = Field(
         "auto",
-        description="GPU: matrix product and bias in one kernel; auto: with --amp, if a test at the start agrees",
+        description="GPU: matrix product and bias in one kernel; auto: with --amp, if a test at the start finds it "
+        "right and fast",
     )
     fuse_dropout_add: Switch = Field(
         "auto", description="GPU: dropout and residual in one kernel, which keeps no mask; auto: as --fuse-linear"

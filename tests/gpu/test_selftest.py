@@ -267,16 +267,21 @@ def test_fused_kernels_that_were_not_used_are_noticed():
 
 
 def test_the_kernels_self_test_is_judged_by_the_card():
-    agree = {"linear": "", "dropout_add": "", "attention": ""}
-    old = {**agree, "attention": "flash_attn needs compute capability 8.0, this card has 7.0"}
-    assert judge_fused_kernels(agree, EIGHT_A100).text == "agree: linear, dropout_add, attention"
-    assert judge_fused_kernels(old, V100).text == "agree: linear, dropout_add"
+    def judged(machine, **reasons):
+        reasons = {"linear": "", "dropout_add": "", "attention": "", **reasons}
+        usable = {name: "2 ms" for name, reason in reasons.items() if not reason or "slower" in reason}
+        return judge_fused_kernels({"reasons": reasons, "times": usable}, machine).text
+
+    old = "flash_attn needs compute capability 8.0, this card has 7.0"
+    assert judged(EIGHT_A100) == "agree: linear (2 ms), dropout_add (2 ms), attention (2 ms)"
+    assert judged(EIGHT_A100, linear="it is slower: 2 ms").startswith("agree: linear (2 ms)")
+    assert judged(V100, attention=old) == "agree: linear (2 ms), dropout_add (2 ms)"
     with pytest.raises(Failed, match="attention: flash_attn needs"):
-        judge_fused_kernels(old, EIGHT_A100)
+        judged(EIGHT_A100, attention=old)
     with pytest.raises(Failed, match="linear: its self-test differs"):
-        judge_fused_kernels({**old, "linear": "its self-test differs"}, V100)
+        judged(V100, attention=old, linear="its self-test differs")
     with pytest.raises(Failed, match="without a GPU, and yet usable: linear, dropout_add, attention"):
-        judge_fused_kernels(agree, CPU)
+        judged(CPU)
 
 
 def test_a_missing_kernel_fails_and_another_program_is_reported():

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +14,13 @@ import pytest
 from bert import REPOSITORY
 from bert.config.architecture import FusedKernels
 from bert.model import attention
+from bert.model.modeling import PLAIN
 from bert.runtime.distributed import Group
-from bert.training import fused_kernels
-from bert.training.fused_kernels import Comparison, agreed, choose_kernels, disagreement, lacking, self_test
+from bert.runtime.paddle_api import nn
+from bert.samples.packing import Packing
+from bert.training import fused_kernels, kernel_comparison
+from bert.training.fused_kernels import agreed, choose_kernels, self_test
+from bert.training.kernel_comparison import TOLERANCE, Comparison, disagreement, lacking, slowness
 from tests.support import tiny
 from tests.support.launching import free_port
 
@@ -33,7 +38,7 @@ def chosen(tmp_path, monkeypatch):
 
         def self_test(config, automatic, forced):
             tested.append((list(automatic), list(forced)))
-            return {name: (findings or {}).get(name, "") for name in (*automatic, *forced)}
+            return {name: (findings or {}).get(name, "") for name in (*automatic, *forced)}, {"linear": "2 ms"}
 
         def exchange(group, text):
             return [text, *(json.dumps({**FINE, **other}) for other in others)]
@@ -54,7 +59,7 @@ def test_a_kernel_that_fails_or_differs_is_replaced_and_the_log_says_why(chosen,
         kernels, _ = chosen(findings={"attention": "its self-test differs from plain operators: output by 0.3"})
     assert kernels == FusedKernels(linear=True, dropout_add=True)
     assert [line for line in caplog.messages if "fuse" in line] == [
-        "fused kernels: linear, dropout_add",
+        "fused kernels: linear (2 ms), dropout_add",
         "fuse_attention=auto: plain operators instead, because its self-test differs from plain operators: output by "
         "0.3 (rank 0)",
     ]
@@ -112,73 +117,112 @@ def raising():
     ],
 )
 def test_a_kernel_that_passes_differs_or_fails(fused, reason):
-    against = disagreement(kernel(fused), fused_kernels.TOLERANCE["float16"])
+    against = disagreement(kernel(fused), TOLERANCE["float16"])
     assert reason in against and bool(against) == bool(reason)
 
 
+@pytest.mark.parametrize(
+    ("fused", "plain", "reason", "text"),
+    [
+        (0.0031, 0.0045, "", "3.1 ms, plain operators 4.5 ms"),
+        (0.0046, 0.0045, "", "4.6 ms, plain operators 4.5 ms"),  # as fast, but for what times vary
+        (0.0050, 0.0045, "it is slower: 5 ms, plain operators 4.5 ms", "5 ms, plain operators 4.5 ms"),
+        (0.0050, MemoryError(), "", "5 ms, plain operators fail"),
+        (MemoryError("none is left"), 0.0045, "failed at the run's micro-batch: MemoryError: none is left", ""),
+    ],
+)
+def test_a_kernel_that_is_slower_is_not_used(fused, plain, reason, text):
+    def seconds(kind):
+        value = {"fused": fused, "plain": plain}[kind]
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    against, times = slowness(seconds)
+    assert reason in against and bool(against) == bool(reason) and times == text
+
+
 def test_flash_attention_needs_ampere(monkeypatch):
-    monkeypatch.setattr(fused_kernels, "default_device", lambda: "gpu")
-    monkeypatch.setattr(fused_kernels, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
+    monkeypatch.setattr(kernel_comparison, "default_device", lambda: "gpu")
+    monkeypatch.setattr(kernel_comparison, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
     for capability, reason in (((7, 0), "flash_attn needs compute capability 8.0, this card has 7.0"), ((8, 0), "")):
-        monkeypatch.setattr(fused_kernels.paddle.device.cuda, "get_device_capability", lambda has=capability: has)
+        monkeypatch.setattr(kernel_comparison.paddle.device.cuda, "get_device_capability", lambda has=capability: has)
         assert lacking("attention") == reason
     assert lacking("linear") == "this Paddle has no fused_gemm_epilogue"
-
-
-def comparison():
-    return Comparison(tiny.MODEL, "float32", "cpu")
-
-
-def test_attention_of_packed_tokens_is_compared_where_real_tokens_are(monkeypatch):
-    ours = Comparison(tiny.MODEL, "float32", "cpu", unpad=True)
-    assert disagreement(lambda kind: ours.attention(kind) if kind == "plain" else ours.packed_attention(2), 1e-5) == ""
-    monkeypatch.setattr(fused_kernels, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
     assert lacking("attention", unpad=True) == "this Paddle has no flash_attn_unpadded"
 
 
-def test_tokens_are_packed_on_gpus_only_if_asked(chosen):
-    assert not chosen()[0].unpad
-    assert chosen(unpad="on")[0] == FusedKernels(linear=True, dropout_add=True, attention=True, unpad=True)
+PADDED, PACKED = None, Packing(tiny.MODEL.num_attention_heads, 2, per_token=True)
 
 
-def test_the_comparisons_are_of_output_and_all_gradients():
-    """With the plain operators in the place of the kernels, which this machine does not have."""
+def comparison(packing=PADDED, model=tiny.MODEL_WITH_DROPOUT):
+    """Plain operators in the place of the kernels, which this machine does not have; 13 tokens, 8 numbers a head."""
+    return Comparison(model, "float32", "cpu", (3, 13), PLAIN, packing)
+
+
+def against(name, ours=None):
+    return disagreement(partial((ours or comparison()).arrays, name), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["linear", "dropout_add", "attention"])
+def test_plain_operators_agree_with_themselves_in_output_and_all_gradients(name):
     ours = comparison()
-    assert ours.linear("plain").keys() == {
-        "output",
-        *(f"gradient of {n}" for n in ("x", "linear.weight", "linear.bias")),
-    }
-    attention = ours.attention("plain")
-    assert len(attention) == 7 and all(np.abs(values).max() > 1e-3 for values in attention.values())
-    assert disagreement(lambda kind: ours.attention("plain"), 1e-6) == ""
+    assert against(name, ours) == "" == against(name, comparison(model=tiny.MODEL))
+    inputs = {"linear": "x linear.weight linear.bias", "dropout_add": "x residual", "attention": "query key value"}
+    arrays = ours.arrays(name, "plain")
+    assert arrays.keys() == {"output", *(f"gradient of {part}" for part in inputs[name].split())}
+    assert all(np.abs(values).max() > 1e-3 for values in arrays.values())
+    assert all(ours.seconds(name, kind) > 0 for kind in ("plain", "fused"))
+
+
+def test_attention_of_packed_tokens_is_compared_where_real_tokens_are():
+    assert against("attention", comparison(PACKED, tiny.MODEL)) == ""
 
 
 def test_a_kernel_that_ignores_the_mask_is_noticed(monkeypatch):
-    ours, bias = comparison(), attention.attention_bias
-
-    def run(kind):
-        monkeypatch.setattr(attention, "attention_bias", bias if kind == "plain" else lambda *given: bias(*given) * 0.0)
-        return ours.attention("plain")
-
-    assert "differs from plain operators" in disagreement(run, fused_kernels.TOLERANCE["bfloat16"])
+    real = attention.attention_bias
+    monkeypatch.setattr(attention, "attention_bias", lambda *given: real(*given) * 0.0)
+    assert "differs from plain operators" in against("attention")
 
 
-def test_dropout_is_undone_before_it_is_compared():
-    """Plain dropout in the place of the fused kernel agrees with no dropout; one that scales wrongly does not."""
-    ours = comparison()
-    assert disagreement(lambda kind: ours.dropout_add(kind, FusedKernels()), 0.02) == ""
+def _another_mask_in_backward(x, p, training):
+    """The gradient is that of dropout with other random numbers."""
+    backward = REAL_DROPOUT(x, p, training=training)
+    difference = REAL_DROPOUT(x, p, training=training) - backward
+    difference.stop_gradient = True
+    return backward + difference
 
-    def downscaled(kind):
-        found = ours.dropout_add(kind, FusedKernels())
-        return found if kind == "plain" else {**found, "gradient of x": found["gradient of x"] * 0.9}
 
-    assert "gradient of x" in disagreement(downscaled, 0.02)
+REAL_DROPOUT = nn.functional.dropout
+WRONG_DROPOUTS = {
+    "another mask in backward": (_another_mask_in_backward, "differs from plain operators: gradient of"),
+    "another scale": (lambda x, p, training: 0.9 * REAL_DROPOUT(x, p, training=training), "differs from plain"),
+    "another share": (lambda x, p, training: REAL_DROPOUT(x, 0.5, training=training), "of the values, not 90.00%"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_DROPOUTS)
+@pytest.mark.parametrize("name", ["dropout_add", "attention"])
+def test_a_kernel_with_wrong_dropout_is_noticed(name, wrong, monkeypatch):
+    dropout, reason = WRONG_DROPOUTS[wrong]
+    monkeypatch.setattr(nn.functional, "dropout", dropout)
+    assert reason in against(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("dropout_add", "the same seed does not draw the same"), ("attention", "differs from plain operators: output")],
+)
+def test_a_kernel_that_does_not_heed_the_seed_is_noticed(name, reason, monkeypatch):
+    """A resumed run would not draw the masks of the run that was not interrupted."""
+    monkeypatch.setattr(kernel_comparison.paddle, "seed", lambda seed: None)
+    assert reason in against(name)
 
 
 def test_on_this_machine_every_kernel_is_refused_with_a_reason(tmp_path):
     """The process that a GPU rank starts."""
-    found = self_test(tiny.pretraining_config(tmp_path, amp=True), ["linear", "dropout_add"], ["attention"])
-    assert found.keys() == {"linear", "dropout_add", "attention"}
+    found, times = self_test(tiny.pretraining_config(tmp_path, amp=True), ["linear", "dropout_add"], ["attention"])
+    assert found.keys() == {"linear", "dropout_add", "attention"} and not times
     assert all("this Paddle has no" in reason or reason == "there is no GPU" for reason in found.values())
 
 
@@ -202,7 +246,7 @@ def test_a_self_test_that_dies_or_hangs_speaks_against_what_it_should_compare(tm
     fused_kernels._answer.cache_clear()
     config = tiny.pretraining_config(tmp_path, amp=True)
     for _ in range(2):
-        assert self_test(config, ["linear"], ["attention"]) == {"linear": reason, "attention": ""}
+        assert self_test(config, ["linear"], ["attention"]) == ({"linear": reason, "attention": ""}, {})
     assert len(started) == 1
 
 
