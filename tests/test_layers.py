@@ -21,6 +21,7 @@ ORDER = (
     "bert",
     "bert.randomness",
     "bert.help_parser",
+    "bert.parent_death",
     "bert.files",
     "bert.command_errors",
     "bert.arrays",

@@ -17,6 +17,7 @@ from bert.config.entry_point import START, EntryPoint
 from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
 from bert.config.setting_errors import explain, suggest
 from bert.config.setting_sources import dump_yaml, resolve_config
+from bert.parent_death import end_with_launcher
 
 WORLD_SIZE = "PADDLE_TRAINERS_NUM"  # environment variable of Paddle's launcher
 Question = Callable[[Sequence[Any], int], str]  # (settings of consecutive runs, number of ranks) -> answer
@@ -28,6 +29,7 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any
     Raises:
         SystemExit: 2 after a line for each mistake; 0 after --show-config or an inquiry was answered.
     """
+    end_with_launcher()
     with usage_errors():
         flags = parse_flags(argv, entry)
         questions = take_questions(flags, entry)

@@ -20,6 +20,8 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 _NOT_GIVEN = ("None", "none", "null", "", "-1")
 _FOLDERS_OF_NVIDIAS_IMAGE = ("bert_configs", "/workspace/bert/bert_configs")  # of model descriptions
 _WEIGHTS = ("from_pretrained_params", "from_checkpoint", "from_phase1_final_params")
+_DEEPEST = 3  # levels of a YAML file
+_LONGEST_VALUE = 3000  # characters: a number of as many hexadecimal digits can still be printed
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
 
 
@@ -94,9 +96,25 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _check_yaml(text: str) -> None:
+    """Refuse what no setting needs and takes time or memory without end: references, nesting, endless values."""
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        what = f"nesting of more than {_DEEPEST} levels" if depth > _DEEPEST else None
+        if isinstance(event, yaml.AliasEvent):
+            what = f"the reference *{event.anchor}"
+        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST_VALUE:
+            what = f"a value of {len(event.value)} characters"
+        if what:
+            raise ValueError(f"line {event.start_mark.line + 1} has {what}; write plain values of settings")
+
+
 def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+        text = path.read_text(encoding="utf-8")
+        _check_yaml(text)
+        values = yaml.load(text, _StrictLoader)
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ValueError(f"config={path} must be readable YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):

@@ -32,7 +32,7 @@ def read_pdparams(path: Path) -> RawTensors:
             # Paddle's bfloat16 is uint16
             tensors[name] = item.array.view(BFLOAT16) if item.array.dtype == np.uint16 else item.array
         else:
-            others.append(str(name)[:60])
+            others.append(excerpt(name))
     raw_tensors.check_volume(tensors, path, len(data))
     if split is not None:
         _join(tensors, split, path)

@@ -18,7 +18,7 @@ from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names
 from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels
 from bert.conversion.paddle_file import read_pdparams
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, read_json, regular_file
+from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, printable, read_json, regular_file
 from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
 
@@ -91,7 +91,7 @@ def read_pretrained(
         config,
         vocab_file if vocab_file.is_file() else None,
         dialect,
-        notes,
+        list(map(printable, notes)),
         task,
         read_labels(folder) or labels,
         folder,

@@ -116,7 +116,8 @@ def read_tensor(entry: Any, shard: memoryview) -> np.ndarray:
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _LARGEST_BLOCK = 64 << 20
-_LONGEST_NAME = 2000  # names share their beginnings, so a small file could hold long ones without number
+_LONGEST_NAME = 2000
+_MOST_OF_NAMES = 8  # times the file: names share their beginnings, so a small file could hold a great many
 
 
 def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -125,8 +126,13 @@ def read_table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         raise ConversionError("it does not end with the footer of TensorFlow's index: truncated, or not such a file")
     try:
         _, _, index, size = _read_numbers(data, len(data) - _FOOTER, 4)[0]
-        for _, value in _entries(_read_block(data, index, size)):
-            yield from _entries(_read_block(data, *_read_numbers(value, 0, 2)[0]))
+        names_left = _MOST_OF_NAMES * len(data)
+        for _, place in _entries(_read_block(data, index, size)):
+            for key, value in _entries(_read_block(data, *_read_numbers(place, 0, 2)[0])):
+                names_left -= len(key)
+                if names_left < 0:
+                    raise ConversionError(f"its names are {_MOST_OF_NAMES} times as long as the file: damaged")
+                yield key, value
     except IndexError:
         raise ConversionError("a number reaches beyond its end: truncated or damaged") from None
 

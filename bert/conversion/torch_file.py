@@ -100,7 +100,7 @@ def read_torch(path: Path) -> RawTensors:
     notes: list[str] = []
     wrapper = next((key for key in _WRAPPERS if isinstance(value, dict) and isinstance(value.get(key), dict)), None)
     if wrapper:
-        others = ", ".join(sorted(str(key)[:40] for key in value if key != wrapper)) or "nothing"
+        others = ", ".join(sorted(excerpt(key) for key in value if key != wrapper)) or "nothing"
         notes.append(f"{path.name}: read {wrapper!r}; left out beside it: {others}")
         value = value[wrapper]
     if not isinstance(value, dict) or not any(isinstance(item, TorchTensor) for item in value.values()):
@@ -108,7 +108,7 @@ def read_torch(path: Path) -> RawTensors:
     tensors: dict[str, np.ndarray] = {}
     for name, item in value.items():
         if not isinstance(item, TorchTensor) or not isinstance(name, str):
-            notes.append(f"{path.name}: left out, not a tensor: {str(name)[:60]}")
+            notes.append(f"{path.name}: left out, not a tensor: {excerpt(name)}")
             continue
         try:
             tensors[name] = item.array()

@@ -24,6 +24,7 @@ from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, tas
 from bert.launching.process_runner import Runner, module_command
 from bert.launching.settings import LaunchPlan, num_gpus, quickstart_processes
 from bert.launching.start_training import launch
+from bert.parent_death import ending_with_us
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
@@ -144,7 +145,13 @@ def _documents(file: Path) -> list[str]:
 def _run_module(module: str, **options: Any) -> None:
     """Run a command of data/; ValueError if it fails, after its own error."""
     output = sys.stderr if sys.stdout is sys.stderr else None  # CommandLine.notices_aside
-    done = subprocess.run(module_command(module, **options), check=False, env=repository_environment(), stdout=output)
+    done = subprocess.run(
+        module_command(module, **options),
+        check=False,
+        env=repository_environment(),
+        stdout=output,
+        preexec_fn=ending_with_us(),
+    )
     if done.returncode:
         raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")
 

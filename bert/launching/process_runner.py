@@ -20,6 +20,7 @@ from bert.config.flags import flag_name
 from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
 from bert.interpreter import isolated_environment, repository_environment
+from bert.parent_death import LAUNCHER, ending_with_us
 from bert.reporting.logs import QUIET_STEPS, Sink
 from bert.reporting.progress import RunProgress
 from bert.training.interruption import COMMAND_STARTED, STOPPED_BY
@@ -44,6 +45,7 @@ def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
         stderr=subprocess.PIPE,
         encoding="utf-8",  # whatever the locale of this process
         errors="replace",
+        preexec_fn=ending_with_us(signal.SIGTERM),  # it saves first
     )
     errors: list[str] = []
     last = deque[str](maxlen=_MOST_LINES)
@@ -285,20 +287,17 @@ class Runner:
         self._process = subprocess.Popen(
             command,
             start_new_session=True,
-            env=repository_environment() | variables,
-            preexec_fn=_ignore_usr1,
+            env=repository_environment() | variables | {LAUNCHER: str(os.getpid())},
+            preexec_fn=_begin(),
             **streams,
         )
         if self.stop_requested:
             self._pass_on()
-        ranks: list[int] = []
         while (code := self._process.poll()) is None:
             each()
-            ranks = ranks_of(self._process) or ranks
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.1)
         self._process = None
-        end_orphans_of(ranks)
         return code if code >= 0 else 128 - code
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -323,9 +322,16 @@ class Runner:
                 os.kill(pid, signal.SIGTERM)
 
 
-def _ignore_usr1() -> None:
-    """Ignore USR1, which Slurm sends to all processes: it would kill Paddle's launcher. `Runner` passes it on."""
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+def _begin() -> Callable[[], None]:
+    """What a command does first: it ends with us, and ignores USR1, which Slurm sends to all processes. That would kill
+    Paddle's launcher; `Runner` passes it on."""
+    end_with_us = ending_with_us()
+
+    def begin() -> None:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        end_with_us()
+
+    return begin
 
 
 def ranks_of(process: "subprocess.Popen[Any]") -> list[int]:
@@ -337,14 +343,3 @@ def ranks_of(process: "subprocess.Popen[Any]") -> list[int]:
     except OSError:
         return []
     return [int(pid) for pid in children.split()]
-
-
-def end_orphans_of(ranks: Sequence[int]) -> None:
-    """End what ranks that are gone left running, such as Gloo's server of a rank that was killed.
-
-    Paddle's launcher makes each rank the leader of a process group.
-    """
-    for pid in ranks:
-        if not Path(f"/proc/{pid}").exists():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)

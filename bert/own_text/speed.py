@@ -20,6 +20,7 @@ from bert.own_text import rules
 from bert.own_text.candidates import Candidate, Placement
 from bert.own_text.facts import MachineFacts
 from bert.own_text.request import TextRequest
+from bert.parent_death import ending_with_us
 from bert.planning.estimates import training_flops_per_sequence
 from bert.pretraining.entry import ENTRY
 
@@ -103,7 +104,12 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, floa
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int | None, str]:
     """Exit code and output of Paddle's launcher; None, and its ranks ended, if it takes longer than the limit."""
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=ending_with_us(),
     ) as process:
         try:
             output, _ = process.communicate(timeout=_TIMEOUT_SECONDS)

@@ -19,6 +19,7 @@ from bert.config.training_settings import derive
 from bert.files import write_atomically
 from bert.model.objectives import PretrainingObjective
 from bert.own_text import rules
+from bert.parent_death import end_with_launcher
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.runtime.distributed import Group, finalize, group_from_environment
@@ -33,6 +34,7 @@ SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measur
 
 
 def main(argv: Sequence[str]) -> int:
+    end_with_launcher()
     target, *files = argv
     configs = {  # the peak would be measured otherwise
         file: derive(resolve_config({"config": file}, ENTRY), peak_tflops=1.0) for file in files

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from bert.exit_codes import Failure
 from bert.inference.command_line import ModelSettings
+from bert.parent_death import end_with
 
 logger = logging.getLogger(__name__)
 PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
@@ -72,8 +73,9 @@ class WorkerLost(Exception):
     """The model process ended or hung while it had a batch."""
 
 
-def run_child(module: str, connection: Connection, settings: ModelSettings) -> None:
+def run_child(module: str, connection: Connection, settings: ModelSettings, parent: int) -> None:
     """The child from its start. The server does not import the module, since it loads Paddle."""
+    end_with(parent)
     os.setsid()  # Ctrl-C is for the server, which lets the model finish
     importlib.import_module(module).main(connection, settings)
 
@@ -97,7 +99,7 @@ class ModelWorker:
     def _start_process(self) -> None:
         self._connection, child = get_context("spawn").Pipe()
         self.process = get_context("spawn").Process(
-            target=run_child, args=(MODEL_PROCESS, child, self._settings), daemon=True
+            target=run_child, args=(MODEL_PROCESS, child, self._settings, os.getpid()), daemon=True
         )
         self.process.start()
         child.close()  # so that its end is the end of the pipe

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +58,7 @@ class Vocabulary:
                 _check_token(token, line, self.source)
             if first_line.setdefault(token, line) != line:
                 raise ValueError(
-                    f"{self.source}:{line}: {token!r} is on line {first_line[token]} already; "
+                    f"{self.source}:{line}: {token[:80]!r} is on line {first_line[token]} already; "
                     "a token has one id: remove one of the two lines"
                 )
         missing = [token for token in SPECIAL_TOKENS if token not in first_line]
@@ -73,20 +75,22 @@ class Vocabulary:
         """Read vocab.txt: UTF-8, one token per line; or a tokenizer.json (any name that ends in .json)."""
         if _is_json(path):
             return cls.from_tokenizer_json(path)
-        content = Path(path).read_bytes()
+        content = _bytes_of(path)
         try:
             tokens = content.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raw = content.split(b"\n")[line - 1]
-            raise ValueError(f"{path}:{line}: {raw!r} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
+            raise ValueError(
+                f"{path}:{line}: {raw[:80]!r} is not UTF-8 ({error.reason}); save the file as UTF-8"
+            ) from error
         return cls(tuple(tokens if tokens[-1] else tokens[:-1]), str(path))
 
     @classmethod
     def from_tokenizer_json(cls, path: str | Path) -> "Vocabulary":
         """Read the vocabulary in a tokenizer.json, which Hugging Face's tokenizers save."""
         try:
-            model = json.loads(Path(path).read_bytes())["model"]
+            model = json.loads(_bytes_of(path))["model"]
             by_token = model["vocab"]
             if model.get("type") not in (None, "WordPiece"):
                 raise TypeError(f"it is {model['type']}")
@@ -95,7 +99,7 @@ class Vocabulary:
             "".join(tokens).encode()  # half of a surrogate pair is no text
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{path} is not a WordPiece tokenizer ({type(error).__name__}: {error}); pass a vocab.txt"
+                f"{path} is not a WordPiece tokenizer ({type(error).__name__}: {str(error)[:200]}); pass a vocab.txt"
             ) from None
         if ids != list(range(len(tokens))):
             raise ValueError(f"{path}: the ids of its tokens do not run from 0 without gaps; pass a vocab.txt")
@@ -151,6 +155,12 @@ def vocabulary_content(path: str | Path) -> bytes:
     """A vocabulary file as a vocab.txt: its own bytes, or those made from a tokenizer.json."""
     if _is_json(path):
         return Vocabulary.from_tokenizer_json(path).file_content()
+    return _bytes_of(path)
+
+
+def _bytes_of(path: str | Path) -> bytes:
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{path} must be an ordinary file, not a folder, pipe or device; name the vocabulary itself")
     return Path(path).read_bytes()
 
 
@@ -160,11 +170,11 @@ def _is_json(path: str | Path) -> bool:
 
 def _check_token(token: str, line: int, source: str) -> None:
     """Raise the error of a token that is empty or has white space."""
-    rule = f"{token!r} contains white space; WordPiece tokens have none: one token per line, without counts or columns"
+    rule = f"{token[:80]!r} contains white space; WordPiece tokens have none: one token per line, without counts"
     if not token:
         rule = "blank line; every line is a token, and a blank one shifts all ids after it: remove it"
     elif token.endswith("\r"):
-        rule = f"{token!r} ends in CR LF; lines must end in LF alone: convert the file, e.g. with dos2unix"
+        rule = f"{token[:80]!r} ends in CR LF; lines must end in LF alone: convert the file, e.g. with dos2unix"
     raise ValueError(f"{source}:{line}: {rule}")
 
 

@@ -16,12 +16,10 @@ pipe, and the pool hung at the first of 1,500 failures with Paddle loaded. Worke
 outlived a killed parent. Here every process has its own pipe, which closes when the process ends.
 """
 
-import ctypes
 import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -32,10 +30,10 @@ from typing import Any
 
 from bert import REPOSITORY
 from bert.interpreter import install_command
+from bert.parent_death import end_with
 
 SCHEDULERS = ("local", "dask", "slurm")
 Run = Callable[[Callable[..., Any], list], Iterator]
-_PR_SET_PDEATHSIG = 1  # of Linux
 _SECONDS_TO_END = 10.0  # of a process without tasks
 _NO_TASK_LEFT = b"no task left"
 
@@ -129,10 +127,7 @@ def _lost(process: BaseProcess) -> ChildProcessError:
 def _work(function: Callable[..., Any], tasks: list, num_begun: Any, sender: Connection, parent: int) -> None:
     """The loop of a worker. It ignores a Ctrl-C, which the parent handles, and ends when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            return
+    end_with(parent)
     while True:
         with num_begun:
             index, num_begun.value = num_begun.value, num_begun.value + 1

@@ -12,7 +12,7 @@ import pytest
 from bert import REPOSITORY
 from bert.exit_codes import INTERRUPTED
 from bert.launching.pretraining_plan import parse_launch_arguments
-from bert.launching.process_runner import Runner, WorkerOutput, end_orphans_of, ranks_of
+from bert.launching.process_runner import Runner, WorkerOutput, ranks_of
 from bert.training.interruption import STOPPED_BY, StopRequest
 from tests.support.waiting import wait_until
 
@@ -112,25 +112,6 @@ def test_ranks_of_paddles_launcher_are_signalled_directly(tmp_path):
             os.kill(pid, signal.SIGKILL)
         process.kill()
         process.wait()
-
-
-def test_what_a_killed_rank_leaves_running_is_ended():
-    script = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid, flush=True)"
-    rank = subprocess.Popen(
-        [sys.executable, "-c", f"{script}; input()"],
-        start_new_session=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    orphan = Path(f"/proc/{int(rank.stdout.readline())}/cmdline")
-    end_orphans_of([rank.pid])  # it still runs, and so may save
-    wait_until(orphan.read_bytes)  # empty until the new process runs its program
-    assert rank.poll() is None
-    rank.kill()
-    rank.communicate()
-    end_orphans_of([rank.pid])
-    wait_until(lambda: not orphan.exists() or not orphan.read_bytes())  # gone, or not yet collected
 
 
 PASSING_ON = """

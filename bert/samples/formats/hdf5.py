@@ -103,7 +103,17 @@ def _too_large(data: Any) -> bool:
 def _datasets(file: Any) -> dict[str, Any]:
     import h5py
 
-    datasets = {name: file[name] for name in DATASETS if isinstance(file.get(name), h5py.Dataset)}
+    leading = [
+        name for name in DATASETS if name in file and not isinstance(file.get(name, getlink=True), h5py.HardLink)
+    ]
+    datasets = {
+        name: file[name] for name in DATASETS if name not in leading and isinstance(file.get(name), h5py.Dataset)
+    }
+    leading += [name for name, data in datasets.items() if data.external or data.is_virtual]
+    if leading:
+        raise ValueError(
+            f"{leading[0]} is kept in another file, which could be any; a shard must hold its own: make it again"
+        )
     missing = [name for name in DATASETS if name not in datasets]
     if missing:
         raise ValueError(

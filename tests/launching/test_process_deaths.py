@@ -1,0 +1,114 @@
+"""kill -9 of any process of a run: no process outlives the one that started it, as /proc counts them.
+
+One kill of each kind; BERT_FULL_FAULTS=1 makes 200 at random times.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from tests.faults.trainings import make_data
+from tests.support.waiting import wait_until
+
+ROUNDS = 50 if os.environ.get("BERT_FULL_FAULTS") == "1" else 1
+MARK = "BERT_TREE_OF_A_TEST"  # environment variable that all processes of a tree inherit
+TRAINING = """
+import sys
+from pathlib import Path
+from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.launching.process_runner import Runner
+folder = Path(sys.argv[1])
+folder.mkdir(parents=True)
+launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", str(folder)]
+Runner().train([*launcher, *sys.argv[2:]], parse_launch_arguments([]).phases[0], folder, None, {})
+"""
+DATA = """
+import time
+from data.preprocessing.workers import run_ordered
+list(run_ordered(time.sleep, [(600,)] * 4, 2))
+"""
+
+
+def children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def living(mark: str) -> dict[int, str]:
+    """Process id -> command, of all processes of a tree that have not ended."""
+    alive = {}
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdecimal() and f"{MARK}={mark}".encode() in (folder / "environ").read_bytes():
+                alive[int(folder.name)] = (folder / "cmdline").read_bytes().decode(errors="replace")
+    return alive
+
+
+@contextlib.contextmanager
+def tree(folder: Path, *words: str) -> Iterator[subprocess.Popen]:
+    environment = {**os.environ, MARK: str(folder), "PYTHONPATH": os.pathsep.join([*python_path(), str(REPOSITORY)])}
+    with open(folder / "output", "wb") as output:
+        process = subprocess.Popen([sys.executable, "-c", *words], env=environment, stdout=output, stderr=output)
+    try:
+        yield process
+    finally:
+        for pid in living(str(folder)):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def python_path() -> list[str]:
+    return list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+
+
+def kill_and_count(process: subprocess.Popen, victim: int, folder: Path) -> None:
+    os.kill(victim, signal.SIGKILL)
+    if victim != process.pid:
+        process.wait(90)
+    wait_until(lambda: set(living(str(folder))) <= {process.pid}, 30)
+    process.wait(10)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["launcher", "launcher of the ranks", "first rank", "second rank"])
+def test_no_rank_outlives_what_started_it(tmp_path, kind, record_property):
+    record_property("trials", ROUNDS)
+    data = make_data(tmp_path / "data")
+    chance = random.Random(kind)
+    for number in range(ROUNDS):
+        folder = tmp_path / f"tree{number}"
+        folder.mkdir()
+        output = folder / "out"
+        words = data.argv(output, "--watchdog-seconds", "30", steps=100_000)
+        with tree(folder, TRAINING, str(folder / "log"), str(REPOSITORY / "run_pretraining.py"), *words) as process:
+            if number % 2 == 0:
+                wait_until((output / "phase1/metrics.jsonl").exists, 240)
+            else:  # while they start
+                wait_until(lambda process=process: [c for p in children(process.pid) for c in children(p)][1:], 120)
+                process.poll() is None and wait_until(lambda: chance.random() < 0.02, 60)
+            (launcher,) = children(process.pid)
+            ranks = children(launcher)
+            victims = {"launcher": process.pid, "launcher of the ranks": launcher}
+            victim = victims.get(kind) or ranks[kind == "second rank"]
+            assert len(living(str(folder))) >= 4
+            kill_and_count(process, victim, folder)
+
+
+@pytest.mark.parametrize("kind", ["command", "worker"])
+def test_no_worker_of_the_data_outlives_its_command(tmp_path, kind, record_property):
+    record_property("trials", ROUNDS)
+    for number in range(ROUNDS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with tree(folder, DATA) as process:
+            wait_until(lambda process=process: len(children(process.pid)) == 2, 60)
+            kill_and_count(process, process.pid if kind == "command" else children(process.pid)[0], folder)
