@@ -107,6 +107,7 @@ def _check_yaml(text: str) -> None:
         elif isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST_VALUE:
             what = f"a value of {len(event.value)} characters"
         if what:
+            assert event.start_mark is not None  # only where a caller makes events
             raise ValueError(f"line {event.start_mark.line + 1} has {what}; write plain values of settings")
 
 
