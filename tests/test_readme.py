@@ -322,7 +322,7 @@ def test_words_and_questions_of_ones_own(clone):
 def test_every_model_is_used_with_one_command(clone):
     """After the quickstarts above: each line of the documents with run_predict.py, without a terminal."""
     outputs = ""
-    for line in [line for line in COMMANDS if "run_predict.py" in line]:
+    for line in [line for line in COMMANDS if "run_predict.py" in line and "localhost" not in line]:
         TRIED.add(line)
         outputs += output_of(line if "|" in line else f"{line} < /dev/null", clone)
     for part in ('"filled": "Returns a ', '"answers": [', '"probabilities": {', '"entities": [', "true word: "):
@@ -345,6 +345,10 @@ def test_a_model_is_served(clone):
             shown[line.split("localhost:8000")[1].split()[0]] = run(line, clone).stdout
         assert json.loads(shown["/predict"])["results"][0]["label"]
         assert json.loads(shown["/ready"]) == {"status": "ready"} and "bert_requests_total" in shown["/metrics"]
+        output_of(command(".venv/bin/python run_predict.py http://localhost:8000"), clone)
+        rows = (clone / "results/scored.csv").read_text().splitlines()
+        assert len(rows) == 101 and rows[0].startswith("sentence,label,predicted_label,probability,")
+        assert output_of(f".venv/bin/python -c {shlex.quote(example('import requests'))}", clone).startswith("['")
     finally:
         server.terminate()
     assert server.wait(60) == 0

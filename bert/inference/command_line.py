@@ -59,7 +59,8 @@ _DESCRIPTION = (
     "an error. A table (.csv, .tsv, .json, .parquet) keeps its form and its columns. Without a file, a terminal asks "
     "for one text after the other, and a pipe is read. Lines are plain text, two texts separated by a tab (pairs; "
     "question and context), or JSON objects with the keys text, text and text_pair, question and context, or the "
-    "columns of the training data; their other keys come back with the result."
+    "columns of the training data; their other keys come back with the result. MODEL may be the address of a server "
+    "(http://HOST:PORT, of bert.serving), to which the texts are sent."
 )
 
 
@@ -107,8 +108,8 @@ class PredictRequest(ModelSettings):
                 raise ValueError(f"{flag} {path} must be an existing file; check the path")
         if self.nearest and self.task != "encoder":
             raise ValueError(f"--nearest compares sentence vectors; omit --task {self.task}")
-        if self.show and (self.files or self.nearest or self.output):
-            raise ValueError("--show prints what the model can do with a text; omit FILE, --nearest and --output")
+        if self.show and (self.files or self.nearest or self.output or "://" in self.model):
+            raise ValueError("--show prints what a model here can do with a text; omit FILE, --nearest and --output")
         if self.output and not self.output.absolute().parent.is_dir():
             raise ValueError(f"--output {self.output}: the folder does not exist; make it first")
         if self.text_pair_column and not self.text_column:

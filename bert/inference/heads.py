@@ -26,6 +26,7 @@ from bert.finetuning.squad.reader_settings import ReaderSettings, read_reader_se
 from bert.inference.command_line import ModelSettings
 from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS
 from bert.inference.model_folder import OpenedModel, open_model
+from bert.inference.remote import RemoteModel, is_address
 from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities, require_finite
 from bert.runtime.hardware import use_cores
 from bert.samples.sample_table import Slices
@@ -302,6 +303,9 @@ _HEADS: dict[str, type[TrainedModel]] = {
 }
 
 
+_UNSET = (None, "auto")
+
+
 def load_model(
     source: str | Path,
     task: str | None = None,
@@ -314,9 +318,15 @@ def load_model(
     """A model with the methods of its head: predict, encode, fill_mask or answer.
 
     Args:
-        source: a checkpoint, the output folder of a run, an export, another library's model, or a published name.
+        source: a checkpoint, the output folder of a run, an export, another library's model, a published name, or the
+            address of a server.
         task: one of settings.TASKS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
     """
+    if is_address(source):
+        named = [name for name, value in {"max_seq_length": max_seq_length, **settings}.items() if value not in _UNSET]
+        if named := [name for name in named if name != "cpu_threads"]:
+            raise ValueError(f"{source} is a server, whose model has its own {' and '.join(named)}; omit them")
+        return RemoteModel(str(source), task, top_k)
     opened = open_model(source, task, **settings)
     return _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)
 

@@ -4,7 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -131,7 +131,8 @@ def _write(model: TrainedModel, request: PredictRequest, run: Run) -> Position:
     key = None
     if request.is_resumable():
         compared = [model.opened.path, *request.files, *([request.nearest] if request.nearest else [])]
-        key = key_of({**vars(request), **dict.fromkeys(("batch_size", "device", "cpu_threads"))}, compared)
+        free = dict.fromkeys(("batch_size", "device", "cpu_threads"))
+        key = key_of({**vars(request), **free, "opened": model.opened.describe()}, compared)
     end = write_stream(
         [request.output],
         windows,
@@ -157,7 +158,7 @@ def results_of(
     whole = flat if is_flat else dict
     records: list[Result] = []
     requests: list[Request | None] = []
-    characters, position = 0, start
+    characters, failed, position = 0, 0, start
     for line in read_requests(model, request, position):
         if line is not None:
             record, texts, position = line
@@ -166,9 +167,11 @@ def results_of(
             characters += sum(map(len, texts or ()))
         if records and (line is None or len(records) >= WINDOW_EXAMPLES or characters >= WINDOW_CHARACTERS):
             usable = [texts for texts in requests if texts]
-            results = iter(run(usable) if usable else ())
+            answers = run(usable) if usable else []
+            failed += sum("error" in answer for answer in answers)  # at a server
+            results = iter(answers)
             yield (
                 [joined(r, whole(next(results))) if texts else r for r, texts in zip(records, requests, strict=True)],
-                position,
+                replace(position, bad=position.bad + failed),
             )
             records, requests, characters = [], [], 0

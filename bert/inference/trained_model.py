@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
@@ -33,8 +33,8 @@ class TrainedModel:
         top_k: fills of a mask, or answers to a question, that a result lists.
     """
 
-    task: ClassVar[str]
-    keys: ClassVar[Keys] = SINGLE_KEYS  # of a JSON request, the first that fit
+    task: str
+    keys: Keys = SINGLE_KEYS  # of a JSON request, the first that fit
     splits_tabs: bool = False  # whether a tab in a line separates two texts
     num_texts: tuple[int, ...] = (1,)  # numbers of texts that a request can have
 

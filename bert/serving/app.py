@@ -70,7 +70,7 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
 
     @app.get("/model", summary="The model that is served")
     async def model() -> dict[str, Any]:
-        limits = {name: getattr(settings, name) for name in ("max_inputs", "max_characters")}
+        limits = {name: getattr(settings, name) for name in ("max_inputs", "max_characters", "max_body_bytes")}
         return {**asdict(description), "inputs": text_fields(description, PREDICT), **limits}
 
     def add_post(kind: str, summary: str) -> None:

@@ -58,6 +58,8 @@ class ModelServer:
             top_k=model.top_k,
             can_encode=opened.can_encode(),
             version=__version__,
+            columns=tuple(opened.usage.text_columns),
+            gives_labels=opened.usage.label_separator is not None,
         )
 
     def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:

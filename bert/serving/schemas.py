@@ -81,6 +81,7 @@ _RESULTS: dict[str, Any] = {
     "masked-lm": _result("FilledMasks", _FILLED, filled=str, masks=list[list[Fill]]),
     "encoder": _result("Vector", "The mean of the last hidden states over all tokens.", vector=list[float]),
     "sequence-classification": _result("Class", None, label=str, probability=float, probabilities=dict[str, float]),
+    "several labels": _result("Labels", None, labels=list[str], probabilities=dict[str, float]),
     "regression": _result("Value", "The number that a regression gives.", value=float),
     "token-classification": _result("Entities", None, entities=list[Entity]),
     "question-answering": _result(
@@ -113,6 +114,7 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
         top_k["top_k"] = (Annotated[int, Field(ge=1, le=_MOST_TOP_K, strict=True)], description.top_k)
     request = create_model(f"{name}Request", __base__=RequestObject, inputs=(inputs, ...), **top_k)
     task = "encoder" if kind == ENCODE else "regression" if description.is_regression else description.task
+    task = "several labels" if description.gives_labels and kind == PREDICT else task
     result = _RESULTS[task]
     return request, create_model(f"{name}Answer", results=(list[result], ...))  # type: ignore[valid-type]
 

@@ -57,4 +57,7 @@ class ServerSettings(Address, ModelSettings, Limits):
 
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
     parser = model_parser("bert.serving", _DESCRIPTION, {"address": Address, "model": ModelSettings, "limits": Limits})
-    return ServerSettings(**vars(parser.parse_args(argv)))
+    settings = ServerSettings(**vars(parser.parse_args(argv)))
+    if "://" in settings.model:
+        raise ValueError(f"model={settings.model} is an address; name the folder of a model, or a published name")
+    return settings

@@ -2,7 +2,7 @@
 
 "until FILE" takes until there is the file, "die" ends the process, "hang" never
 answers, "refuse" and "fail" are outcomes; any other text gets a result of the task that can be told in advance. Each
-batch is noted in the file $FAKE_BATCHES. `settings.model` is the task.
+batch is noted in the file $FAKE_BATCHES. `settings.model` is the task, or "several-labels".
 """
 
 import json
@@ -17,7 +17,9 @@ LABELS = {"sequence-classification": ("good", "bad"), "token-classification": ("
 
 def description(task: str) -> Description:
     num_texts = (2,) if task == "question-answering" else (1,)
-    return Description("fake", task, f"a fake for {task}", LABELS.get(task), False, num_texts, 128, 3, True, "0")
+    several, task = task == "several-labels", task.replace("several-labels", "sequence-classification")
+    summary = f"a fake for {task}"
+    return Description("fake", task, summary, LABELS.get(task), False, num_texts, 128, 3, True, "0", ("note",), several)
 
 
 def result(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> dict:
@@ -29,6 +31,9 @@ def result(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> dict:
         found = {"probability": 0.75, "start": start, "end": start + len(texts[0])}
         named = text[start : start + len(texts[0])]
         return {"answer": named, **found, "answers": [{"text": named, **found}][:top_k], "no_answer_probability": 0.25}
+    if task == "several-labels":
+        labels = [label for label in ("good", "bad") if label in text]
+        return {"labels": labels, "probabilities": {"good": 0.8, "bad": 0.7}}
     if task == "sequence-classification":
         return {"label": "good", "probability": 0.8, "probabilities": {"good": 0.8, "bad": 0.2}}
     if task == "token-classification":

@@ -80,6 +80,16 @@ def test_classes_are_bars_and_mistakes_are_shown(page, tmp_path):
         page.errors.clear()  # the browser notes the status 422
 
 
+def test_a_text_has_several_labels_or_none(page, tmp_path):
+    with serving(tmp_path, "several-labels", fake=True) as server:
+        schemas = server.get("/openapi.json").json()["components"]["schemas"]
+        assert schemas["PredictAnswer"]["properties"]["results"]["items"]["$ref"].endswith("/Labels")
+        open_form(page, server)
+        for text, shown in (("bad, then good", "good, bad"), ("neither", "(no label)")):
+            send(page, text=text)
+            assert page.value("document.getElementById('label').textContent") == shown
+
+
 def test_masks_are_filled_and_word_pieces_joined(page, tmp_path):
     with serving(tmp_path, "masked-lm", fake=True) as server:
         open_form(page, server)

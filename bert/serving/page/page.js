@@ -60,7 +60,8 @@ const SHOW = {
   "sequence-classification": (result) => {
     if (result.value !== undefined) return [element("output", { id: "value" }, result.value.toFixed(4))];
     const rows = Object.entries(result.probabilities).sort((one, other) => other[1] - one[1]);
-    return [element("p", {}, element("strong", { id: "label" }, result.label)), bars(rows.slice(0, SHOWN_CLASSES))];
+    const label = result.label ?? (result.labels.join(", ") || "(no label)");
+    return [element("p", {}, element("strong", { id: "label" }, label)), bars(rows.slice(0, SHOWN_CLASSES))];
   },
   "token-classification": (result, input) => {
     const types = [...new Set(result.entities.map((entity) => entity.type))].sort();

@@ -1,0 +1,91 @@
+"""run_predict.py and the Python functions with the address of a server in place of a model."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import run_predict
+from bert import REPOSITORY, api
+from tests.serving.servers import serving
+
+README = (REPOSITORY / "bert/serving/README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A classifier with small limits."""
+    flags = ("--max-characters", 300, "--max-inputs", 8, "--max-body-bytes", 1500)
+    with serving(tmp_path_factory.mktemp("server"), "sequence-classification", *flags, fake=True) as running:
+        yield running
+
+
+def test_a_table_is_sent_in_requests_and_comes_back_with_columns(server, tmp_path, capsys):
+    texts = [f"note {number} {'w' * (120 * (number % 3))}" for number in range(50)]
+    texts[7], texts[20], texts[33], texts[41] = "refuse", "fail", "x" * 301, ""
+    table = pd.DataFrame({"id": range(100, 150), "note": texts})  # the column of the training
+    table.to_csv(tmp_path / "in.csv", sep=";", index=False)
+    before = len(server.batches())
+    assert run_predict.main([server.url, str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.csv")]) == 0
+    shown = capsys.readouterr().err
+    assert f"{server.url}: a fake for sequence-classification" in shown and "50 lines, 4 of them bad" in shown
+    found = pd.read_csv(tmp_path / "out.csv", sep=";", index_col="id")
+    assert found.index.tolist() == table["id"].tolist()
+    assert found["label"].dropna().eq("good").all() and found["probability_bad"].dropna().eq(0.2).all()
+    assert found["error"].dropna().to_dict() == {
+        107: "no [MASK] in the text",
+        120: "the model failed at this input",
+        133: "the text has 301 characters; the server takes 300",
+        141: "the text is empty",
+    }
+    assert found["label"].isna().sum() == 4
+    sent = [text for _, _, batch in server.batches()[before:] for text in batch]
+    assert max(len(batch) for _, _, batch in server.batches()[before:]) > 1 and set(texts[:7]) <= set(sent)
+
+
+def test_only_errors_of_the_server_are_a_failure(server, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("refuse\nfail\n")
+    assert run_predict.main([server.url, str(tmp_path / "in.txt")]) == 2
+    assert [json.loads(line)["error"] for line in capsys.readouterr().out.splitlines()] == [
+        "no [MASK] in the text", "the model failed at this input"
+    ]  # fmt: skip
+
+
+def test_the_functions_take_an_address(server):
+    model = api.load(f"{server.url}/")
+    assert [result["label"] for result in api.predict(model, ["one", "two"])] == ["good", "good"]
+    assert api.encode(server.url, ["four", "seventy"]).tolist() == [[4.0, 0.5], [7.0, 0.5]]
+    with pytest.raises(ValueError, match="no .MASK. in the text"):
+        api.encode(server.url, ["refuse"])
+    with pytest.raises(ValueError, match="is a server, whose model has its own max_seq_length; omit"):
+        api.load(server.url, max_seq_length=16)
+    with pytest.raises(ValueError, match="serves a fake for .*, which task=masked-lm does not fit"):
+        api.load(server.url, "masked-lm")
+    with pytest.raises(ValueError, match="is a server, which answer cannot use; use predict"):
+        api.answer(model, "Who?", "Anna.")
+
+
+def test_questions_have_their_two_texts_and_top_k(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text(json.dumps({"question": "Anna", "context": "It was Anna.", "n": 3}) + "\n")
+    with serving(tmp_path, "question-answering", fake=True) as server:
+        assert run_predict.main([server.url, str(tmp_path / "in.jsonl"), "--top-k", "1"]) == 0
+    (found,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (found["question"], found["answer"], found["n"], len(found["answers"])) == ("Anna", "Anna", 3, 1)
+
+
+def test_a_server_that_loads_is_waited_for_and_one_that_is_gone_is_named(tmp_path, capsys, monkeypatch):
+    with serving(tmp_path, "encoder", fake=True, ready=False, FAKE_START="1") as server:
+        assert np.allclose(api.encode(server.url, ["four"]), [[4.0, 0.5]])
+    with pytest.raises(SystemExit) as ended:
+        run_predict.main([server.url])
+    assert ended.value.code == 2 and re.search(r"^error: http.* does not answer \(.*\); start", capsys.readouterr().err)
+
+
+def test_the_example_of_a_client_runs_as_written(server):
+    (example,) = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+    assert len(example.splitlines()) <= 12
+    names = {}
+    exec(example.replace("http://localhost:8000", server.url), names)
+    assert [result["label"] for result in names["results"]] == ["good"] * len(names["texts"])
