@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from bert import REPOSITORY
 from bert.exit_codes import BAD_INPUT
 from tests.faults.table import ROWS
 from tests.support import suggestions as suggested
+from tests.support.documents import FENCE, commands, fresh_clone
 from tests.support.fake_hub import put_in_cache, tiny_model
 
 README = REPOSITORY / "README.md"
@@ -36,16 +36,10 @@ DOCUMENTS = sorted(
 )
 TEXTS = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in DOCUMENTS}
 ALL_TEXT = "\n".join(TEXTS.values())
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
-
-
-def commands(text: str) -> list[str]:
-    """The lines of the bash blocks, without the comments behind them."""
-    blocks = [block for language, block in FENCE.findall(text) if language == "bash"]
-    return [line.split("   #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
-
-
-COMMANDS = list(dict.fromkeys(line for text in TEXTS.values() for line in commands(text)))
+# tests/newcomer/test_afternoon.py runs those of that page.
+COMMANDS = list(
+    dict.fromkeys(line for name, text in TEXTS.items() if name != "scripts/AFTERNOON.md" for line in commands(text))
+)
 QUICKSTART = "bash scripts/run_pretraining.sh"
 # The gate divides the quickstart's updates by BERT_DIVIDE_UPDATES. Then its model has learned too little to be judged.
 DIVISOR = int(os.environ.get("BERT_DIVIDE_UPDATES", "1"))
@@ -73,14 +67,7 @@ SUGGESTING = re.compile(r"(bash scripts/|\S*python )run_(pretraining|squad|glue|
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("readme") / "clone"
-    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(folder)], check=True)
-    (folder / ".venv").symlink_to(sys.prefix)  # which scripts/setup.sh would make
-    for machine_code in REPOSITORY.glob("*/**/__pycache__/*.nb?"):  # Numba's; it is used if the sources are the same
-        target = folder / machine_code.relative_to(REPOSITORY)
-        target.parent.mkdir(exist_ok=True)
-        shutil.copy(machine_code, target)
-    return folder
+    return fresh_clone(tmp_path_factory.mktemp("readme") / "clone")
 
 
 def run(line: str, folder: Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess:

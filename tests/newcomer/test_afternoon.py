@@ -1,0 +1,58 @@
+"""The commands of scripts/AFTERNOON.md, one after the other: from a clone to a model that answers over HTTP.
+
+The two trainings on text get BERT_NEWCOMER_HOURS each (default 0.05) in place of the page's 0.1, and the quickstart a tenth
+of its updates.
+"""
+
+import json
+import os
+import re
+import socket
+
+import pandas as pd
+import pytest
+
+from bert import REPOSITORY
+from tests.newcomer.afternoon import NUM_NEW, PACKAGES
+from tests.support.documents import commands, fresh_clone
+from tests.support.suggestions import finished, start
+
+COMMANDS = commands((REPOSITORY / "scripts/AFTERNOON.md").read_text(encoding="utf-8"))
+HOURS = os.environ.get("BERT_NEWCOMER_HOURS", "0.05")
+QUICKSTART = "bash scripts/run_pretraining.sh"
+SHORTER = f"{QUICKSTART} --phase1-max-steps 250 --phase2-max-steps 50"
+SERVER = ".venv/bin/python -m bert.serving"
+
+
+def test_no_command_needs_more_than_three_flags():
+    assert QUICKSTART in COMMANDS and len(COMMANDS) == len(set(COMMANDS))
+    assert [line for line in COMMANDS if len(re.findall(r"(?<!\S)--\w", line)) > 3] == []
+
+
+@pytest.mark.slow
+def test_an_afternoon_from_the_clone_to_an_answer(tmp_path):
+    clone = fresh_clone(tmp_path / "clone")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    server, answers = None, []
+    for line in COMMANDS:
+        if line.startswith(SERVER):
+            server = start(line.replace("8000", port), clone)
+            assert server.stdout is not None and any(" is ready: " in shown for shown in server.stdout), line
+        elif line.startswith("curl "):
+            code, shown = finished(start(line.replace("8000", port), clone))
+            answers += json.loads(shown)["results"]
+        else:
+            line = SHORTER if line == QUICKSTART else line.replace("--hours 0.1", f"--hours {HOURS}")
+            code, shown = finished(start(line, clone), timeout=2400)
+            assert code == 0 and "Traceback" not in shown, f"{line}\n{shown[-3000:]}"
+    assert server is not None
+    server.terminate()
+    assert server.wait(60) == 0 and [answer["label"] in PACKAGES for answer in answers] == [True]
+
+    table = pd.read_csv(clone / "results/new.csv")
+    assert table["number"].tolist() == [*range(NUM_NEW)]
+    assert table[[f"probability_{name}" for name in PACKAGES]].sum(axis=1).between(0.999, 1.001).all()
+    right = [label == PACKAGES[number % len(PACKAGES)] for number, label in enumerate(table["label"])]
+    assert sum(right) > 0.5 * NUM_NEW, "chance is a third"

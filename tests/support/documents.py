@@ -1,0 +1,28 @@
+"""The commands of the documents, and a fresh clone in which they are run."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from bert import REPOSITORY
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
+
+
+def commands(text: str) -> list[str]:
+    """The lines of the bash blocks, without the comments behind them."""
+    blocks = [block for language, block in FENCE.findall(text) if language == "bash"]
+    return [line.split("   #")[0].strip() for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def fresh_clone(folder: Path) -> Path:
+    """A clone of the repository whose .venv is the environment of the tests."""
+    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(folder)], check=True)
+    (folder / ".venv").symlink_to(sys.prefix)  # which scripts/setup.sh would make
+    for machine_code in REPOSITORY.glob("*/**/__pycache__/*.nb?"):  # Numba's; it is used if the sources are the same
+        target = folder / machine_code.relative_to(REPOSITORY)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(machine_code, target)
+    return folder
