@@ -523,7 +523,11 @@ def test_the_readme_is_for_a_newcomer():
 
 def test_how_to_and_evidence_are_apart():
     evidence = ("tests/", "CONTRIBUTING.md", "MEASUREMENTS.md", "COST.md")
-    how_to = {name: len(text.split()) for name, text in TEXTS.items() if not any(part in name for part in evidence)}
+    how_to = {
+        name: sum(any(map(str.isalnum, word)) for word in text.split())  # the bars of tables are no words
+        for name, text in TEXTS.items()
+        if not any(part in name for part in evidence)
+    }
     assert sum(how_to.values()) <= HOW_TO_WORDS, how_to
 
 

@@ -1,7 +1,7 @@
 """The commands of scripts/AFTERNOON.md, one after the other: from a clone to a model that answers over HTTP.
 
-The two trainings on text get BERT_NEWCOMER_HOURS each (default 0.05) in place of the page's 0.1, and the quickstart a tenth
-of its updates.
+The two trainings on text get BERT_NEWCOMER_HOURS each (default 0.05) in place of the page's 0.1, and the quickstart a
+tenth of its updates.
 """
 
 import json
