@@ -47,6 +47,7 @@ class BatchSettings(Settings):
         return steps
 
 
+OTHER_TRACKERS = ("tensorboard", "wandb", "mlflow")  # beside VisualDL; bert/reporting/trackers.py writes to them
 _SCHEDULES_THAT_READ = {  # a setting; with another schedule it must have its default
     "lr_decay_power": ("polynomial",),
     "lr_decay_from": ("polynomial",),
@@ -334,6 +335,26 @@ class HardwareSettings(Settings):
         None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured"
     )
     visualdl: bool = Field(True, description="write VisualDL scalars to OUTPUT_DIR/STAGE/visualdl")
+    report_to: str = Field(
+        "none",
+        description="other programs that show the scalars: tensorboard, wandb, mlflow, or several (wandb,mlflow); "
+        "bash scripts/setup.sh NAME installs the first two",
+    )
+
+    @field_validator("report_to")
+    @classmethod
+    def _known_trackers(cls, value: str) -> str:
+        others = [name for name in value.split(",") if name not in OTHER_TRACKERS]
+        if value != "none" and others:
+            raise ValueError(
+                f"report_to={value} must be none, or names of {', '.join(OTHER_TRACKERS)}, separated by commas"
+            )
+        return value
+
+    def trackers(self) -> list[str]:
+        """Names of `bert.reporting.trackers`."""
+        chosen = [] if self.report_to == "none" else list(dict.fromkeys(self.report_to.split(",")))
+        return [*(["visualdl"] if self.visualdl else []), *chosen]
 
     def fusions(self) -> dict[str, str]:
         """on | off | auto, by the names of `FusedKernels`."""

@@ -1,4 +1,4 @@
-"""Writes a run's scalars for VisualDL and, at its end, its row in VisualDL's table of hyper-parameters.
+"""Shows a run's scalars in VisualDL and, at its end, its row in VisualDL's table of hyper-parameters.
 
 VisualDL shows only the newest file of a folder. A continued run therefore begins its file with the rows of earlier
 steps in metrics.jsonl, without the steps that it repeats.
@@ -31,55 +31,76 @@ def curves_command(folder: Path | str) -> tuple[str, str]:
     return f"the curves in a browser, at http://localhost:{_PORT}/app/scalar", command
 
 
-class Curves:
-    """Writes to `directory`/visualdl. Every method may raise; the caller then stops using it."""
+class Tracker:
+    """Shows a run's scalars; opens with the first of them. Methods may raise, and the caller then stops using it."""
 
     def __init__(self, directory: Path):
-        self._directory = directory
-        self._writer: Any = None
-        self._tags: list[str] = []
+        self.directory = directory
+        self.writer: Any = None
         self.hyper_parameters: dict[str, Any] = {}
 
     def open(self, first_step: int) -> None:
-        """Start this run's file, with the rows of earlier ones up to `first_step` in it."""
-        from visualdl import LogWriter  # slow to import, and only rank 0 of a run needs it
+        """Set `writer`, for a run that continues after `first_step`."""
+        raise NotImplementedError
 
-        self._writer = LogWriter(logdir=str(self._directory / "visualdl"))
-        for row in rows_until(self._directory / "metrics.jsonl", first_step):
-            step = row.pop("step")
-            self._add(step, {tag_of(name): value for name, value in row.items() if name != "epoch"})
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        raise NotImplementedError
 
     def add(self, step: int, metrics: dict[str, Any], first_step: int) -> None:
-        if self._writer is None:
+        if self.writer is None:
             self.open(first_step)
-        self._add(step, {tag_of(name): value for name, value in metrics.items()})
+        self.write(step, finite({tag_of(name): value for name, value in metrics.items()}))
 
     def close(self, final_step: int, figures: dict[str, Any]) -> None:
-        """Add the run's figures and its row in the table of hyper-parameters, with the last value of each scalar."""
-        if self._writer is None:
+        """Add the run's figures, and end."""
+        if self.writer is None:
             return
         shown = ("training_sequences_per_second", "mfu", "skipped_steps")
-        self._add(final_step, {f"final/{name}": value for name, value in figures.items() if name in shown})
+        self.write(final_step, finite({f"final/{name}": value for name, value in figures.items() if name in shown}))
+        self.end()
+
+
+class VisualDL(Tracker):
+    """Writes to `directory`/visualdl; at the end a row in the table of hyper-parameters."""
+
+    def open(self, first_step: int) -> None:
+        from visualdl import LogWriter  # slow to import, and only rank 0 of a run needs it
+
+        self.writer = LogWriter(logdir=str(self.directory / "visualdl"))
+        self._tags: list[str] = []
+        for row in rows_until(self.directory / "metrics.jsonl", first_step):
+            step = row.pop("step")
+            self.write(step, finite({tag_of(name): value for name, value in row.items() if name != "epoch"}))
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        self._check_thread()
+        for tag, value in scalars.items():
+            self.writer.add_scalar(tag, value, step)
+            if tag not in self._tags:
+                self._tags.append(tag)
+
+    def end(self) -> None:
         if self.hyper_parameters:
-            self._writer.add_hparams(table_row(self.hyper_parameters), self._tags)
-        self._writer.close()
+            self.writer.add_hparams(table_row(self.hyper_parameters), self._tags)
+        self.writer.close()
 
     def _check_thread(self) -> None:
         """Raise OSError if VisualDL's thread has ended, as it does on a full disk: later calls would block for ever."""
-        worker = self._writer
+        worker = self.writer
         for name in ("_file_writer", "_async_writer", "_worker"):
             worker = getattr(worker, name, None)
         if worker is not None and not worker.is_alive():
             raise OSError("its writing thread has ended; is the disk full?")
 
-    def _add(self, step: int, scalars: dict[str, Any]) -> None:
-        self._check_thread()
-        for tag, value in scalars.items():
-            value = value.item() if hasattr(value, "item") else value
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-                self._writer.add_scalar(tag, value, step)
-                if tag not in self._tags:
-                    self._tags.append(tag)
+
+def finite(scalars: dict[str, Any]) -> dict[str, float]:
+    """The numbers among them, without infinities and NaN."""
+    values = {tag: value.item() if hasattr(value, "item") else value for tag, value in scalars.items()}
+    numbers = {tag: value for tag, value in values.items() if isinstance(value, (int, float))}
+    return {tag: value for tag, value in numbers.items() if not isinstance(value, bool) and math.isfinite(value)}
 
 
 def tag_of(name: str) -> str:

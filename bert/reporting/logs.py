@@ -1,7 +1,7 @@
-"""Logs of a training run: console, DLLogger lines, rows of JSON, VisualDL scalars, progress.
+"""Logs of a training run: console, DLLogger lines, rows of JSON, scalars of trackers, progress.
 
-A sink that fails (disk full, pipe closed, VisualDL missing) is switched off with one line on standard error, and the
-training continues. Messages are records of Python's logger `bert`; rank 0 shows them, the other ranks do not.
+A sink that fails (disk full, pipe closed, a server that is away) is switched off with one line on standard error, and
+the training continues. Messages are records of Python's logger `bert`; rank 0 shows them, the other ranks do not.
 """
 
 import json
@@ -10,15 +10,16 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from bert import MESSAGES
 from bert.command_errors import discard_output
-from bert.reporting.curves import Curves
 from bert.reporting.progress import duration, metrics_line, progress
+from bert.reporting.trackers import TRACKERS
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
 CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
@@ -84,8 +85,8 @@ class Log:
 
     Files in `directory`: log.jsonl (DLLogger lines, appended), metrics.jsonl (flat rows, appended), events.jsonl
     (costs of saves, loss spikes), progress.json (replaced at most once a second: step, first_step, total_steps
-    or null, eta_seconds, loss), visualdl/, summary.json. With `show_steps` off, the process that started this one
-    shows the steps, from progress.json.
+    or null, eta_seconds, loss), summary.json; and what the trackers write, such as visualdl/. With `show_steps` off,
+    the process that started this one shows the steps, from progress.json.
     """
 
     first_step = 0  # where the progress bar begins; known once a checkpoint was read
@@ -97,7 +98,7 @@ class Log:
         report_file: Path | None = None,
         *,
         total_steps: int = 1,
-        visualdl: bool = False,
+        trackers: Sequence[str] = (),
         show_steps: bool = True,
         stream: IO[str] | None = None,
         messages: Messages | None = None,
@@ -112,8 +113,7 @@ class Log:
         self._events = _JsonLines(directory / "events.jsonl", is_on=is_on)
         self._console, self._progress = (Sink(name, is_on) for name in ("console output", "progress.json"))
         self._is_on = is_on
-        self._visualdl = Sink("VisualDL", visualdl and is_on)
-        self._curves = Curves(directory)
+        self.trackers = [(Sink(TRACKERS[name].__name__, is_on), TRACKERS[name](directory)) for name in trackers]
         self._last_step, self._figures = 0, dict[str, Any]()
         self._bar: Any = None
         self._show_steps = show_steps
@@ -125,7 +125,8 @@ class Log:
 
     def parameters(self, values: dict[str, Any]) -> None:
         self._line("PARAMETER", values)
-        self._curves.hyper_parameters = values
+        for _, shown in self.trackers:
+            shown.hyper_parameters = values
 
     def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
         self._metrics(step, epoch, metrics)
@@ -177,13 +178,15 @@ class Log:
         self._messages.__exit__()
         if self._bar is not None:
             self._console(self._bar.close)
-        self._visualdl(lambda: self._curves.close(self._last_step, self._figures))
+        for sink, shown in self.trackers:
+            sink(partial(shown.close, self._last_step, self._figures))
 
     def _metrics(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
-        """Write metrics to all files; to VisualDL first: resumed curves begin with the rows of metrics.jsonl."""
+        """Write metrics to all files; to the trackers first: resumed curves begin with the rows of metrics.jsonl."""
         self._line([epoch, step], metrics)
         self._last_step = step
-        self._visualdl(lambda: self._curves.add(step, metrics, self.first_step))
+        for sink, shown in self.trackers:
+            sink(partial(shown.add, step, metrics, self.first_step))
         self._rows.add({"step": step, "epoch": epoch, **metrics})
 
     def _line(self, step: Any, data: dict[str, Any]) -> None:

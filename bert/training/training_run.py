@@ -23,6 +23,7 @@ from bert.files import write_atomically
 from bert.model.objectives import Objective
 from bert.model.optimization import load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, Messages
+from bert.reporting.trackers import check_trackers
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
@@ -193,12 +194,13 @@ def _open_log(task: Task, messages: Messages, stack: contextlib.ExitStack) -> Lo
     config = task.config
     if task.trains:
         stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
+        check_trackers(config.hardware.trackers())
     folder = config.log_dir()
     log = Log(
         folder,
         config.run.report_file,
         total_steps=max(config.run.max_steps, 1),
-        visualdl=config.hardware.visualdl and task.trains,
+        trackers=config.hardware.trackers() if task.trains else (),
         show_steps=QUIET_STEPS not in os.environ,
         messages=messages,
     )

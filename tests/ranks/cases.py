@@ -154,7 +154,7 @@ def trainer(group, as_on_gpus: bool = False) -> tuple[dict, dict]:
                 stop.signal_name = "SIGTERM"
             yield GlobalBatch(step, 0, map(tiny.micro_batch, share(step, 2, group)))
 
-    log = Log(config.stage_dir(), None, total_steps=tiny.NUM_STEPS, visualdl=False) if group.is_main else Log()
+    log = Log(config.stage_dir(), None, total_steps=tiny.NUM_STEPS) if group.is_main else Log()
     checkpoints = NoCheckpoints()
     checkpoints.save = lambda step, epoch, state: saved.append(step)
     looks = StopOnAnyRank(stop, replace(group, device="gpu") if as_on_gpus else group, device.collective)

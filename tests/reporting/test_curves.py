@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert import REPOSITORY
-from bert.reporting.curves import REPLAYED_ROWS, Curves, rows_until, table_row
+from bert.reporting.curves import REPLAYED_ROWS, VisualDL, rows_until, table_row
 from bert.reporting.logs import Log
 
 SETTINGS = {
@@ -25,8 +25,8 @@ SETTINGS = {
 }
 
 
-def run_log(directory, first_step=0) -> Log:
-    log = Log(directory, None, total_steps=20, visualdl=True, stream=io.StringIO())
+def run_log(directory, first_step=0, trackers=("visualdl",)) -> Log:
+    log = Log(directory, None, total_steps=20, trackers=trackers, stream=io.StringIO())
     log.first_step = first_step
     log.parameters(SETTINGS)
     return log
@@ -96,7 +96,7 @@ def test_a_continued_run_shows_the_curve_from_its_beginning_and_no_step_twice(tm
     """VisualDL reads one file of a folder. Steps 6 and 7 were done, lost in a crash, and done again."""
     first = run_log(tmp_path)
     train(first, range(1, 8), loss=lambda step: 8.0)  # killed: not closed
-    first._curves._writer.close()
+    first.trackers[0][1].writer.close()
     with open(tmp_path / "metrics.jsonl", "a") as file:
         file.write('{"step": 8, "lo')
     for path in (tmp_path / "visualdl").iterdir():  # the second file is named by the second it begins in
@@ -129,7 +129,7 @@ def test_a_writer_whose_thread_has_ended_is_an_error_and_not_a_wait(tmp_path, ca
     log = run_log(tmp_path)
     ended = types.SimpleNamespace(is_alive=lambda: False)
     inside = types.SimpleNamespace(_async_writer=types.SimpleNamespace(_worker=ended))
-    log._curves._writer = types.SimpleNamespace(_file_writer=inside)
+    log.trackers[0][1].writer = types.SimpleNamespace(_file_writer=inside)
     train(log, range(1, 3))
     log.close()
     assert capsys.readouterr().err.count("VisualDL failed and is switched off: its writing thread has ended") == 1
@@ -140,7 +140,7 @@ ON_A_FULL_DISK = """
 import io, resource, sys
 from pathlib import Path
 from bert.reporting.logs import Log
-log = Log(Path(sys.argv[1]), None, total_steps=20, visualdl=True, stream=io.StringIO())
+log = Log(Path(sys.argv[1]), None, total_steps=20, trackers=["visualdl"], stream=io.StringIO())
 log.train(1, 0, {"loss": 1.0}, 1.0)
 resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # a write beyond fails, as on a full disk
 log._lines, log._rows.add = [], lambda values: None
@@ -158,5 +158,5 @@ def test_visualdl_on_a_full_disk_does_not_stop_the_run(tmp_path):
 
 
 def test_a_run_that_never_logged_makes_no_file(tmp_path):
-    Curves(tmp_path).close(0, {})
+    VisualDL(tmp_path).close(0, {})
     assert not (tmp_path / "visualdl").exists()

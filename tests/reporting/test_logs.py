@@ -22,7 +22,7 @@ METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
 
 
 def open_log(directory, report_file=None, **options) -> Log:
-    return Log(directory, report_file, **{"total_steps": 20, "visualdl": False, "stream": io.StringIO(), **options})
+    return Log(directory, report_file, **{"total_steps": 20, "stream": io.StringIO(), **options})
 
 
 def strict(text: str):
@@ -143,7 +143,7 @@ def test_visualdl_that_raises_is_dropped(tmp_path, capsys, monkeypatch, where):
 
     module = types.SimpleNamespace(LogWriter=LogWriter) if where != "import" else None
     monkeypatch.setitem(sys.modules, "visualdl", module)
-    write_everything(open_log(tmp_path, visualdl=True))
+    write_everything(open_log(tmp_path, trackers=["visualdl"]))
     assert capsys.readouterr().err.count("VisualDL failed and is switched off") == 1
     assert len(dllogger(tmp_path / "log.jsonl")) == 5
 
@@ -152,7 +152,7 @@ def test_visualdl_gets_the_scalars_that_are_finite(tmp_path, monkeypatch):
     written = []
     writer = types.SimpleNamespace(add_scalar=lambda *arguments: written.append(arguments), close=lambda: None)
     monkeypatch.setitem(sys.modules, "visualdl", types.SimpleNamespace(LogWriter=lambda logdir: writer))
-    write_everything(open_log(tmp_path, visualdl=True))
+    write_everything(open_log(tmp_path, trackers=["visualdl"]))
     assert ("train/loss", 7.25, 1) in written
     assert ("eval/masked_lm_loss", 6.5, 2) in written
     assert not [entry for entry in written if entry[0] == "train/loss" and entry[2] == 2]
@@ -163,7 +163,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from bert.reporting.logs import Log
-log = Log(Path(sys.argv[2]), None, total_steps=20, visualdl=False)
+log = Log(Path(sys.argv[2]), None, total_steps=20)
 sys.stdin.readline()
 for step in range(1, 6):
     log.train(step, 0, {"loss": 1.0}, 1.0)

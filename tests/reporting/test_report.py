@@ -24,7 +24,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def make_run(directory: Path, *, legs=((1, 6), (5, 8)), seed=42, rate=1e-3, finished=True) -> Path:
     """A run of 8 updates, killed after step 6 and continued from step 4; evaluated every 4."""
     for number, (first, last) in enumerate(legs):
-        log = Log(directory, None, total_steps=8, visualdl=False, stream=io.StringIO())
+        log = Log(directory, None, total_steps=8, stream=io.StringIO())
         log.parameters({"run": {"seed": seed}})
         for step in range(first, last + 1):
             rates = {"learning_rate": rate, "gradient_norm": 2.0 + step, "seqs_per_sec": 100.0}

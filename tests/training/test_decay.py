@@ -44,7 +44,7 @@ def folder(parent, name):
 
 def train(config, clock=None, last_step=1000, **options):
     clock = clock or Clock()
-    log = Log(config.stage_dir(), None, total_steps=config.run.max_steps, visualdl=False)
+    log = Log(config.stage_dir(), None, total_steps=config.run.max_steps)
     change = options.pop("change", clock.change)
     run = runs.run(config, last_step, log=log, stop=clock.stop, change=change, **options)
     log.close()

@@ -24,7 +24,7 @@ def rows(config) -> list[dict]:
 
 
 def logged_run(config, last_step, **options):
-    log = Log(config.stage_dir(), None, total_steps=config.run.max_steps, visualdl=False)
+    log = Log(config.stage_dir(), None, total_steps=config.run.max_steps)
     run = runs.run(config, last_step, log=log, **options)
     log.close()
     return run

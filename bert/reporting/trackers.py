@@ -1,0 +1,98 @@
+"""Other programs that show a run's scalars, beside VisualDL (`--report-to`): the same names, one run for a resumed one.
+
+Where they write is theirs to configure: WANDB_MODE=offline, WANDB_PROJECT, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME.
+"""
+
+import importlib.util
+import os
+from collections.abc import Iterable
+
+from bert.interpreter import install_command, python
+from bert.reporting.curves import Tracker, VisualDL, table_row
+
+
+class TensorBoard(Tracker):
+    """Writes to `directory`/tensorboard; the steps that a resumed run repeats replace the earlier ones."""
+
+    def open(self, first_step: int) -> None:
+        from tensorboardX import SummaryWriter
+
+        self.writer = SummaryWriter(str(self.directory / "tensorboard"), purge_step=first_step + 1)
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        for tag, value in scalars.items():
+            self.writer.add_scalar(tag, value, step)
+
+    def end(self) -> None:
+        self.writer.close()
+
+
+class WeightsAndBiases(Tracker):
+    """One run, whose identity is kept beside the logs. Its own steps only grow, so ours is a scalar and the x axis."""
+
+    def open(self, first_step: int) -> None:
+        import wandb
+
+        identity = self.directory / "wandb_run"
+        known = identity.read_text() if first_step and identity.is_file() else None
+        place = {"project": os.environ.get("WANDB_PROJECT", "bert-on-paddle"), "dir": self.directory}
+        name = f"{self.directory.parent.name}/{self.directory.name}"
+        self.writer = wandb.init(**place, name=name, id=known, resume="allow", config=self.hyper_parameters)
+        identity.write_text(self.writer.id)
+        self.writer.define_metric("*", step_metric="step")
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        self.writer.log({"step": step, **scalars})
+
+    def end(self) -> None:
+        self.writer.finish()
+
+
+class MLflow(Tracker):
+    """One run, whose identity is kept beside the logs."""
+
+    def open(self, first_step: int) -> None:
+        import mlflow
+
+        self.writer, identity = mlflow.MlflowClient(), self.directory / "mlflow_run"
+        if first_step and identity.is_file():
+            self._run = identity.read_text()
+            self.writer.update_run(self._run, "RUNNING")
+            return
+        experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "bert-on-paddle")).experiment_id
+        name = f"{self.directory.parent.name}/{self.directory.name}"
+        self._run = self.writer.create_run(experiment, run_name=name).info.run_id
+        identity.write_text(self._run)
+        for parameter, value in table_row(self.hyper_parameters).items():
+            self.writer.log_param(self._run, parameter, value)
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        for tag, value in scalars.items():
+            self.writer.log_metric(self._run, tag, value, step=step, synchronous=False)
+
+    def end(self) -> None:
+        import mlflow
+
+        mlflow.flush_async_logging()
+        self.writer.set_terminated(self._run)
+
+
+TRACKERS: dict[str, type[Tracker]] = {
+    "visualdl": VisualDL,
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+}
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """ValueError if one's package or server is missing; VisualDL's absence only costs its curves."""
+    for name in names:
+        package = _PACKAGES.get(name)
+        if package and importlib.util.find_spec(package) is None:
+            # MLflow is in no lock: its client alone brings 15 packages, and needs older ones than others do.
+            install = f"{python()} -m pip install mlflow-skinny" if name == "mlflow" else install_command(name)
+            raise ValueError(f"report_to={name} needs the package {package}; run {install}")
+        if name == "mlflow" and "MLFLOW_TRACKING_URI" not in os.environ:
+            raise ValueError("report_to=mlflow needs the address of your server in MLFLOW_TRACKING_URI; export it")
