@@ -20,6 +20,7 @@ RECIPE = RECIPES["quickstart_phase1"]()
 # Fields whose values are limited by other fields, and what else must change for a value to be possible.
 LIMITED = {"hidden_size": 512, "num_attention_heads": 8, "bert_model": "bert-tiny", "amp_dtype": "bfloat16"}
 LIMITED |= {"max_seq_length": 72, "max_predictions_per_seq": 7, "last_step_of_checkpoint": "auto", "epochs": 1.25}
+LIMITED |= {"report_to": "wandb,mlflow"}
 COMPANIONS = {
     "use_pure_fp16": {"amp": True},
     "fuse_attention": {"amp": True},
