@@ -1,6 +1,9 @@
 """The manifest beside shards: their counts, checksums, source and settings."""
 
 import json
+import re
+import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ from bert.files import write_atomically
 
 MANIFEST_NAME = "manifest.json"
 NUM_SAMPLES_NAME = ".num_samples.json"
+CHECKSUMS_NAME = "checksums.xxh128"
 UNFINISHED_NAME = ".unfinished"  # a run's state in its output folder until everything is written
 MANIFEST_FORMAT = "bert-on-paddle shards"
 MANIFEST_VERSION = 2
@@ -56,6 +60,31 @@ def write_manifest(directory: str | Path, manifest: Manifest) -> None:
     write_atomically(Path(directory) / NUM_SAMPLES_NAME, json.dumps(counts).encode())
     content = {"format": MANIFEST_FORMAT, "version": MANIFEST_VERSION, **asdict(manifest)}
     write_atomically(Path(directory) / MANIFEST_NAME, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+class FirstReadings:
+    """The checksums of shards without a manifest when they were first read, beside them: `xxhsum -c` reads the file.
+
+    Several processes append to it. Where nothing can be written, this process alone knows what it has read.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / CHECKSUMS_NAME
+        text = self._path.read_text(encoding="utf-8", errors="replace") if self._path.is_file() else ""
+        self._checksums = {name: digest for digest, name in re.findall(r"^([0-9a-f]{32})  (.+)$", text, re.MULTILINE)}
+
+    def of(self, name: str) -> str | None:
+        return self._checksums.get(name)
+
+    def add(self, name: str, checksum: str) -> None:
+        if name in self._checksums:
+            return
+        self._checksums[name] = checksum
+        with suppress(OSError):
+            if not self._path.exists():
+                print(f"no manifest: checksums are kept in {self._path}, and checked from now on", file=sys.stderr)
+            with open(self._path, "a", encoding="utf-8") as file:
+                file.write(f"{checksum}  {name}\n")
 
 
 def is_unfinished(directory: Path) -> bool:

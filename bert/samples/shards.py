@@ -16,7 +16,15 @@ import pyarrow as pa
 
 from bert.files import checksum_of
 from bert.samples.formats import arrow, hdf5, parquet, tfrecord
-from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, is_unfinished, read_manifest
+from bert.samples.manifest import (
+    CHECKSUMS_NAME,
+    MANIFEST_NAME,
+    NUM_SAMPLES_NAME,
+    FirstReadings,
+    Manifest,
+    is_unfinished,
+    read_manifest,
+)
 from bert.samples.mixture import read_mixture
 from bert.samples.sample_table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
@@ -180,6 +188,7 @@ class ShardDirectory:
         self.max_seq_length = max_seq_length
         self._strings = TokenStrings(vocabulary)
         self.manifest: Manifest | None = read_manifest(self.directory)
+        self._first_readings = FirstReadings(self.directory)
         shards = list_shards(self.directory)
         recorded = recorded_counts(self.directory, self.manifest)
         check_names(self.directory, shards, recorded)
@@ -198,8 +207,11 @@ class ShardDirectory:
         shard = self.shards[index]
         with _naming(shard.path):
             data = shard.path.read_bytes()
+            checksum = checksum_of(data)
             if self.manifest:
-                self._check_bytes(data, self.manifest.shards[shard.name].xxh128)
+                self._check_bytes(checksum, self.manifest.shards[shard.name].xxh128, MANIFEST_NAME)
+            elif before := self._first_readings.of(shard.name):
+                self._check_bytes(checksum, before, CHECKSUMS_NAME)
             table = _FORMATS[shard.kind].read(data, self._strings)
             if len(table) != shard.num_samples:
                 raise ValueError(
@@ -207,6 +219,8 @@ class ShardDirectory:
                     "they are in use"
                 )
             self._check_length(int(table.lengths().max(initial=0)))
+        if not self.manifest:
+            self._first_readings.add(shard.name, checksum)
         return table
 
     def verify(self) -> None:
@@ -215,11 +229,11 @@ class ShardDirectory:
             self.load(index)
 
     @staticmethod
-    def _check_bytes(data: bytes, recorded: str) -> None:
-        if (checksum := checksum_of(data)) != recorded:
+    def _check_bytes(checksum: str, recorded: str, source: str) -> None:
+        if checksum != recorded:
             raise ValueError(
-                f"its XXH128 is {checksum[:12]}..., the manifest says {recorded[:12]}...; the file has changed "
-                "since it was made: copy it again or make it again"
+                f"its XXH128 is {checksum[:12]}..., {source} says {recorded[:12]}...; the file has changed since: copy "
+                f"it again or make it again, and remove {source} if all shards are new"
             )
 
     def _check_vocabulary(self) -> None:

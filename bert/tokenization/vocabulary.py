@@ -159,8 +159,8 @@ def vocabulary_content(path: str | Path) -> bytes:
 
 
 def _bytes_of(path: str | Path) -> bytes:
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"{path} must be an ordinary file, not a folder, pipe or device; name the vocabulary itself")
+    if stat.S_IFMT(os.stat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+        raise ValueError(f"{path} must be an ordinary file, not a pipe or device; name the vocabulary itself")
     return Path(path).read_bytes()
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.files import only_writer
+from bert.samples.formats import hdf5
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
 from bert.samples.shards import ShardDirectory
 from data import balance_shards, download_wikipedia
@@ -34,13 +35,18 @@ def times(few: int, full: int) -> int:
 
 @pytest.fixture(
     scope="module",
-    params=[("parquet", True), ("parquet", False), ("arrow", True)],
-    ids=["parquet", "parquet without manifest", "arrow"],
+    params=[("parquet", True), ("parquet", False), ("arrow", True), ("arrow", False), ("hdf5", False)],
+    ids=["parquet", "parquet without manifest", "arrow", "arrow without manifest", "hdf5"],
 )
 def shards(request, tmp_path_factory) -> Path:
     kind, manifest = request.param
     tables = [random_table(40, seed, masked=True) for seed in range(3)]
-    return write_shards(tmp_path_factory.mktemp("shards"), tables, kind=kind, manifest=manifest)
+    folder = tmp_path_factory.mktemp("shards")
+    if kind == "hdf5":
+        for number, table in enumerate(tables):
+            hdf5.write(folder / f"shard-{number}.hdf5", table, 32, 4)
+        return folder
+    return write_shards(folder, tables, kind=kind, manifest=manifest)
 
 
 def damaged(shards: Path, folder: Path, change) -> Path:

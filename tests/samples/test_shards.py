@@ -10,7 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert.samples.formats.arrow import arrow_columns
-from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
+from bert.samples.manifest import (
+    CHECKSUMS_NAME,
+    MANIFEST_NAME,
+    NUM_SAMPLES_NAME,
+    Manifest,
+    read_manifest,
+    write_manifest,
+)
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
@@ -121,8 +128,11 @@ def test_hdf5_shards_are_read(tmp_path):
     assert same(shards.load(0), table)
     with h5py.File(tmp_path / "train_0.hdf5", "a") as file:
         del file["segment_ids"]
-    with pytest.raises(ValueError, match="segment_ids"):
+    with pytest.raises(ValueError, match=f"{CHECKSUMS_NAME} says .* and remove {CHECKSUMS_NAME} if"):
         shards.load(0)
+    (tmp_path / CHECKSUMS_NAME).unlink()
+    with pytest.raises(ValueError, match="segment_ids"):
+        ShardDirectory(tmp_path, WORDS, 32)
 
 
 def changed(place, value):
