@@ -18,6 +18,7 @@ from data.text.deduplication import MODES
 from data.text.importing import ImportSettings, import_files, print_report
 from data.text.inputs import FORMATS
 from data.text.readers import SEPARATORS, Reading
+from data.text.split import read_division
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -58,6 +59,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--held-out-fraction", type=float, default=0.0, help="share of the text for D/held_out, e.g. 0.05"
     )
+    parser.add_argument(
+        "--held-out-as",
+        type=Path,
+        metavar="REPORT.json",
+        help="with it: texts and groups get the parts that they would have had in that earlier import",
+    )
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
     parser.add_argument("--follow-links", action="store_true", help="also links that lead out of a folder of --input")
     options = parser.parse_args(argv)
@@ -65,6 +72,7 @@ def main(argv: list[str] | None = None) -> None:
     values = {**vars(options), **names}
     with command(options.output_dir, "interrupted; no text was written, start again"):
         values["reading"] = Reading(**{field.name: values[field.name] for field in fields(Reading)})
+        values["division"] = None if options.held_out_as is None else read_division(options.held_out_as)
         settings = ImportSettings(**{field.name: values[field.name] for field in fields(ImportSettings)})
         with only_writer(options.output_dir):
             report = import_files(options.input, options.output_dir, settings)

@@ -26,6 +26,7 @@ class EvaluationState:
     """State of `bert.training.guards.EvaluationGuard`. Values are pairs (step, value of the metric)."""
 
     before: float | None = None  # of the weights that the run was given
+    metrics_before: dict[str, float] = field(default_factory=dict)  # all of them
     best: tuple[int, float] | None = None
     last: tuple[int, float] | None = None
     since_best: int = 0  # evaluations

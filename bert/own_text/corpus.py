@@ -15,12 +15,16 @@ from bert.own_text.flags import IMPORT_FLAGS
 from bert.own_text.plan import TextPlan
 from bert.own_text.reading import fingerprint
 from bert.own_text.request import TextRequest
+from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
+from bert.samples.mixture import Mix, read_mixture, write_mixture
+from bert.samples.shards import count_samples
 
 NUM_SHARDS = 8
 SEED = 42  # of the data, whatever the seed of the training
 _LARGE_TEXT = 500e6  # bytes; the vocabulary of more text is trained on this much of it
+Step = tuple[str, Sequence[str], Path]  # title, command, product
 
 
 def vocabulary_file(request: TextRequest) -> Path:
@@ -29,19 +33,33 @@ def vocabulary_file(request: TextRequest) -> Path:
 
 
 def shards(request: TextRequest, part: str) -> Path:
-    """The folder of the shards; part: train or held_out."""
+    """The folder of the shards; part: train or held_out. Those of named sources have folders below it."""
     return request.output_dir / "data/shards" / part
 
 
-def text_folder(request: TextRequest, plan: TextPlan, part: str) -> Path:
+def text_folder(request: TextRequest, plan: TextPlan, part: str, source: Source | None = None) -> Path:
     """The folder of the imported text of a part; there is one for all text if nothing is held out."""
-    return request.output_dir / "data/text" / (part if plan.held_out_fraction else "") / "source"
+    name = (source or request.sources[0]).name
+    return request.output_dir / "data/text" / name / (part if plan.held_out_fraction else "") / "source"
 
 
 def num_samples(request: TextRequest) -> int | None:
-    """Samples of the training shards; None: they are not made yet."""
+    """Training samples of a pass; None: they are not made yet."""
+    if mixes := read_mixture(shards(request, "train")):
+        return mixes[-1].total()
     manifest = read_manifest(shards(request, "train"))
     return None if manifest is None else sum(record.num_samples for record in manifest.shards.values())
+
+
+def updates_of(request: TextRequest, plan: TextPlan, epochs: float) -> int | None:
+    """Updates of so many passes over the text; None: the samples are not made yet."""
+    if (samples := num_samples(request)) is None:
+        return None
+    passes = epochs / plan.duplicate_factor
+    mixes = read_mixture(shards(request, "train")) or (Mix({".": samples}),)
+    mix = next((mix for mix in reversed(mixes) if mix.from_pass < passes), mixes[0])
+    updates = (passes - mix.from_pass) * mix.total() / plan.settings["global_batch_size"]
+    return max(1, mix.from_update + round(updates))
 
 
 def check_samples(samples: int, global_batch: int) -> None:
@@ -56,9 +74,11 @@ def check_samples(samples: int, global_batch: int) -> None:
 def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     """What the data are made from, by the names of the flags; `files` is a fingerprint."""
     tokens, fraction, segmenter = request.tokens, request.held_out_fraction, request.segmenter or plan.segmenter
+    several = len(request.sources) > 1
     return {
-        "text": [str(path.absolute()) for path in request.text],
-        "files": fingerprint(request.text, bool(request.import_options.get("follow_links"))),
+        "text": [word for source in request.sources for word in source.words()],
+        "files": fingerprint(request.paths(), bool(request.import_options.get("follow_links"))),
+        "weights": {source.name: round(source.share, 6) for source in request.sources} if several else {},
         "held_out_fraction": plan.held_out_fraction if fraction is None else fraction,
         "duplicate_factor": request.duplicate_factor or plan.duplicate_factor,
         "vocab_size": request.vocab_size() or plan.settings["vocab_size"],
@@ -70,39 +90,34 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     }
 
 
-def note_of_changes(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> str:
-    """A warning if files of the text changed after the data of a run that has checkpoints were made; "" otherwise.
+def refuse_other_data(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> None:
+    """Raise ValueError for flags that differ from those with which the data of a run were made.
 
     Args:
         made, now: `data_facts` of then and now.
     """
-    other = f"--from-pretrained-params {shlex.quote(str(output_dir))} --output-dir NEW continues the model on"
     if made and now["vocab_file"] != made["vocab_file"]:  # a fingerprint; its size differs too
         raise ValueError(
             f"the vocabulary differs from that with which the data of the run in {output_dir} were made; repeat the "
             "first command (without --vocab-file, if it was trained), or pass another --output-dir"
         )
-    for name, value in made.items():
+    for name, value in {"weights": {}, **made}.items() if made else ():
         if name in ("text", "files") or now[name] == value:
             continue
         raise ValueError(
             f"{name}={_short(now[name])} differs from {_short(value)}, with which the data of the run in "
             f"{output_dir} were made; repeat that, or pass another --output-dir"
         )
-    if not made or made["files"] == now["files"]:
-        return ""
-    if made["text"] != now["text"]:
-        raise ValueError(
-            f"text={' '.join(now['text'])} differs from {' '.join(made['text'])} of the run in {output_dir}; pass "
-            f"another --output-dir ({other} this text)"
-        )
-    return (
-        f"the files of {' '.join(now['text'])} changed after they were imported; the training goes on with the text as "
-        f"it was ({other} the new text)"
-    )
+
+
+def continuing_elsewhere(output_dir: Path) -> str:
+    """The flags that train the model of a run on another text."""
+    return f"--from-pretrained-params {shlex.quote(str(output_dir))} --output-dir NEW continues the model on"
 
 
 def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name or 'text'}={share:g}" for name, share in value.items()) or "unset"
     return "unset" if value is None else str(value)[:20]
 
 
@@ -124,51 +139,75 @@ def prepare(
             continue
         if code := steps.step(title, command, product):
             return code
+    if len(request.sources) > 1 and not has_trained:
+        counts = {s.name: {s.folder(): count_samples(shards(request, "train") / s.name)} for s in request.sources}
+        write_mixture(shards(request, "train"), [Mix(pass_over(request.sources, counts))])
+        if plan.held_out_fraction:
+            write_mixture(shards(request, "held_out"), [held_out_mix(request.sources)])
     return 0
 
 
-def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) -> list[tuple[str, Sequence[str], Path]]:
-    """(title, command, product) in order. The vocabulary and the training shards never see the held-out text."""
-    text = request.output_dir / "data/text"
-    imported = module_command(
-        "data.import_text",
-        output_dir=text,
-        held_out_fraction=plan.held_out_fraction,
-        lang=plan.language,
-        **request.import_options,
-    )
-    imported += ["--input", *(str(path.absolute()) for path in request.text)]
-    steps: list[tuple[str, Sequence[str], Path]] = [("importing the text", imported, text / "report.json")]
+def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) -> list[Step]:
+    """In order. The vocabulary and the training shards never see the held-out text."""
+    steps: list[Step] = []
+    for source in request.sources:
+        folder = request.output_dir / "data/text" / source.name
+        title = f"importing the text{f' of {source.name}' if source.name else ''}"
+        steps.append((title, import_command(request, plan, folder, source.paths), folder / "report.json"))
     if request.tokens is None:
+        own = [text_folder(request, plan, "train", source) for source in request.sources if source.name != REPLAY]
         trained = module_command(
             "data.train_vocabulary",
-            input=text_folder(request, plan, "train"),
+            input=own[0],
             vocab_size=plan.settings["vocab_size"],
             output=vocabulary_file(request),
             no_lowercase=None if request.lowercase else True,
             sample_megabytes=500 if plan.num_bytes > _LARGE_TEXT else None,
         )
+        trained += [word for folder in own[1:] for word in ("--input", str(folder))]
         steps.append(("training the vocabulary", trained, vocabulary_file(request)))
+    for source in request.sources:
+        for part in ("train", "held_out") if plan.held_out_fraction else ("train",):
+            sink, text = shards(request, part) / source.name, text_folder(request, plan, part, source)
+            title = f"making the shards, {' of '.join(filter(None, (part.replace('_', ' '), source.name)))}"
+            command = shards_command(request, plan, config, text, sink, is_held_out=part == "held_out")
+            steps.append((title, command, sink / MANIFEST_NAME))
+    return steps
+
+
+def import_command(
+    request: TextRequest, plan: TextPlan, folder: Path, paths: Sequence[Path], **changes: Any
+) -> list[str]:
+    """Files -> the imported text below a folder."""
+    command = module_command(
+        "data.import_text",
+        output_dir=folder,
+        held_out_fraction=plan.held_out_fraction,
+        lang=plan.language,
+        **{**request.import_options, **changes},
+    )
+    return [*command, "--input", *(str(path.absolute()) for path in paths)]
+
+
+def shards_command(
+    request: TextRequest, plan: TextPlan, config: PretrainingConfig, text: Path, sink: Path, is_held_out: bool = False
+) -> list[str]:
+    """Imported text -> shards."""
     is_static = config.data.masking == "static"
     segmenter = plan.segmenter if plan.whole_words() or not is_static else None
-    parts = (("train", NUM_SHARDS, plan.duplicate_factor), ("held_out", 1, 1))
-    for part, num_shards, duplicates in parts if plan.held_out_fraction else parts[:1]:
-        sink = shards(request, part)
-        command = preprocessing_command(
-            config,
-            text=text_folder(request, plan, part),
-            sink=sink,
-            num_shards=num_shards,
-            local_n_workers=len(psutil.Process().cpu_affinity()),
-            seed=SEED,
-            duplicate_factor=duplicates,
-            short_seq_prob=plan.short_share or None,
-            bin_size=plan.bin_size if part == "train" else None,
-            language=plan.language,
-            word_segmenter=segmenter,
-            whole_word_masking=True if segmenter and is_static else None,
-            lowercase=True if request.lowercase and request.tokens is not None else None,
-            no_lowercase=None if request.lowercase else True,
-        )
-        steps.append((f"making the shards, {part.replace('_', ' ')}", command, sink / MANIFEST_NAME))
-    return steps
+    return preprocessing_command(
+        config,
+        text=text,
+        sink=sink,
+        num_shards=1 if is_held_out else NUM_SHARDS,
+        local_n_workers=len(psutil.Process().cpu_affinity()),
+        seed=SEED,
+        duplicate_factor=1 if is_held_out else plan.duplicate_factor,
+        short_seq_prob=plan.short_share or None,
+        bin_size=None if is_held_out else plan.bin_size,
+        language=plan.language,
+        word_segmenter=segmenter,
+        whole_word_masking=True if segmenter and is_static else None,
+        lowercase=True if request.lowercase and request.tokens is not None else None,
+        no_lowercase=None if request.lowercase else True,
+    )

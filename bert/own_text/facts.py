@@ -1,6 +1,7 @@
 """What a plan for own text rests on: facts of the text, of the machine, and of the weights that were given."""
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 
 from bert.config.architecture import BertConfig
 
@@ -14,6 +15,7 @@ class TextFacts:
         num_bytes: in UTF-8.
         is_chinese: it is written in Chinese characters, and is not Japanese.
         is_estimate: only a part was read, and the counts are scaled to all of it.
+        parts: the counts of each source, if there are several; those of --replay are no part of the sums.
     """
 
     files: int
@@ -24,6 +26,27 @@ class TextFacts:
     num_bytes: int
     is_estimate: bool = False
     is_chinese: bool = False
+    parts: Mapping[str, "TextFacts"] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def of(parts: Mapping[str, "TextFacts"], summed: Iterable[str]) -> "TextFacts":
+        """The sums over sources. The alphabet of the whole text is at least the largest one."""
+        counted = [parts[name] for name in summed]
+        if len(parts) == 1:
+            return counted[0]
+        names = ("files", "documents", "words", "characters", "num_bytes")
+        sums = {name: sum(getattr(part, name) for part in counted) for name in names}
+        largest = max(counted, key=lambda part: part.num_bytes)
+        return TextFacts(
+            **sums,
+            distinct_characters=max(part.distinct_characters for part in counted),
+            is_estimate=any(part.is_estimate for part in counted),
+            is_chinese=largest.is_chinese,
+            parts=parts,
+        )
+
+    def all_bytes(self) -> int:
+        return sum(part.num_bytes for part in self.parts.values()) or self.num_bytes
 
     def language(self) -> str:
         """The code of the language whose rules end its sentences, if none was given."""

@@ -26,9 +26,10 @@ _VALUES: dict[str, tuple[str, str]] = {
         "hold out whole groups, such as all notes of a patient: the files of a folder (of the first N of its path), or "
         "the rows of a column's value",
     ),
+    "replay_share": ("R", "with --replay: its share of the samples (default: 0.1)"),
     "deduplicate": ("exact|near|none", "drop repeated documents (default: exact)"),
 }
-TEXT_FLAGS = ("text", *_VALUES, "lowercase", "follow_links")
+TEXT_FLAGS = ("text", "replay", *_VALUES, "lowercase", "follow_links")
 IMPORT_FLAGS = (
     "encoding",
     "document_separator",
@@ -51,7 +52,17 @@ def is_about_own_text(flags: Mapping[str, Any]) -> bool:
 def add_text_flags(parser: Any) -> None:
     """Add them to a launcher's parser."""
     group = parser.add_argument_group("text")
-    parser.add_argument("--text", nargs="+", metavar="PATH", help="train on the files in these folders; see --hours")
+    several = {"nargs": "+", "action": "extend"}
+    parser.add_argument(
+        "--text",
+        **several,
+        metavar="PATH|NAME=WEIGHT:PATH",
+        help="train on the files in these folders; see --hours. With weights, which add up to 1, each is a source with "
+        "that share of the samples",
+    )
+    group.add_argument(
+        "--replay", **several, metavar="PATH", help="with --from-pretrained-params: general text, against forgetting"
+    )
     for name, (metavar, text) in _VALUES.items():
         group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"with --text: {text}")
     add = group.add_argument

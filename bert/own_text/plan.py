@@ -25,6 +25,7 @@ from bert.own_text.candidates import (
 )
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
+from bert.own_text.sources import REPLAY
 from bert.planning.estimates import checkpoint_bytes
 from bert.reporting.progress import duration
 from bert.samples.masking import MASKED_SHARE
@@ -91,8 +92,7 @@ class TextPlan:
         """
         rows = {row.name: row for row in self.choices}
         if has_begun:
-            for name in _LENGTHS:
-                del rows[name]
+            rows = {name: row for name, row in rows.items() if name.partition(":")[0] not in _LENGTHS}
             rows |= {row.name: row for row in _given_now(rows, request)}
         shown = " ".join(row.flag for row in rows.values())
         for name, value in request.settings.items():
@@ -147,13 +147,14 @@ def make_plan(
     choices = _Choices(text, machine, request)
     usual = rules.DUPLICATE_FACTOR if text.num_bytes <= rules.LARGEST_DUPLICATED_TEXT else 1
     duplicates = request.duplicate_factor or usual
-    preparation = preparation_seconds(text, machine, duplicates)
+    preparation = preparation_seconds(text.all_bytes(), machine, duplicates)
     candidate = _choose_model(choices, found, speeds, preparation)
     model, speed = candidate.model, speeds[candidate.name]
     tokens, sample = text_tokens(text, model.vocab_size), tokens_of_sample(candidate.length, choices.objective)
     held_out = _text_and_vocabulary(choices, model, tokens)
     segmenter = _segmenter(choices)
-    samples, given_steps = tokens * (1 - held_out) / sample, request.setting("max_steps")
+    replayed = sum(source.share for source in request.sources if source.name == REPLAY)  # a pass has them in addition
+    samples, given_steps = tokens * (1 - held_out) / sample / (1 - replayed), request.setting("max_steps")
     seconds = _training_seconds(request, samples / speed, preparation)
     batch = _global_batch(choices, candidate, seconds * speed, samples * duplicates)
     updates = given_steps or max(1, round(seconds * speed / batch))
@@ -211,7 +212,7 @@ def make_plan(
         tokens=tokens,
         epochs=epochs,
         extent=text.extent(),
-        num_bytes=text.num_bytes,
+        num_bytes=text.all_bytes(),
         choices=(),
         warnings=(),
     )
@@ -272,7 +273,7 @@ def _placed(
         rows[name] = Choice(name, value, reason if asked is None else GIVEN, flag)
     workers = request.setting("num_workers", 0 if device == "cpu" else 4)
     of_devices = {"batch_size": micro, "device": device, "cpu_threads": placement.threads, "num_workers": workers}
-    ordered = tuple(sorted(rows.values(), key=lambda row: _ORDER.index(row.name)))
+    ordered = tuple(sorted(rows.values(), key=lambda row: _ORDER.index(row.name.partition(":")[0])))
     return dataclasses.replace(plan, ranks=ranks, settings=plan.settings | of_devices, choices=ordered)
 
 
@@ -322,15 +323,15 @@ def _text_and_vocabulary(choices: _Choices, model: BertConfig, tokens: float) ->
     return held_out
 
 
-def preparation_seconds(text: TextFacts, machine: MachineFacts, duplicates: int) -> float:
+def preparation_seconds(num_bytes: int, machine: MachineFacts, duplicates: int) -> float:
     """Estimated time of import, vocabulary and shards."""
-    processes = min(machine.cores, 1 + text.num_bytes // (4 << 20))
-    return (
-        15.0
-        + text.num_bytes / rules.IMPORT_BYTES_PER_SECOND
-        + text.num_bytes / rules.VOCABULARY_BYTES_PER_SECOND
-        + text.num_bytes * duplicates / (rules.SHARD_BYTES_PER_SECOND * processes)
+    processes = min(machine.cores, 1 + num_bytes // (4 << 20))
+    seconds_of_a_byte = (
+        1 / rules.IMPORT_BYTES_PER_SECOND
+        + 1 / rules.VOCABULARY_BYTES_PER_SECOND
+        + duplicates / (rules.SHARD_BYTES_PER_SECOND * processes)
     )
+    return 15.0 + num_bytes * seconds_of_a_byte
 
 
 def _choose_model(choices: _Choices, found: tuple[Candidate, ...], speeds: Speeds, preparation: float) -> Candidate:
@@ -512,6 +513,11 @@ def _describe_length(choices: _Choices, plan: TextPlan, speed: float, preparatio
     if request.epochs is not None:
         why = f"{request.epochs:g} as given, in whole updates"
     choices.add("epochs", f"{plan.epochs:,.3g} over the text", why, "--epochs, --duplicate-factor")
+    own = sum(source.share for source in request.sources if source.name != REPLAY)
+    for source in request.sources if choices.text.parts else ():
+        passes = plan.epochs * source.share / own * choices.text.characters / choices.text.parts[source.name].characters
+        flag = "--replay-share" if source.name == REPLAY else "--text"
+        choices.add(f"epochs: {source.name}", f"{passes:,.3g} over it", f"{source.share:.1%} of the samples", flag)
     why = f"{rules.EPOCHS:g} epochs, but at most {rules.MOST_HOURS:g} hours"
     if request.hours is not None:
         why = GIVEN

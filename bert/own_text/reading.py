@@ -10,6 +10,7 @@ import psutil
 from bert.doctor.facts import gpus, has_package
 from bert.launching.settings import num_gpus
 from bert.own_text.facts import MachineFacts, TextFacts
+from bert.own_text.sources import Source
 from bert.runtime import topology
 from data.text.inputs import Findings, list_inputs
 from data.text.readers import Reading
@@ -39,6 +40,20 @@ def text_facts(
         is_chinese=found.is_chinese(),
         is_estimate=found.scale > 1.0,
     )
+
+
+def files_of(sources: Sequence[Source], follow_links: bool = False) -> dict[str, tuple[Path, int, int]]:
+    """`NAME:PATH` in its source -> the file, its size and time, of all files that are read."""
+    found: dict[str, tuple[Path, int, int]] = {}
+    for source in sources:
+        for root in source.paths:
+            for file in list_inputs([root], "auto", Findings(), follow_links, "text"):
+                inside = file.path.relative_to(root) if root.is_dir() else Path(root.name)
+                key = f"{source.name}:{inside}"
+                while key in found:
+                    key += "~"
+                found[key] = (file.path, (fact := file.path.stat()).st_size, fact.st_mtime_ns)
+    return found
 
 
 def fingerprint(paths: Sequence[Path], follow_links: bool = False) -> str:

@@ -9,6 +9,7 @@ from bert.files import read_json
 from bert.interpreter import shell_command
 from bert.launching.process_runner import Runner
 from bert.own_text.plan import TextPlan
+from bert.own_text.sources import REPLAY
 from bert.pretraining.config import PretrainingConfig
 from bert.reporting.curves import curves_command
 from bert.training.guards import TOLERANCE
@@ -29,7 +30,18 @@ def result_lines(plan: TextPlan, config: PretrainingConfig, samples: int | None)
         f"chosen: {plan.model}, {model.num_hidden_layers} layers of {model.hidden_size}, "
         f"{model.vocab_size:,} tokens; {updates:,} updates{passes} over {plan.extent}"
     )
-    return [chosen, *_stopped_early(summary), f"learned: {_learned(summary)}", *_better(summary, config)]
+    learned = f"learned: {_learned(summary)}"
+    return [chosen, *_stopped_early(summary), learned, *_forgotten(summary), *_better(summary, config)]
+
+
+def _forgotten(summary: Mapping[str, Any]) -> list[str]:
+    """A line about general text that was replayed."""
+    name = f"eval_{REPLAY}_masked_lm_loss"
+    before, after = summary.get(f"initial_{name}"), summary.get(name)
+    if before is None or after is None:
+        return []
+    change = f"{abs(after - before):.3f} {'forgotten' if after > before else 'gained'}"
+    return [f"on general text (--replay), held out: {before:.3f} nats before, {after:.3f} after: {change}"]
 
 
 def _stopped_early(summary: Mapping[str, Any]) -> list[str]:

@@ -23,6 +23,7 @@ from bert.launching.settings import JobSettings, PretrainingLaunch
 from bert.own_text.facts import Weights
 from bert.own_text.flags import IMPORT_FLAGS
 from bert.own_text.rules import MODEL_NAMES, MODELS
+from bert.own_text.sources import Source, read_sources
 from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
@@ -58,7 +59,7 @@ class TextRequest:
         import_options: of data.import_text.
     """
 
-    text: tuple[Path, ...] = ()
+    sources: tuple[Source, ...] = (Source("", ()),)
     output_dir: Path = Path("results/text")
     hours: float | None = None
     epochs: float | None = None
@@ -78,6 +79,10 @@ class TextRequest:
     dry_run: bool = False
     show_config: bool = False
     line: CommandLine = CommandLine((), (), {}, {}, {})
+
+    def paths(self) -> tuple[Path, ...]:
+        """Of all sources."""
+        return tuple(path for source in self.sources for path in source.paths)
 
     def setting(self, name: str, default: Any = None) -> Any:
         """The setting that was given, `default` if none was."""
@@ -125,11 +130,9 @@ def read_text_request(line: CommandLine) -> TextRequest:
     _refuse_contradictions(launcher, common)
     model = _model(launcher, common)
     common.pop("phase", None)
-    if "" in launcher["text"]:
-        raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
-    text = tuple(Path(path) for path in launcher["text"])
-    output_dir = Path(common.pop("output_dir", None) or _output_dir(text[0]))
-    _refuse_output_in_text(output_dir, text)
+    sources = read_sources(launcher["text"], launcher.get("replay"), launcher.get("replay_share"))
+    output_dir = Path(common.pop("output_dir", None) or _output_dir(sources[0].paths[0]))
+    _refuse_output_in_text(output_dir, sources)
     check_encoding(launcher.get("encoding", "auto"))
     one_of("document_separator", launcher.get("document_separator", SEPARATORS[0]), SEPARATORS)
     check_language(launcher.get("lang", "en"))
@@ -147,7 +150,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
         raise ValueError(f"max_steps={steps} must be at least 1; change --max-steps")
     deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
     return TextRequest(
-        text=text,
+        sources=sources,
         output_dir=output_dir,
         hours=_positive("hours", launcher.get("hours")),
         epochs=_positive("epochs", launcher.get("epochs")),
@@ -219,6 +222,11 @@ def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any
         brought = ("config", "bert_model", "config_file", "vocab_file", "vocab_size", "lowercase")
         sizes = tuple(name for name in BertConfig.model_fields if "dropout" not in name)
         _refuse(given, (*brought, *sizes), "continues --from-pretrained-params, which bring it", "drop it")
+    elif "replay" in given:
+        raise ValueError(
+            "--replay is for --from-pretrained-params: it keeps what those weights know; without them pass "
+            "--text NAME=WEIGHT:PATH for each source"
+        )
     if "vocab_file" in given and "vocab_size" in given:
         raise ValueError(
             f"--vocab-size={given['vocab_size']} is read from --vocab-file={given['vocab_file']}; drop --vocab-size"
@@ -308,10 +316,10 @@ def _fraction(text: str | None) -> float | None:
     return number
 
 
-def _refuse_output_in_text(output_dir: Path, text: Iterable[Path]) -> None:
+def _refuse_output_in_text(output_dir: Path, sources: Iterable[Source]) -> None:
     """Refuse results inside of the text, which would be read as text at the next start."""
     place = output_dir.resolve()
-    for path in text:
+    for path in (path for source in sources for path in source.paths):
         if path.is_dir() and path.resolve() in (place, *place.parents):
             raise ValueError(
                 f"output_dir={output_dir} lies in --text {path}, whose files are all read; pass --output-dir with a "

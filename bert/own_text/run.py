@@ -25,14 +25,16 @@ from bert.launching.previous_run import is_done, refuse_other_run
 from bert.launching.process_runner import Runner
 from bert.launching.settings import LaunchPlan, PretrainingLaunch, Ranks
 from bert.launching.start_training import explain_exit
-from bert.own_text import corpus, report, rules
+from bert.own_text import additions, corpus, report, rules
 from bert.own_text.candidates import candidates
 from bert.own_text.evening import own_text_line
+from bert.own_text.facts import TextFacts
 from bert.own_text.flags import is_evening
 from bert.own_text.plan import make_plan, on_devices, refuse_hours
 from bert.own_text.reading import machine_facts, text_facts
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest, read_text_request
+from bert.own_text.sources import REPLAY
 from bert.own_text.speed import measure_speeds
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
@@ -96,8 +98,11 @@ def record_of(request: TextRequest) -> TextRecord:
         refuse_hours(request.hours, before.plan.settings["lr_schedule"])
         before.plan = on_devices(before.plan, request, machine_facts(request.output_dir))
         data = corpus.data_facts(request, before.plan)
-        if note := corpus.note_of_changes(before.data, data, request.output_dir):
-            print(f"warning: {note}", flush=True)
+        corpus.refuse_other_data(before.data, data, request.output_dir)
+        for addition in before.additions:
+            print(addition, flush=True)
+        if note := additions.note_of_changes(request, before.data, data):
+            print(note, flush=True)
         return before
 
 
@@ -110,8 +115,12 @@ def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
         options.get("text_field"),
         group_by=options.get("group_by"),
     )
-    print(f"reading {' '.join(map(str, request.text))} ...", flush=True)
-    text = text_facts(request.text, reading, bool(options.get("follow_links")), lambda line: print(line, flush=True))
+    facts, follow_links = dict[str, TextFacts](), bool(options.get("follow_links"))
+    for source in request.sources:
+        of_name = f"{source.name}: " if source.name else ""
+        print(f"reading {of_name}{' '.join(map(str, source.paths))} ...", flush=True)
+        facts[source.name] = text_facts(source.paths, reading, follow_links, lambda line: print(line, flush=True))
+    text = TextFacts.of(facts, [source.name for source in request.sources if source.name != REPLAY])
     machine = machine_facts(request.output_dir)
     if request.language is not None:  # of characters that Chinese and Japanese share, or of a mixed text
         text = dataclasses.replace(text, is_chinese=request.language.partition("-")[0] == "zh")
@@ -191,11 +200,7 @@ def _most_updates(request: TextRequest, record: TextRecord) -> int:
     if request.hours is not None:
         longer = max(1.0, request.hours * 3600 / plan.seconds)
         return max(record.first_updates or 0, math.ceil(rules.MOST_UPDATES * plan.updates * longer))
-    samples = corpus.num_samples(request)
-    if samples is None:
-        return plan.updates
-    epochs = request.epochs or rules.EPOCHS
-    return max(1, round(epochs * samples / plan.duplicate_factor / plan.settings["global_batch_size"]))
+    return corpus.updates_of(request, plan, request.epochs or rules.EPOCHS) or plan.updates
 
 
 # ---- the run ---------------------------------------------------------------------------------------------------------
@@ -234,16 +239,28 @@ class TextRun:
         return 0
 
     def _prepare(self) -> int:
-        config = training_config(self._request, self._record)
-        code = corpus.prepare(
-            self._request,
-            self._record.plan,
-            config,
-            self._runner.run,
-            files=self._record.data.get("files", ""),
-            has_trained=bool(_list_steps(self._request.output_dir)),
-        )
+        request, record, run = self._request, self._record, self._runner.run
+        config, steps = training_config(request, record), _list_steps(request.output_dir)
+        files = record.data.get("files", "")
+        code = corpus.prepare(request, record.plan, config, run, files=files, has_trained=bool(steps))
+        if not code and steps:
+            code = self._add_files(config, max(steps))
+        elif not code:
+            additions.Changes(request).save()
         return explain_exit(code, config, self._runner) if code else 0
+
+    def _add_files(self, config: PretrainingConfig, step: int) -> int:
+        """Exit code of the command that failed, else 0."""
+        request, record = self._request, self._record
+        added = additions.add_files(request, record.plan, config, self._runner.run, step)
+        if isinstance(added, int):
+            return added
+        if added is not None:
+            print(added, flush=True)
+            record.additions.append(added)
+            record.data |= {name: corpus.data_facts(request, record.plan)[name] for name in ("files", "text")}
+            record.save(request.output_dir)
+        return 0
 
     def _train_in_time(self) -> int:
         record, request, plan = self._record, self._request, self._record.plan

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from bert.samples.collation import MicroBatch
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.global_batches import GlobalBatch
 from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
+from bert.samples.mixture import Mix, read_mixture
 from bert.samples.packing import Packing
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training.guards import BestMetric
@@ -45,13 +47,11 @@ class Pretraining(Task):
         vocabulary.check_model_size(config.model.vocab_size)
         data, seed = config.data, config.run.seed
         self._train = PretrainingDataset(data.input_dir, vocabulary, data, seed=seed, next_sentence=pairs)
-        self._held_out = None
-        if data.eval_dir:
-            self._held_out = PretrainingDataset(data.eval_dir, vocabulary, data, seed=seed, next_sentence=pairs)
+        self._held_out = held_out_sets(config, vocabulary)
         manifest = self._train.directory.manifest
         lowercase = manifest.settings.get("lowercase") if manifest else None
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
-        self.fingerprint, self.evaluates = self._train.fingerprint, self._held_out is not None
+        self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out)
         self.earlier_fingerprints = self._train.earlier_fingerprints()
         config = self.config = with_steps(config, self._train.mixes[-1].total(), group.world_size)
         self.evaluates_first = self.evaluates
@@ -93,37 +93,68 @@ class Pretraining(Task):
         return evaluation
 
 
+@dataclass(frozen=True)
+class HeldOutSet:
+    """Held-out samples, and their weight in the loss that decides."""
+
+    name: str
+    data: PretrainingDataset
+    weight: float
+
+
+def held_out_sets(config: PretrainingConfig, vocabulary: Vocabulary) -> list[HeldOutSet]:
+    """The held-out shards, or those of each folder of their mixture."""
+    if (folder := config.data.eval_dir) is None:
+        return []
+    mixes = read_mixture(folder) or (Mix({".": 1}),)
+    pairs, seed, sets = config.run.objective == "mlm_nsp", config.run.seed, []
+    for name, samples in mixes[-1].samples.items():
+        data = PretrainingDataset(folder / name, vocabulary, config.data, seed=seed, next_sentence=pairs, alone=True)
+        sets.append(HeldOutSet(name, data, samples / mixes[-1].total()))
+    return sets
+
+
 class HeldOutEvaluation(Evaluation):
     """Evaluation of one phase on one rank."""
 
     def __init__(
-        self, config: PretrainingConfig, session: Session, held_out: PretrainingDataset | None, training_data: Any
+        self, config: PretrainingConfig, session: Session, held_out: list[HeldOutSet], training_data: Any
     ) -> None:
         assert session.program is not None
         self._config, self._device, self._held_out = config, session.device, held_out
         self._training_data, self._objective = training_data, session.program.objective
         self._program = build_evaluation_program(self._objective, config.precision)
         self._unigram_entropy: float | None = None
-        if held_out is not None:
-            self._unigram_entropy = evaluation_unigram_entropy(held_out, config.run.eval_samples)
+        if held_out:
+            self._samples = max(1, config.run.eval_samples // len(held_out))
+            self._unigram_entropy = sum(
+                part.weight * evaluation_unigram_entropy(part.data, self._samples) for part in held_out if part.weight
+            )
             logger.info(f"unigram entropy of the held-out labels: {self._unigram_entropy:.4f} nats")
 
     def facts(self) -> dict[str, Any]:
         return {"unigram_entropy": self._unigram_entropy, "training_data": self._training_data}
 
     def evaluate(self, step: int) -> dict[str, float]:
-        device = self._device
-        assert self._held_out is not None
-        batches = evaluation_batches(
-            self._held_out,
-            micro_batch_size=self._config.batch.batch_size,
-            rank=device.group.rank,
-            world_size=device.group.world_size,
-            max_samples=self._config.run.eval_samples,
-            packing=self._objective.packing(),
-        )
-        names = self._objective.metric_names
-        return evaluate_pretraining(device.executor, self._program, batches, device.collective, device.scope, names)
+        device, names, metrics = self._device, self._objective.metric_names, dict[str, float]()
+        for part in self._held_out:
+            batches = evaluation_batches(
+                part.data,
+                micro_batch_size=self._config.batch.batch_size,
+                rank=device.group.rank,
+                world_size=device.group.world_size,
+                max_samples=self._samples,
+                packing=self._objective.packing(),
+            )
+            of_part = evaluate_pretraining(
+                device.executor, self._program, batches, device.collective, device.scope, names
+            )
+            for name, value in of_part.items() if part.weight else ():
+                weight = 1.0 if name == "eval_sequences" else part.weight
+                metrics[name] = metrics.get(name, 0.0) + weight * value
+            if part.name != ".":
+                metrics[f"eval_{part.name}_masked_lm_loss"] = of_part[HELD_OUT_LOSS]
+        return metrics
 
     def figures(self) -> dict[str, Any]:
         return {"phase": self._config.run.phase, "unigram_entropy": self._unigram_entropy}

@@ -47,10 +47,12 @@ class PretrainingDataset:
         seed: int,
         shuffle_window_samples: int = SHUFFLE_WINDOW_SAMPLES,
         next_sentence: bool = True,
+        alone: bool = False,
     ) -> None:
+        """`alone`: the shards of the directory itself, whatever is mixed with them."""
         self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
         self.vocabulary = vocabulary
-        mixes = read_mixture(Path(directory))
+        mixes = None if alone else read_mixture(Path(directory))
         self.folders = (".",) if mixes is None else folders_of(mixes)
         self.parts = [
             ShardDirectory(Path(directory) / name, vocabulary, settings.max_seq_length) for name in self.folders

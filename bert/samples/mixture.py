@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -18,6 +19,7 @@ from pydantic import TypeAdapter
 from bert.files import write_atomically
 
 MIXTURE_NAME = "mixture.json"
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def folders_of(mixes: Sequence[Mix]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for mix in mixes for name in mix.samples))
 
 
-def shares(counts: Mapping[int, int], total: int) -> dict[int, int]:
+def shares(counts: Mapping[Key, int], total: int) -> dict[Key, int]:
     """`total` in proportion to the counts, whole numbers by largest remainders."""
     sizes = np.array(list(counts.values()), np.int64)
     taken, remainders = np.divmod(sizes * total, max(1, int(sizes.sum())))

@@ -283,7 +283,7 @@ class EvaluationGuard(Guard):
         if not math.isfinite(value):
             value = worst
         if step == 0:
-            state.before = value
+            state.before, state.metrics_before = value, {key: float(number) for key, number in metrics.items()}
             return False
         state.last = (step, value)
         best = worst if state.best is None else state.best[1]
@@ -324,7 +324,7 @@ class EvaluationGuard(Guard):
     def figures(self) -> dict[str, Any]:
         """What the summary says of it, by the names of the metric."""
         state, name = self.state, self._metric.name
-        figures: dict[str, Any] = {}
+        figures: dict[str, Any] = {f"initial_{key}": number for key, number in state.metrics_before.items()}
         if state.before is not None:
             figures[f"initial_{name}"] = state.before
         if state.best is not None:

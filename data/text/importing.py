@@ -34,7 +34,16 @@ from data.text.lddl_writer import (
     utf8,
 )
 from data.text.readers import Reading, read_pieces
-from data.text.split import LEAST_BYTES, MEASURABLE_BYTES, PARTS, Documents, check_groups, divide, held_out_bytes
+from data.text.split import (
+    LEAST_BYTES,
+    MEASURABLE_BYTES,
+    PARTS,
+    Division,
+    Documents,
+    check_groups,
+    divide,
+    held_out_bytes,
+)
 
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
@@ -53,6 +62,7 @@ class ImportSettings:
     held_out_fraction: float = 0.0
     min_characters: int = 1
     follow_links: bool = False
+    division: Division | None = None
 
     def __post_init__(self) -> None:
         check_language(self.reading.language)
@@ -107,6 +117,7 @@ class _Import:
         self.duplicates: list[str] = []  # the first ones
         self._kept = Documents(are_grouped=settings.reading.group_by is not None)
         self._groups: set[bytes] = set()
+        self.division: Division | None = None
 
     def write(self) -> dict[str, list[WrittenFile]]:
         """Write work/all, or work/train and work/held_out; returns the files of each part."""
@@ -178,7 +189,8 @@ class _Import:
         with SourceWriter(self._work / "held_out") as held_out:
             if files:
                 with progress("held-out part", total) as meter:
-                    divide(paths, self._kept, fraction, train, held_out, meter.update)
+                    earlier = self._settings.division
+                    self.division = divide(paths, self._kept, fraction, train, held_out, meter.update, earlier)
             train.close()
         (self._work / "all").rmdir()
         return dict(zip(PARTS, (train.files, held_out.files), strict=True))
@@ -204,9 +216,11 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
     job = _Import(inputs, settings, findings, fresh_folder(work))
     try:
         written = job.write()
-        if settings.held_out_fraction:
+        if settings.held_out_fraction and settings.division is None:
             check_groups(settings.reading.group_by, findings.counts["groups"])
         empty = [part for part, files in written.items() if not files]
+        if settings.division is not None and len(empty) < len(written):
+            empty = []
         if empty:
             reasons = "; ".join([*findings.left_out[:3], *findings.problems[:3]])
             raise ValueError(
@@ -226,6 +240,7 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
         "left out": findings.left_out,
         "problems": findings.problems,
         "duplicates": job.duplicates,
+        **({"division": asdict(job.division)} if job.division is not None else {}),
     }
     write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
     return _finish(output, report, finals)
@@ -237,7 +252,8 @@ def _sizes(written: dict[str, list[WrittenFile]]) -> dict[str, dict]:
     for part, files in written.items():
         num_bytes = sum(file.num_bytes for file in files)
         documents = sum(file.documents for file in files)
-        sizes[part] = {"documents": documents, "bytes": num_bytes, "share": num_bytes / total, "files": len(files)}
+        share = num_bytes / max(1, total)
+        sizes[part] = {"documents": documents, "bytes": num_bytes, "share": share, "files": len(files)}
     return sizes
 
 
@@ -276,7 +292,7 @@ def print_report(report: dict, output: Path) -> None:
             print("\n  ".join([f"{title}:", *_examples(lines)]))
         if len(lines) > _MAX_EXAMPLES:
             print(f"  ... and {len(lines) - _MAX_EXAMPLES} more in {shown(output / REPORT_NAME)}")
-    if "held_out" in report["parts"]:
+    if "held_out" in report["parts"] and report["settings"]["division"] is None:
         for warning in _held_out_warnings(report):
             print(f"warning: {warning}", file=sys.stderr)
 

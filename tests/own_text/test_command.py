@@ -461,9 +461,9 @@ def test_files_that_change_after_the_training_began_are_noticed(workplace, capsy
     assert workplace.start("--hours", "0.1") == 0
     assert workplace.start("--hours", "0.1") == 0
     assert "changed" not in capsys.readouterr().out
-    (workplace.text / "new.txt").write_text(SENTENCE * 10)
+    (workplace.text / "0.txt").write_text(SENTENCE * 10)
     assert workplace.start("--hours", "0.1") == 0
-    assert "warning: the files of" in (shown := capsys.readouterr().out) and "continues the model on" in shown
+    assert "warning: 1 of the files of" in (shown := capsys.readouterr().out) and "continues the model on" in shown
 
     workplace.text = workplace.folder / "other"
     workplace.text.mkdir()

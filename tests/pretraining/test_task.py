@@ -33,7 +33,7 @@ def test_the_loader_gets_the_settings_and_the_seed_of_the_run(tmp_path):
         seed=43,
     )
     task = Pretraining(config, tiny.ONE_RANK)
-    for dataset in (task._train, task._held_out):
+    for dataset in (task._train, task._held_out[0].data):
         assert (dataset.settings, dataset.seed) == (config.data, 43)
     assert (task.objective.model, task.objective.fuse_mha) == (config.model, config.hardware.fuse_mha)
     assert task.evaluates and task.trains and task.fingerprint == task._train.fingerprint

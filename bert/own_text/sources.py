@@ -1,0 +1,121 @@
+"""The sources of a training on own text: --text PATH ..., weighted --text NAME=WEIGHT:PATH, --replay PATH ..."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bert.samples.mixture import Mix, shares
+
+ADDED = "added-"  # begins the names of the folders of added files
+REPLAY = "replay"  # the name of the source of general text
+REPLAY_SHARE = 0.1
+_NAMED = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<weight>[^:/]*):(?P<path>.+)")
+_TOLERANCE = 1e-3  # of the sum of the weights
+_PARTS = 1_000_000  # that shares are counted in, where a folder's samples are only weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Files that are read together.
+
+    Attributes:
+        name: "" of the only one.
+        share: of the samples that are trained on.
+    """
+
+    name: str
+    paths: tuple[Path, ...]
+    share: float = 1.0
+
+    def folder(self) -> str:
+        """Its folder below that of the shards, as a mixture names it."""
+        return self.name or "."
+
+    def words(self) -> list[str]:
+        """The words that name it, with whole paths."""
+        prefix = f"{self.name}={self.share:g}:" if self.name else ""
+        return [f"{prefix}{path.absolute()}" for path in self.paths]
+
+
+def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share: str | None) -> tuple[Source, ...]:
+    """The sources, that of the general text last; ValueError for a contradiction."""
+    if "" in text or "" in (replay or ()):
+        raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
+    named = {word: found for word in text if (found := _NAMED.fullmatch(word)) and not Path(word).exists()}
+    if not named:
+        sources = [Source("", tuple(map(Path, text)))]
+    elif plain := [word for word in text if word not in named]:
+        raise ValueError(f"text={plain[0]} has no weight, the others have; pass --text NAME=WEIGHT:PATH for each")
+    else:
+        sources = _weighted([(word, named[word]) for word in text])
+    if replay is None:
+        if replay_share is not None:
+            raise ValueError(f"replay_share={replay_share} is a share of --replay PATH; pass it too, or drop it")
+        return tuple(sources)
+    share = REPLAY_SHARE if replay_share is None else _number(replay_share)
+    if not 0 < share <= 0.9:
+        raise ValueError(f"replay_share={replay_share} must be above 0 and at most 0.9; change --replay-share")
+    sources = [dataclasses.replace(source, share=source.share * (1 - share)) for source in sources]
+    sources.append(Source(REPLAY, tuple(map(Path, replay)), share))
+    _refuse_shared_files(sources)
+    return tuple(sources)
+
+
+def _weighted(words: Sequence[tuple[str, re.Match[str]]]) -> list[Source]:
+    sources: list[Source] = []
+    for word, found in words:
+        weight, name, path = _number(found["weight"]), found["name"], Path(found["path"])
+        if not 0 < weight <= 1:
+            raise ValueError(f"text={word}: the weight {found['weight']!r} must be above 0 and at most 1")
+        if (is_ours := name == REPLAY or name.startswith(ADDED)) or name in [source.name for source in sources]:
+            used = "means something else here" if is_ours else "is used twice"
+            raise ValueError(f"text={word}: the name {name} {used}; pass another")
+        if not path.exists():
+            raise ValueError(f"text={word}: no such file or folder: {path}")
+        sources.append(Source(name, (path,), weight))
+    if abs((total := sum(source.share for source in sources)) - 1) > _TOLERANCE:
+        listed = " + ".join(f"{source.name}={source.share:g}" for source in sources)
+        raise ValueError(f"text: the weights {listed} are {total:g} together and must be 1; change them")
+    _refuse_shared_files(sources)
+    return [dataclasses.replace(source, share=source.share / total) for source in sources]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
+
+
+def _refuse_shared_files(sources: Sequence[Source]) -> None:
+    """Refuse files that two sources read: their text would be on both sides of what is held out."""
+    for one, other in itertools.permutations(sources, 2):
+        for path, place in itertools.product(one.paths, other.paths):
+            if path.resolve() in (place.resolve(), *place.resolve().parents):
+                raise ValueError(
+                    f"{other.name or 'text'}={place} lies in {one.name or 'text'}={path}; give each source "
+                    "files of its own"
+                )
+
+
+def pass_over(sources: Sequence[Source], counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """Samples that a pass takes of each folder: it reads the text without --replay once, or as often by the weights.
+
+    Args:
+        counts: samples of the folders of each source.
+    """
+    if len(sources) == 1:
+        return dict(counts[sources[0].name])
+    own = sum(sum(counts[source.name].values()) for source in sources if source.name != REPLAY)
+    total = own / sum(source.share for source in sources if source.name != REPLAY)
+    taken: dict[str, int] = {}
+    for source in sources:
+        taken |= shares(counts[source.name], round(total * source.share))
+    return taken
+
+
+def held_out_mix(sources: Sequence[Source]) -> Mix:
+    """How the held-out loss weighs the sources: as they are trained on, general text not at all."""
+    return Mix({source.folder(): 0 if source.name == REPLAY else round(_PARTS * source.share) for source in sources})
