@@ -68,6 +68,8 @@ class ImportSettings:
         check_language(self.reading.language)
         if not 0.0 <= self.held_out_fraction < 1.0:
             raise ValueError(f"held_out_fraction={self.held_out_fraction} must be at least 0 and below 1, e.g. 0.01")
+        if self.division is not None and not self.held_out_fraction:
+            raise ValueError("held_out_as needs held_out_fraction above 0; pass --held-out-fraction, or drop it")
         if self.min_characters < 0:
             raise ValueError(f"min_characters={self.min_characters} must be at least 0")
         check_encoding(self.reading.encoding)

@@ -735,7 +735,8 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
         done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
 
+    (tmp_path / "odd/added.txt").write_text((tmp_path / "odd/0.txt").read_text(encoding="latin-1") + " One more. " * 50)
     process = start("--max-steps", "30")
     output, _ = process.communicate(timeout=400)
-    assert process.returncode == 0 and "continuing at step" in output, output
+    assert process.returncode == 0 and "continuing at step" in output and "added: 1 files" in output, output
     assert json.loads((tmp_path / "out/phase1/summary.json").read_text())["steps"] == 30

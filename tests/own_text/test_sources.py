@@ -1,0 +1,155 @@
+"""Weighted sources, replayed text, and files that are added while a run is under way. The data are real, the training
+is a stand-in."""
+
+import os
+import re
+
+import pytest
+
+from bert.launching.process_runner import Runner
+from bert.own_text import corpus
+from bert.own_text import run as own_text
+from bert.own_text.additions import Changes
+from bert.own_text.request import TextRequest, read_text_request
+from bert.own_text.sources import Source, held_out_mix, pass_over, read_sources
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.mixture import Mix, read_mixture
+from bert.samples.settings import LoaderSettings
+from bert.tokenization.vocabulary import Vocabulary
+from tests.own_text.test_command import Workplace
+from tests.support.launching import line_of
+
+prepare_data = corpus.prepare
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """A `Workplace` whose data are made, of 60 files."""
+    monkeypatch.chdir(tmp_path)
+    place = Workplace(tmp_path, monkeypatch)
+    monkeypatch.setattr(corpus, "prepare", prepare_data)
+    monkeypatch.setattr(own_text, "Runner", Runner)
+    monkeypatch.setattr("bert.own_text.report.demonstrate", lambda *arguments: None)
+    for number, file in enumerate(sorted(place.text.iterdir())):
+        file.write_text(f"The committee of case {number} met. It read {number} reports. Nobody asked for more. " * 9)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--text a=0.7:T b=0.2:U", r"the weights a=0.7 \+ b=0.2 are 0.9 together and must be 1; change them"),
+        ("--text a=0.7:T a=0.3:U", "text=a=0.3:U: the name a is used twice; pass another"),
+        ("--text a=0.7:T b=0.3:V", "text=b=0.3:V: no such file or folder: V"),
+        ("--text a=0.7:T U", "text=U has no weight, the others have; pass --text NAME=WEIGHT:PATH for each"),
+        ("--text a=0:T b=1:U", "the weight '0' must be above 0 and at most 1"),
+        ("--text a=much:T b=1:U", "the weight 'much' must be above 0"),
+        ("--text replay=1:T", "the name replay means something else here"),
+        ("--text a=0.7:T b=0.3:T/in", "b=T/in lies in a=T; give each source files of its own"),
+        ("--text T --replay-share 0.2", "replay_share=0.2 is a share of --replay PATH; pass it too, or drop it"),
+        ("--text T --replay U", "--replay is for --from-pretrained-params"),
+    ],
+)
+def test_sources_that_contradict_themselves_are_refused(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("T/in", "U"):
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match=message):
+        read_text_request(line_of(*words.split()))
+
+
+@pytest.mark.parametrize("share", ["0", "lots", "1"])
+def test_shares_of_replay_that_are_none_are_refused(tmp_path, share):
+    with pytest.raises(ValueError, match=f"replay_share={share} must be above 0 and at most 0.9"):
+        read_sources([str(tmp_path)], [str(tmp_path / "x")], share)
+
+
+def test_text_that_is_named_twice_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x=0.5:y").mkdir()
+    request = read_text_request(line_of("--text", "one", "two", "--text", "x=0.5:y"))
+    assert [str(path) for path in request.paths()] == ["one", "two", "x=0.5:y"]
+
+
+def test_a_pass_takes_the_samples_by_the_weights():
+    sources = (Source("a", (), 0.7), Source("b", (), 0.3))
+    assert pass_over(sources, {"a": {"a": 50, "a/added-2": 20}, "b": {"b": 130}}) == {
+        "a": 100,
+        "a/added-2": 40,
+        "b": 60,
+    }
+    replaying = (Source("", (), 0.9), Source("replay", (), 0.1))
+    assert pass_over(replaying, {"": {".": 900}, "replay": {"replay": 5000}}) == {".": 900, "replay": 100}
+    assert held_out_mix(replaying) == Mix({".": 900_000, "replay": 0})
+
+
+def test_files_that_are_added_are_told_from_those_that_are_changed_or_moved(tmp_path):
+    text = tmp_path / "text"
+    (text / "deep").mkdir(parents=True)
+    for name in ("one.txt", "two.txt", "deep/three.txt"):
+        (text / name).write_text(name)
+        os.utime(text / name, ns=(1, hash(name) % 10**9))
+    request = TextRequest(sources=(Source("", (text,)),), output_dir=tmp_path / "out")
+    assert not Changes(request).is_known
+    Changes(request).save()
+    assert not Changes(request).added and not Changes(request).altered
+    (text / "deep/three.txt").rename(text / "3.txt")
+    assert not Changes(request).added and not Changes(request).altered, "moved"
+    (text / "new.txt").write_text("new")
+    (text / "one.txt").write_text("other")
+    (text / "two.txt").unlink()
+    changes = Changes(request)
+    assert list(changes.added) == [":new.txt"] and changes.altered == 2
+
+
+def open_data(workplace) -> PretrainingDataset:
+    out = workplace.folder / "out"
+    settings = LoaderSettings(masking="dynamic", max_seq_length=128, max_predictions_per_seq=20)
+    return PretrainingDataset(out / "data/shards/train", Vocabulary.from_file(out / "data/vocab.txt"), settings, seed=1)
+
+
+@pytest.mark.thorough
+def test_added_files_are_used_from_the_next_pass_on(workplace, capfd):
+    words = ("--held-out-fraction", "0.2", "--duplicate-factor", "1", "--global-batch-size", "16")
+    workplace.stops = [75]
+    assert workplace.start("--max-steps", "9", *words) == 75
+    before = open_data(workplace)
+    again, fresh = (workplace.text / "7.txt").read_text(), "Something else was found. It was written down. It was read."
+    for name, text in (("x.txt", again), ("deep/y.txt", fresh)):
+        (workplace.text / name).parent.mkdir(exist_ok=True)
+        (workplace.text / name).write_text(text)
+    capfd.readouterr()
+    assert workplace.start("--max-steps", "40", *words) == 0
+    shown = capfd.readouterr().out
+    assert "2 files were added below" in shown and re.search("added: 2 files, [12] documents to train on", shown)
+    data, per_pass = open_data(workplace), before.num_samples // 16
+    (first, second), at = data.mixes, -(-4 // per_pass)
+    assert (second.from_pass, second.from_update) == (at, at * per_pass)
+    assert second.total() > first.total() and data.earlier_fingerprints() == {before.fingerprint: at * per_pass}
+    assert workplace.record()["additions"][0]["from_update"] == second.from_update
+    assert workplace.start("--max-steps", "50", *words) == 0, "they are not added twice"
+    shown = capfd.readouterr().out
+    assert "were added below" not in shown and "added: 2 files" in shown and len(open_data(workplace).mixes) == 2
+
+
+@pytest.mark.thorough
+def test_sources_are_mixed_by_their_weights(workplace, capfd):
+    other = workplace.folder / "other"
+    other.mkdir()
+    for number in range(20):
+        (other / f"{number}.txt").write_text(
+            f"A ship with {number} sails left. The sea was calm. It came to port. " * 9
+        )
+    line = ["--text", f"land=0.25:{workplace.text}", f"sea=0.75:{other}", "--output-dir", "out", "--epochs", "2"]
+    assert own_text.main(line_of(*line), workplace._train) == 0
+    shown = capfd.readouterr().out
+    assert re.search(r"\nepochs: land +[\d.]+ over it +25.0% of the samples", shown)
+    (mix,) = read_mixture(workplace.folder / "out/data/shards/train")
+    assert mix.samples["sea"] == pytest.approx(3 * mix.samples["land"], abs=3)
+    (held_out,) = read_mixture(workplace.folder / "out/data/shards/held_out")
+    assert held_out.samples == {"land": 250_000, "sea": 750_000} and mix.total() == open_data(workplace).num_samples
+    line[1] = line[1].replace("0.25", "0.5")
+    line[2] = line[2].replace("0.75", "0.5")
+    with pytest.raises(SystemExit):
+        own_text.main(line_of(*line), workplace._train)
+    assert "weights=land=0.5 sea=0.5 differs from land=0.25 sea=0.75" in capfd.readouterr().err
