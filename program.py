@@ -33,7 +33,7 @@ AMP_BLACK_LIST = ("softmax_with_cross_entropy", "reduce_sum", "reduce_mean", "sq
 # `assign` is there for attention's mask alone: one cast of b x s numbers, where float32 would spread from it over all
 # scores.
 AMP_WHITE_LIST = (
-    *("matmul_v2", "softmax", "gelu", "layer_norm", "unbind", "assign"),
+    *("matmul_v2", "softmax", "gelu", "layer_norm", "unbind", "assign", "roll"),
     *("fused_dropout_add", "flash_attn", "flash_attn_unpadded"),
 )
 GRADIENTS_PER_ALL_REDUCE = 64

@@ -1,4 +1,4 @@
-"""The sizes of a BERT model (Devlin et al., 2019) and the models known by name."""
+"""The sizes of a BERT (Devlin et al., 2019) or ModernBERT (Warner et al., 2024) and the models known by name."""
 
 import json
 from dataclasses import dataclass
@@ -20,11 +20,36 @@ _IGNORED_JSON_KEYS = frozenset(
 )
 _ACTIVATION_FROM_JSON = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _ACTIVATION_TO_JSON = {"gelu_tanh": "gelu_new"}
+# Hugging Face's keys of a ModernBERT -> ours; the first of a name is written from it, and all must agree.
+_MODERN_KEYS = {
+    "hidden_activation": "hidden_act",
+    "classifier_activation": "hidden_act",
+    "norm_eps": "layer_norm_eps",
+    "embedding_dropout": "hidden_dropout_prob",
+    "mlp_dropout": "hidden_dropout_prob",
+    "classifier_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
+# What else describes its network, with the only value that is built here.
+_MODERN_CONSTANTS = {
+    **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
+    "decoder_bias": True,
+    "classifier_pooling": "cls",
+}
+_MODERN_IGNORED = frozenset(
+    "deterministic_flash_attn initializer_cutoff_factor position_embedding_type reference_compile "
+    "repad_logits_with_grad sparse_pred_ignore_index sparse_prediction".split()
+)
 
 
 class BertConfig(Settings):
     """Architecture of the encoder and its two pre-training heads."""
 
+    model_type: Literal["bert", "modernbert"] = Field(
+        "bert",
+        description="the block: bert, or modernbert: normalised before, rotary positions, GeGLU, local attention, no "
+        "biases, no token types, no next-sentence head",
+    )
     vocab_size: int = Field(30522, ge=8, description="tokens in the vocabulary (padded internally to a multiple of 8)")
     hidden_size: int = Field(768, ge=1, description="width of the encoder")
     num_hidden_layers: int = Field(12, ge=1, description="Transformer layers")
@@ -41,6 +66,18 @@ class BertConfig(Settings):
     # Paddle's kernels take at most 1e-3.
     layer_norm_eps: float = Field(1e-12, gt=0, le=1e-3, description="epsilon of layer normalisation")
     pad_token_id: int = Field(0, ge=0, description="id of [PAD]")
+    global_attn_every_n_layers: int = Field(
+        3, ge=1, description="modernbert: layers 0, n, 2n ... attend to all tokens, the others to near ones"
+    )
+    local_attention: int = Field(
+        128, ge=2, description="modernbert: window of local attention in tokens, half of them on each side"
+    )
+    global_rope_theta: float = Field(
+        160_000.0, gt=1, description="modernbert: base of the rotary positions of layers that attend to all tokens"
+    )
+    local_rope_theta: float = Field(
+        10_000.0, gt=1, description="modernbert: base of the rotary positions of layers that attend to near ones"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "BertConfig":
@@ -48,6 +85,11 @@ class BertConfig(Settings):
             raise ValueError(
                 f"hidden_size={self.hidden_size} must be a multiple of num_attention_heads="
                 f"{self.num_attention_heads}; change one of them"
+            )
+        if self.is_modern() and self.head_size() % 2:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} / num_attention_heads={self.num_attention_heads} must be even for "
+                "rotary positions, which turn pairs; change one of them"
             )
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(
@@ -72,9 +114,29 @@ class BertConfig(Settings):
 
     def to_json(self) -> str:
         """The same description with Hugging Face's key names; `from_json_file` reads it back."""
-        values: dict[str, Any] = self.model_dump()
+        values: dict[str, Any] = self.model_dump(exclude=set() if self.is_modern() else MODERN_ONLY)
         values["hidden_act"] = _ACTIVATION_TO_JSON.get(self.hidden_act, self.hidden_act)
-        return json.dumps({"model_type": "bert", **values}, indent=2) + "\n"
+        if self.is_modern():
+            own = {"type_vocab_size", *_MODERN_KEYS.values()}
+            theirs = {key: values[name] for key, name in _MODERN_KEYS.items()}
+            values = {key: value for key, value in values.items() if key not in own} | theirs | _MODERN_CONSTANTS
+        return json.dumps(values, indent=2) + "\n"
+
+    def is_modern(self) -> bool:
+        return self.model_type == "modernbert"
+
+    def attends_locally(self, layer: int) -> bool:
+        """Whether a layer, from 0, sees only near tokens; none does if all tokens of the longest sequence are near."""
+        has_band = self.max_position_embeddings > self.local_attention // 2 + 1
+        return has_band and self.uses_local_positions(layer)
+
+    def uses_local_positions(self, layer: int) -> bool:
+        """Whether a layer, from 0, has the rotary positions of local attention, at any length."""
+        return self.is_modern() and layer % self.global_attn_every_n_layers != 0
+
+    def feed_forward_products(self) -> int:
+        """Matrices of the feed-forward block, each of hidden_size x intermediate_size."""
+        return 3 if self.is_modern() else 2
 
     def padded_vocab_size(self) -> int:
         """Rows of the embedding matrix: the vocabulary rounded up to a multiple of 8, as tensor cores need."""
@@ -86,6 +148,9 @@ class BertConfig(Settings):
     def num_parameters(self) -> int:
         """Number of trainable parameters: encoder, pooler and both pre-training heads (the decoder is tied)."""
         vocab, hidden, inner = self.padded_vocab_size(), self.hidden_size, self.intermediate_size
+        if self.is_modern():  # norms: two a layer but one in the first; of the embeddings, the end and the head
+            layers = self.num_hidden_layers * (4 * hidden**2 + 3 * hidden * inner)
+            return vocab * hidden + layers + (2 * self.num_hidden_layers + 2) * hidden + hidden**2 + vocab
         layer_norm = 2 * hidden
         dense = hidden * hidden + hidden
         embeddings = (vocab + self.max_position_embeddings + self.type_vocab_size) * hidden + layer_norm
@@ -96,14 +161,48 @@ class BertConfig(Settings):
         return embeddings + self.num_hidden_layers * layer + dense + masked_lm_head + next_sentence_head
 
 
+MODERN_ONLY = {"global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta"}
+
+
+def modern_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
+    """A description in Hugging Face's keys of a ModernBERT, in ours; of any other model as it is.
+
+    Raises:
+        ValueError: a network that is not built here.
+    """
+    if values.get("model_type") != "modernbert":
+        return values
+    known = {key: value for key, value in values.items() if key not in _MODERN_IGNORED}
+    for key, value in _MODERN_CONSTANTS.items():
+        if known.pop(key, value) != value:
+            raise ValueError(f"{key}={values[key]!r} in {path} must be {json.dumps(value)}; no other is built here")
+    if "rope_parameters" in known or "layer_types" in known:
+        raise ValueError(
+            f"rope_parameters and layer_types in {path} are of transformers 5; write the keys of transformers 4 "
+            "instead: global_rope_theta, local_rope_theta, global_attn_every_n_layers"
+        )
+    if known.get("local_rope_theta", 0) is None:
+        known["local_rope_theta"] = known["global_rope_theta"]
+    for key, name in _MODERN_KEYS.items():
+        if key not in known:
+            continue
+        value = known.pop(key)
+        if name != "hidden_dropout_prob" and known.setdefault(name, value) != value:
+            raise ValueError(f"{key}={value!r} in {path} must be {known[name]!r}, as {name} is; no other is built here")
+        known.setdefault(name, value)
+    return known
+
+
 def _known_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
     """Drop other libraries' harmless keys, translate activations, refuse the rest."""
-    known = dict(values)
+    known = modern_values(dict(values), path)
     if known.pop("position_embedding_type", "absolute") != "absolute":
         raise ValueError(
             f"position_embedding_type={values['position_embedding_type']} in {path} must be absolute; "
             "relative positions are not built here"
         )
+    if known.get("model_type") != "modernbert":
+        known.pop("model_type", None)
     for key in sorted(known.keys() - BertConfig.model_fields.keys() - _IGNORED_JSON_KEYS):
         hint = suggest(key, BertConfig.model_fields, "remove it")
         raise ValueError(f"{key}={known[key]!r} in {path} is not a known key of a BERT model: {hint}")
@@ -124,6 +223,13 @@ class FusedKernels:
 
 _LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 _CASED_VOCABULARY = 28996
+_MODERN: dict[str, Any] = {
+    "model_type": "modernbert",
+    "max_position_embeddings": 8192,
+    "layer_norm_eps": 1e-5,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 
 # tiny, mini and small: Turc et al., 2019. quickstart: learns something in minutes on two CPU cores, where dropout
 # costs 16% of a step and the exact gelu is slower than its approximation.
@@ -135,6 +241,9 @@ BUILT_IN_MODELS: dict[str, BertConfig] = {
     "bert-tiny": BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512),
     "bert-mini": BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024),
     "bert-small": BertConfig(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048),
+    # With the vocabulary of a WordPiece; the published weights have 50,368 tokens of a byte-level BPE.
+    "modernbert-base": BertConfig(num_hidden_layers=22, intermediate_size=1152, **_MODERN),
+    "modernbert-large": BertConfig(**{**_LARGE, "num_hidden_layers": 28, "intermediate_size": 2624}, **_MODERN),
     "bert-quickstart": BertConfig(
         vocab_size=4096,
         hidden_size=128,

@@ -20,7 +20,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.config.architecture import BertConfig
 from bert.config.flags import Formatter, Parser
 from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
-from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, TASK_FILE, kept_texts
+from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, TASK_FILE, architecture_of, kept_texts
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
@@ -83,7 +83,7 @@ class Model(PretrainedWeights):
 
     def description(self, config: BertConfig, library: int = 0) -> dict[str, Any]:
         """The content of config.json; `library` is the place of its class for the task in ARCHITECTURES."""
-        values = {"architectures": [ARCHITECTURES[self.task][library]], **json.loads(config.to_json())}
+        values = {"architectures": [architecture_of(self.task, config, library)], **json.loads(config.to_json())}
         count = self.num_outputs()
         if "classification" in self.task and count:
             labels = self.labels if self.labels and len(self.labels) == count else [f"LABEL_{i}" for i in range(count)]
@@ -137,10 +137,12 @@ def choose_task(weights: PretrainedWeights, requested: str | None) -> str:
 
 def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
     """The encoder and the task's heads; other heads are left out, each with a note."""
-    used = {*_NEEDS[task], *(("pooler",) if task in _TAKE_A_POOLER else ())}
+    modern = tensor_names.is_modern(parameters)
+    takes_pooler = task in _TAKE_A_POOLER and not (modern and task == "encoder")
+    used = {*_NEEDS[task], *(("pooler",) if takes_pooler else ())}
     unused = [head for head in tensor_names.heads_of(parameters) if head not in used]
     notes += [f"left out: {head}, not used by {task}" for head in unused]
-    names = {name for head in unused for name in tensor_names.HEADS[head]}
+    names = {name for head in unused for name in tensor_names.heads_by_name(modern)[head]}
     return {name: array for name, array in parameters.items() if name not in names}
 
 
@@ -188,10 +190,13 @@ def write_native(folder: Path, model: Model) -> None:
 def write_hugging_face(folder: Path, model: Model) -> None:
     """config.json, model.safetensors and the tokenizer's files."""
     parameters, config = model.unpadded()
+    dialect = tensor_names.DIALECTS["modernbert" if config.is_modern() else "huggingface"]
+    place = 1 if model.task == "encoder" else 0  # of the spelling without the prefix
     tensors = {
-        _bare(name, model): np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
+        list(dialect.names(name))[place]: np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
         for name, array in parameters.items()
     }
+    tensors = tensor_layout.join_parts(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
     model.write_tokenizer(folder)
@@ -201,6 +206,8 @@ def write_hugging_face(folder: Path, model: Model) -> None:
 
 def write_paddlenlp(folder: Path, model: Model) -> None:
     """config.json, model_state.pdparams and the tokenizer's files."""
+    if model.config.is_modern():
+        raise ConversionError("model_type=modernbert: PaddleNLP 2.8 has no ModernBERT; use --to-format hf")
     if model.config.hidden_act == "gelu_tanh":
         raise ConversionError(
             "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu, so its outputs would "
@@ -225,7 +232,7 @@ def _bare(name: str, model: Model) -> str:
 
 
 def _note_absent_pooler(model: Model, library: str) -> None:
-    if not model.has_pooler():
+    if not model.has_pooler() and not model.config.is_modern():
         use = "its pooled output is meaningless" if model.task == "encoder" else f"{model.task} does not use it"
         model.notes.append(f"no pooler: {library} will log that it initialises one at random; {use}")
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bert.config.architecture import BertConfig
+from bert.config.architecture import BertConfig, modern_values
 from bert.conversion.raw_tensors import ConversionError, read_json
 
 LABELS_FILE = "labels.json"
@@ -29,7 +29,6 @@ _MUST_BE = {
     "is_decoder": False,
     "add_cross_attention": False,
     "fuse": False,
-    "model_type": "bert",
     "is_encoder_decoder": False,
     "pool_act": "tanh",
 }
@@ -46,6 +45,12 @@ ARCHITECTURES = {
 }
 
 
+def architecture_of(task: str, config: BertConfig, library: int = 0) -> str:
+    """The class of a task in Hugging Face (0) or PaddleNLP (-1)."""
+    name = ARCHITECTURES["masked-lm" if config.is_modern() and task == "pretraining" else task][library]
+    return f"Modern{name}" if config.is_modern() else name
+
+
 class Description(NamedTuple):
     """The content of a model's description file."""
 
@@ -56,7 +61,14 @@ class Description(NamedTuple):
 
 def read_description(path: Path, notes: list[str] | None = None) -> Description:
     """Read a description with any of the known key names; `notes` gets the names of settings that are not used."""
-    values = _flattened(read_json(path, "the model's sizes"))
+    try:
+        values = modern_values(_flattened(read_json(path, "the model's sizes")), path)
+    except ValueError as error:
+        raise ConversionError(str(error)) from None
+    if values.setdefault("model_type", "bert") not in ("bert", "modernbert"):
+        raise ConversionError(
+            f"model_type={values['model_type']!r} in {path} must be bert or modernbert; no other network is built here"
+        )
     for key, value in _MUST_BE.items():
         if values.get(key, value) != value:
             raise ConversionError(
@@ -93,6 +105,7 @@ def _flattened(values: Any) -> dict[str, Any]:
 def _task(values: Mapping[str, Any]) -> str | None:
     named = values.get("architectures") or values.get("init_class")
     named = named[0] if isinstance(named, list) and named else named
+    named = named.removeprefix("Modern") if isinstance(named, str) else named
     return next((task for task, classes in ARCHITECTURES.items() if named in classes), None)
 
 

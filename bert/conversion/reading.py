@@ -16,7 +16,7 @@ from safetensors import SafetensorError, deserialize
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names
-from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels
+from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels, read_usage
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, printable, read_json, regular_file
 from bert.conversion.tensorflow_file import read_tensorflow
@@ -35,7 +35,7 @@ class PretrainedWeights:
     parameters: dict[str, np.ndarray]  # by our structured names; float32; linear weights [in, out]
     config: BertConfig | None  # None without a model description beside the weights
     vocab_file: Path | None  # a vocab.txt beside the weights
-    format: str  # "native", "huggingface", "paddlenlp", "nvidia-paddle" or "tensorflow"
+    format: str  # "native", "huggingface", "modernbert", "paddlenlp", "nvidia-paddle" or "tensorflow"
     notes: list[str]
     task: str | None  # a key of model_description.ARCHITECTURES, None if unknown
     labels: tuple[str, ...] | None  # names of a classifier's classes
@@ -66,8 +66,8 @@ def read_pretrained(
     raw = _read(weights, _READERS[container])
     notes += raw.notes
     dialect, parameters = tensor_layout.to_ours(raw, notes, fused_qkv=fused_qkv, allow_unknown=allow_unknown)
-    heads = tensor_names.heads_of(parameters)
-    if absent := [head for head in tensor_names.HEADS if head not in heads]:
+    heads, modern = tensor_names.heads_of(parameters), tensor_names.is_modern(parameters)
+    if absent := [head for head in tensor_names.heads_by_name(modern) if head not in heads]:
         notes.append(f"{WITHOUT}{', '.join(absent)}")
     folder = weights.parent
     config_file = config_file or next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
@@ -83,7 +83,9 @@ def read_pretrained(
         rows = len(parameters[tensor_names.WORD_EMBEDDINGS])
         padded = -(-rows // 8) * 8
     parameters = tensor_layout.pad_vocabulary(parameters, rows, padded, notes)
-    if dialect == "paddlenlp" and task == "question-answering":
+    if modern and task is None and read_usage(folder).name == "ner":  # whose heads are those of a classifier of texts
+        task = "token-classification"
+    if dialect in ("paddlenlp", "modernbert") and task == "question-answering":
         parameters = tensor_names.with_question_answering_head(parameters)
     vocab_file = folder / locating.VOCABULARY_FILE
     return PretrainedWeights(

@@ -29,7 +29,9 @@ _MARKS = (  # a pattern in the names of a dialect's tensors
     ("tensorflow", re.compile(r".*(/kernel|/LayerNorm/gamma)")),
     ("paddlenlp", re.compile(r".*\.self_attn\.q_proj\.")),
     ("huggingface", re.compile(r".*attention\.self\.query\.weight")),
+    ("modernbert", re.compile(r".*\.attn\.Wqkv\.weight")),
 )
+_PARTS = {"attn.Wqkv.weight": 3, "mlp.Wi.weight": 2}  # of ModernBERT's: endings of matrices that are several of ours
 _FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dense_act.weight")
 
 
@@ -76,7 +78,10 @@ def to_ours(
     dialect = recognise_dialect(raw)
     if dialect == "nvidia-paddle":
         return dialect, _as_float32(structured(raw, fused_qkv, notes), raw, notes)
-    dictionary = tensor_names.dictionary(dialect, tensor_names.count_layers(raw.tensors))
+    if dialect == "modernbert":
+        raw = replace(raw, tensors=split_parts(raw.tensors))
+    modern = dialect == "modernbert" or any(name.endswith(".intermediate.gate.weight") for name in raw.tensors)
+    dictionary = tensor_names.dictionary(dialect, tensor_names.count_layers(raw.tensors), modern)
     parameters: dict[str, np.ndarray] = {}
     unknown, tied = [], []
     for name, array in raw.tensors.items():
@@ -104,6 +109,28 @@ def to_ours(
         )
     notes += [f"left out: {name}, unknown" for name in sorted(unknown)]
     return dialect, parameters
+
+
+def split_parts(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """ModernBERT's matrices [n x out, in] that are several of ours as NAME.0, NAME.1 ...; the others as they are."""
+    result: dict[str, np.ndarray] = {}
+    for name, array in tensors.items():
+        number = next((number for ending, number in _PARTS.items() if name.endswith(ending)), 1)
+        if number > 1 and array.ndim == 2 and len(array) % number == 0:
+            result |= {f"{name}.{index}": part for index, part in enumerate(np.split(array, number))}
+        else:
+            result[name] = array
+    return result
+
+
+def join_parts(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inverse of `split_parts`."""
+    result = dict(tensors)
+    for first in [name for name in tensors if name.endswith(".weight.0")]:
+        name = first.removesuffix(".0")
+        parts = [result.pop(f"{name}.{index}") for index in range(next(_PARTS[e] for e in _PARTS if name.endswith(e)))]
+        result[name] = np.concatenate(parts)
+    return result
 
 
 def _check_tied(raw: RawTensors, tied: list[str], parameters: dict[str, np.ndarray], notes: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Maps the names of a BERT's tensors in other libraries to ours, and back; checks their shapes.
+"""Maps the names of a BERT's (ModernBERT's) tensors in other libraries to ours, and back; checks their shapes.
 
 Ours are Hugging Face's with the `bert.` prefix. A dialect gives another library's spellings of each name. Reading
 builds the dictionary for the number of layers found, so a foreign name has one meaning or is unknown.
@@ -30,6 +30,18 @@ _LAYER_PARTS = (
     "output.dense",
     "output.LayerNorm",
 )
+_MODERN_PARTS = (
+    "attention.LayerNorm",
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "intermediate.LayerNorm",
+    "intermediate.dense",
+    "intermediate.gate",
+    "output.dense",
+)
+_FINAL_NORM = "bert.encoder.LayerNorm.weight"  # which no BERT has
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 DECODER_BIAS = "cls.predictions.bias"
 
@@ -48,18 +60,41 @@ HEADS: dict[str, tuple[str, ...]] = {
     "classifier": ("classifier.weight", "classifier.bias"),
 }
 
+# Its prediction head, which pools in classifiers of texts, takes the place of a pooler.
+_MODERN_HEADS = {
+    "pooler": ("cls.predictions.transform.dense.weight", "cls.predictions.transform.LayerNorm.weight"),
+    "masked-LM head": (DECODER_BIAS,),
+    **{head: HEADS[head] for head in ("question-answering head", "classifier")},
+}
+
 # Duplicates of another tensor, dropped on reading once they are seen to be equal.
 TIED = {
     "cls.predictions.decoder.weight": WORD_EMBEDDINGS,
     "cls.predictions.decoder_weight": WORD_EMBEDDINGS,
     "cls.predictions.decoder.bias": DECODER_BIAS,
     "cls.predictions.decoder_bias": DECODER_BIAS,
+    "decoder.weight": WORD_EMBEDDINGS,  # of a ModernBERT
 }
 BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
 
 
-def encoder_names(num_layers: int) -> Iterator[str]:
+def is_modern(names: Iterable[str]) -> bool:
+    """Whether tensors, by our names, are of a ModernBERT."""
+    return _FINAL_NORM in names
+
+
+def heads_by_name(modern: bool) -> dict[str, tuple[str, ...]]:
+    """The heads of a BERT or a ModernBERT and their tensors."""
+    return _MODERN_HEADS if modern else HEADS
+
+
+def encoder_names(num_layers: int, modern: bool = False) -> Iterator[str]:
     """Every tensor of embeddings and encoder, by our names."""
+    if modern:
+        yield from (WORD_EMBEDDINGS, "bert.embeddings.LayerNorm.weight", _FINAL_NORM)
+        for index in range(num_layers):  # the first attention has no norm
+            yield from (f"bert.encoder.layer.{index}.{part}.weight" for part in _MODERN_PARTS[index == 0 :])
+        return
     for part in EMBEDDINGS:
         yield f"bert.embeddings.{part}"
     for index in range(num_layers):
@@ -81,6 +116,7 @@ class Dialect(NamedTuple):
 
     spellings: tuple[tuple[tuple[str, str], ...], ...]  # each of (pattern, replacement), applied in this order
     is_transposed: Callable[[str], bool] = lambda name: False  # whether one of our tensors is [out, in] there
+    prefix: str = "bert."  # of the encoder's names in a model with a head
 
     def names(self, name: str) -> Iterator[str]:
         """Spellings in the whole model and in the bare encoder."""
@@ -89,7 +125,7 @@ class Dialect(NamedTuple):
             for pattern, replacement in spelling:
                 theirs = re.sub(pattern, replacement, theirs)
             yield theirs
-            yield theirs.removeprefix("bert.")
+            yield theirs.removeprefix(self.prefix)
 
 
 _GAMMA_AND_BETA = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))
@@ -135,15 +171,41 @@ DIALECTS = {
         ),
         lambda name: name in ("cls.seq_relationship.weight", "qa_outputs.weight", "classifier.weight"),
     ),
+    "modernbert": Dialect(  # Hugging Face's; tensor_layout joins and splits the numbered parts
+        (
+            (
+                (r"^bert\.encoder\.layer\.", "model.layers."),
+                (r"^bert\.encoder\.LayerNorm\.", "model.final_norm."),
+                (r"^bert\.embeddings\.LayerNorm\.", "model.embeddings.norm."),
+                (r"^bert\.embeddings\.word_embeddings\.", "model.embeddings.tok_embeddings."),
+                (r"\.attention\.LayerNorm\.", ".attn_norm."),
+                (r"\.attention\.self\.query\.weight", ".attn.Wqkv.weight.0"),
+                (r"\.attention\.self\.key\.weight", ".attn.Wqkv.weight.1"),
+                (r"\.attention\.self\.value\.weight", ".attn.Wqkv.weight.2"),
+                (r"\.attention\.output\.dense\.", ".attn.Wo."),
+                (r"\.intermediate\.LayerNorm\.", ".mlp_norm."),
+                (r"\.intermediate\.dense\.weight", ".mlp.Wi.weight.0"),
+                (r"\.intermediate\.gate\.weight", ".mlp.Wi.weight.1"),
+                (r"\.output\.dense\.", ".mlp.Wo."),
+                (r"^cls\.predictions\.transform\.dense\.", "head.dense."),
+                (r"^cls\.predictions\.transform\.LayerNorm\.", "head.norm."),
+                (r"^cls\.predictions\.bias$", "decoder.bias"),
+                (r"^qa_outputs\.", "classifier."),  # like the other heads; `reading` distinguishes them
+            ),
+        ),
+        is_linear,
+        "model.",
+    ),
 }
 
 
-def dictionary(dialect: str, num_layers: int) -> dict[str, tuple[str, bool]]:
+def dictionary(dialect: str, num_layers: int, modern: bool = False) -> dict[str, tuple[str, bool]]:
     """Foreign name -> (our name, whether its values are transposed), for a model of `num_layers`.
 
-    A `classifier` of PaddleNLP's is taken for that and not for the question-answering head.
+    A `classifier` of PaddleNLP's or ModernBERT's is taken for that and not for the question-answering head.
     """
-    names = [*encoder_names(num_layers), *(name for head in HEADS.values() for name in head)]
+    heads = heads_by_name(modern).values()
+    names = [*encoder_names(num_layers, modern), *(name for head in heads for name in head)]
     rules = DIALECTS[dialect]
     return {theirs: (name, rules.is_transposed(name)) for name in names for theirs in rules.names(name)}
 
@@ -153,7 +215,7 @@ def with_question_answering_head(parameters: Mapping[str, Any]) -> dict[str, Any
     return {re.sub(r"^classifier\.", "qa_outputs.", name): array for name, array in parameters.items()}
 
 
-_LAYER_NUMBER = re.compile(r"encoder[./]layers?[._](\d+)[./]")
+_LAYER_NUMBER = re.compile(r"(?:encoder[./]|^(?:model\.)?)layers?[._](\d+)[./]")
 
 
 def count_layers(names: Iterable[str]) -> int:
@@ -169,7 +231,8 @@ Shape = tuple[int | None, ...]  # None: any size
 
 def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
     """The heads that are there, keys of HEADS."""
-    return tuple(head for head, names in HEADS.items() if any(name in parameters for name in names))
+    heads = heads_by_name(is_modern(parameters))
+    return tuple(head for head, names in heads.items() if any(name in parameters for name in names))
 
 
 def check_parameters(parameters: Mapping[str, np.ndarray], title: str, config: BertConfig | None = None) -> None:
@@ -178,9 +241,12 @@ def check_parameters(parameters: Mapping[str, np.ndarray], title: str, config: B
     num_layers, wrong = count_layers(parameters), []
     if config is not None and num_layers != config.num_hidden_layers:
         wrong.append(f"{num_layers} layers, num_hidden_layers is {config.num_hidden_layers}")
+    modern = is_modern(parameters)
+    if config is not None and config.is_modern() != modern:
+        wrong.append(f"the weights are of a {'ModernBERT' if modern else 'BERT'}, model_type is {config.model_type}")
     expected = _expected_shapes(parameters, config)
-    heads = [name for head in heads_of(parameters) for name in HEADS[head]]
-    for name in [*encoder_names(num_layers), *heads]:
+    heads = [name for head in heads_of(parameters) for name in heads_by_name(modern)[head]]
+    for name in [*encoder_names(num_layers, modern), *heads]:
         if name not in parameters:
             wrong.append(f"missing: {name} {_shown(expected(name))}")
     for name, array in parameters.items():
@@ -214,7 +280,7 @@ def _expected_shapes(parameters: Mapping[str, np.ndarray], config: BertConfig | 
         (r"cls\.predictions\.bias", (None, vocab)),
         (r"classifier\.", (hidden, None)),
         (r"(qa_outputs|cls\.seq_relationship)\.", (hidden, 2)),
-        (r".*\.intermediate\.", (hidden, width)),
+        (r".*\.intermediate\.(dense|gate)\.", (hidden, width)),
         (r".*layer\.\d+\.output\.dense\.", (width, hidden)),
         (r"", (hidden, hidden)),
     ]

@@ -8,6 +8,7 @@ import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
 from bert.inference.export_files import PREFIX, Arrays, outputs_of
+from bert.model.heads import ENCODERS
 from bert.model.modeling import BertModel
 from bert.model.objectives import (
     MaskedLMObjective,
@@ -41,7 +42,7 @@ class EncoderObjective(Objective):
     outputs_per_token: ClassVar[bool] = True
 
     def network(self) -> BertModel:
-        return BertModel(self.model, with_pooler=self.with_pooler, kernels=self.kernels)
+        return ENCODERS[self.model.model_type](self.model, with_pooler=self.with_pooler, kernels=self.kernels)
 
     def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
         input_ids, token_type_ids, sequences = self.encoder_arguments(feed)

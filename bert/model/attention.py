@@ -5,6 +5,7 @@ one after the other, so that no token-wise work is done on padding.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +29,13 @@ def attention_bias(attention_mask, kernels: FusedKernels):
     return score_bias
 
 
+def columns_of(places):
+    """int64 [b, s] of anything -> int64 [b, s]: 0 ... s - 1 in every row."""
+    return paddle.cumsum(paddle.ones_like(places), axis=1) - 1
+
+
 def dot_product_attention(query, key, value, score_bias, dropout_prob: float, training: bool):
-    """Each [b, heads, s, head_size], score_bias [b, 1, 1, s] -> [b, heads, s, head_size]."""
+    """Each [b, heads, s, head_size], score_bias [b, 1, 1, s] or [b, 1, s, s] -> [b, heads, s, head_size]."""
     query = query * (1.0 / math.sqrt(query.shape[-1]))  # scales s x head_size values, not s x s
     scores = paddle.matmul(query, key, transpose_y=True) + score_bias  # [b, heads, s, s]
     probabilities = F.dropout(F.softmax(scores), dropout_prob, training=training)
@@ -45,6 +51,29 @@ def gather_tokens(hidden, rows):
     """
     # A gather's gradient cannot take the output of oneDNN's LayerNorm, whose memory is freed by then; a reshape's can.
     return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), rows)
+
+
+class ScoreBias:
+    """What is added to scores: hides padded keys and, in layers with a window, keys more than half of it away.
+
+    Args:
+        hides_padding: [b, 1, 1, s] or [b, 1, s, s].
+        places: int64 [b, s], of which the shape is read.
+    """
+
+    def __init__(self, hides_padding, places) -> None:
+        self._places = places
+        self._hides_padding = hides_padding
+        self._biases: dict[int, Any] = {}
+
+    def of(self, window: int | None):
+        if window is None:
+            return self._hides_padding
+        if window not in self._biases:
+            columns = columns_of(self._places)[:1]  # [1, s]
+            is_far = paddle.cast((columns - columns.t()).abs() > window // 2, "float32").unsqueeze([0, 1])
+            self._biases[window] = paddle.assign(self._hides_padding + is_far * MASKED_SCORE)
+        return self._biases[window]
 
 
 class PaddedSequences:
@@ -63,16 +92,21 @@ class PaddedSequences:
     def __init__(self, attention_mask, kernels: FusedKernels) -> None:
         self.heads_first = not kernels.attention
         self._attention_mask = attention_mask
-        self._score_bias = attention_bias(attention_mask, kernels)
+        self._score_bias = ScoreBias(attention_bias(attention_mask, kernels), attention_mask)
 
-    def attend(self, query, key, value, dropout_prob: float, training: bool):
-        """-> the context, [b, s, heads, head_size]."""
+    def attend(self, query, key, value, dropout_prob: float, training: bool, window: int | None = None):
+        """-> the context, [b, s, heads, head_size]; with a window only of tokens at most half of it away."""
+        score_bias = self._score_bias.of(window)
         if self.heads_first:
-            context = dot_product_attention(query, key, value, self._score_bias, dropout_prob, training)
+            context = dot_product_attention(query, key, value, score_bias, dropout_prob, training)
             return context.transpose([0, 2, 1, 3])
         # Paddle's function ignores `training` on one of its ways.
         dropout_prob = dropout_prob if training else 0.0
-        return F.scaled_dot_product_attention(query, key, value, self._score_bias, dropout_prob, training=training)
+        return F.scaled_dot_product_attention(query, key, value, score_bias, dropout_prob, training=training)
+
+    def count_positions(self):
+        """int64 [b, s]: 0 ... s - 1 in every sequence."""
+        return columns_of(self._attention_mask)
 
     def first_tokens(self, hidden):
         """[b, s, hidden] -> [b, hidden]."""
@@ -124,8 +158,9 @@ class FlashPackedSequences(PackedSequences):
         super().__init__(feed)
         self._max_seq_length = max_seq_length
 
-    def attend(self, query, key, value, dropout_prob: float, training: bool):
+    def attend(self, query, key, value, dropout_prob: float, training: bool, window: int | None = None):
         """Each [T, heads, head_size] -> the context, of the same shape."""
+        assert window is None, "fused_kernels.choose_kernels takes plain operators: Paddle's function has no window"
         offsets, longest = self._feed["sequence_offsets"], self._max_seq_length
         scale = 1.0 / math.sqrt(query.shape[-1])
         lengths = (offsets, offsets, longest, longest)  # of the queries, of the keys
@@ -146,14 +181,15 @@ class GroupedPackedSequences(PackedSequences):
         super().__init__(feed)
         self._groups = [_Group(feed[f"group_{number}"], num_heads) for number in range(num_groups)]
 
-    def attend(self, query, key, value, dropout_prob: float, training: bool):
+    def attend(self, query, key, value, dropout_prob: float, training: bool, window: int | None = None):
         """Each [T, heads, head_size] -> the context, [T * heads, head_size]."""
         size = query.shape[-1]
         rows = [part.reshape([-1, size]) for part in (query, key, value)]
         contexts = []
         for group in self._groups:
             queries, keys, values = (paddle.gather_nd(part, group.rows) for part in rows)
-            context = dot_product_attention(queries, keys, values, group.score_bias, dropout_prob, training)
+            score_bias = group.score_bias.of(window)
+            context = dot_product_attention(queries, keys, values, score_bias, dropout_prob, training)
             contexts.append(context.reshape([-1, size]))
         return paddle.gather(paddle.concat(contexts) if len(contexts) > 1 else contexts[0], self._feed[CONTEXT_ROWS])
 
@@ -163,7 +199,7 @@ class _Group:
 
     Attributes:
         rows: int64 [b, heads, s, 1], the rows of query, key and value of each place.
-        score_bias: [b, 1, 1, s], what is added to scores.
+        score_bias: what is added to scores.
 
     Args:
         tokens: int64 [b, s], the token of each place; NO_TOKEN at padding.
@@ -171,7 +207,8 @@ class _Group:
 
     def __init__(self, tokens, num_heads: int) -> None:
         padding = paddle.cast(tokens == NO_TOKEN, "float32")
-        self.score_bias = paddle.assign((padding * MASKED_SCORE).unsqueeze([1, 2]))
+        hides_padding = paddle.assign((padding * MASKED_SCORE).unsqueeze([1, 2]))
+        self.score_bias = ScoreBias(hides_padding, tokens)
         heads = paddle.assign(np.arange(num_heads).reshape(1, num_heads, 1, 1))  # int64; paddle.arange warns
         # Scores hide the keys at padding, and nothing reads the context of queries there, so any token will do.
         self.rows = paddle.clip(tokens, min=0).unsqueeze([1, 3]) * num_heads + heads

@@ -21,18 +21,32 @@ def activation_function(name: str):
 
 
 class Linear(nn.Linear):
-    """x @ weight + bias.
+    """x @ weight + bias; a ModernBERT's has no bias, if not `biased`.
 
     On CPU the bias is added as ones @ bias, so that its gradient is a matrix product: Paddle's reduction over rows took
     a third of a training step of the small recipes (2,048 x 256: 4.0 ms against 1.9). Without gradients it is added as
     it is, which Paddle Inference makes one operator of with the product, in bfloat16 and INT8 too.
     """
 
-    def __init__(self, config: BertConfig, num_in: int, num_out: int, name: str, kernels: FusedKernels = PLAIN):
-        super().__init__(num_in, num_out, _normal(config, f"{name}.weight"), _zeros(f"{name}.bias"))
+    def __init__(
+        self,
+        config: BertConfig,
+        num_in: int,
+        num_out: int,
+        name: str,
+        kernels: FusedKernels = PLAIN,
+        *,
+        biased: bool = False,
+        scale: float = 1.0,
+    ):
+        biased = biased or not config.is_modern()
+        bias = zeros(f"{name}.bias") if biased else False
+        super().__init__(num_in, num_out, normal(config, f"{name}.weight", scale), bias)
         self._kernels = kernels
 
     def forward(self, x):
+        if self.bias is None:
+            return paddle.matmul(x, self.weight)
         if not self.training and not self._kernels.linear:
             return paddle.matmul(x, self.weight) + self.bias
         return linear(x, self.weight, self.bias, self._kernels)
@@ -65,17 +79,48 @@ def add_bias(x, bias, rows=None):
     return x + paddle.matmul(ones, bias.unsqueeze(0))
 
 
-def _normal(config: BertConfig, name: str) -> paddle.ParamAttr:
-    return paddle.ParamAttr(name=name, initializer=truncated_normal(config.initializer_range))
+def normal(config: BertConfig, name: str, scale: float = 1.0) -> paddle.ParamAttr:
+    return paddle.ParamAttr(name=name, initializer=truncated_normal(config.initializer_range * scale))
 
 
-def _zeros(name: str) -> paddle.ParamAttr:
+def zeros(name: str) -> paddle.ParamAttr:
     return paddle.ParamAttr(name=name, initializer=nn.initializer.Constant(0.0))
 
 
-def _layer_norm(config: BertConfig, name: str) -> nn.LayerNorm:
-    ones = paddle.ParamAttr(name=f"{name}.weight", initializer=nn.initializer.Constant(1.0))
-    return nn.LayerNorm(config.hidden_size, config.layer_norm_eps, weight_attr=ones, bias_attr=_zeros(f"{name}.bias"))
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation (Ba et al., 2016); a ModernBERT's has no bias."""
+
+    def __init__(self, config: BertConfig, name: str):
+        ones = paddle.ParamAttr(name=f"{name}.weight", initializer=nn.initializer.Constant(1.0))
+        bias = False if config.is_modern() else zeros(f"{name}.bias")
+        super().__init__(config.hidden_size, config.layer_norm_eps, weight_attr=ones, bias_attr=bias)
+
+    def forward(self, x):
+        if self.bias is not None:
+            return super().forward(x)
+        no_bias = paddle.zeros(self.weight.shape, "float32")  # oneDNN's kernel ignores a weight without a bias
+        return F.layer_norm(x, self._normalized_shape, self.weight, no_bias, self._epsilon)
+
+
+class PredictionHead(nn.Layer):
+    """dense, activation and LayerNorm before the decoder of masked LM; a ModernBERT has it before every classifier."""
+
+    def __init__(self, config: BertConfig, name: str, kernels: FusedKernels = PLAIN):
+        super().__init__()
+        hidden = config.hidden_size
+        scale = residual_scale(config)
+        self.dense = Linear(config, hidden, hidden, f"{name}.dense", kernels, scale=scale)
+        self.norm = LayerNorm(config, f"{name}.LayerNorm")
+        self.activation = activation_function(config.hidden_act)
+
+    def forward(self, states):
+        """[n, hidden] -> [n, hidden]."""
+        return self.norm(self.activation(self.dense(states)))
+
+
+def residual_scale(config: BertConfig) -> float:
+    """What the initial weights before a residual sum are multiplied by: a ModernBERT's sums are not normalised."""
+    return (2 * config.num_hidden_layers) ** -0.5 if config.is_modern() else 1.0
 
 
 class BertEmbeddings(nn.Layer):
@@ -85,12 +130,12 @@ class BertEmbeddings(nn.Layer):
         super().__init__()
 
         def embedding(num_rows: int, kind: str) -> nn.Embedding:
-            return nn.Embedding(num_rows, config.hidden_size, weight_attr=_normal(config, f"{name}.{kind}.weight"))
+            return nn.Embedding(num_rows, config.hidden_size, weight_attr=normal(config, f"{name}.{kind}.weight"))
 
         self.word_embeddings = embedding(config.padded_vocab_size(), "word_embeddings")
         self.position_embeddings = embedding(config.max_position_embeddings, "position_embeddings")
         self.token_type_embeddings = embedding(config.type_vocab_size, "token_type_embeddings")
-        self.LayerNorm = _layer_norm(config, f"{name}.LayerNorm")
+        self.LayerNorm = LayerNorm(config, f"{name}.LayerNorm")
         self.dropout_prob = config.hidden_dropout_prob
 
     def forward(self, input_ids, token_type_ids, position_ids=None):
@@ -153,6 +198,10 @@ class BertSelfAttention(nn.Layer):
         else:
             query, key, value = paddle.unbind(projected, axis=-3) if self.fuse_mha else projected
         context = sequences.attend(query, key, value, self.dropout_prob, self.training)
+        return self._merged(context, sequences)
+
+    def _merged(self, context, sequences):
+        """[..., heads, head_size] -> [..., hidden]."""
         kept = [0, 0] if isinstance(sequences, PaddedSequences) else [-1]
         return context.reshape([*kept, self.num_heads * self.head_size])
 
@@ -165,10 +214,10 @@ class BertLayer(nn.Layer):
         hidden, intermediate = config.hidden_size, config.intermediate_size
         self.attention = BertSelfAttention(config, f"{name}.attention.self", fuse_mha, kernels)
         self.attention_output = Linear(config, hidden, hidden, f"{name}.attention.output.dense", kernels)
-        self.attention_norm = _layer_norm(config, f"{name}.attention.output.LayerNorm")
+        self.attention_norm = LayerNorm(config, f"{name}.attention.output.LayerNorm")
         self.intermediate = Linear(config, hidden, intermediate, f"{name}.intermediate.dense", kernels)
         self.output = Linear(config, intermediate, hidden, f"{name}.output.dense", kernels)
-        self.output_norm = _layer_norm(config, f"{name}.output.LayerNorm")
+        self.output_norm = LayerNorm(config, f"{name}.output.LayerNorm")
         self.activation = activation_function(config.hidden_act)
         self.dropout_prob, self._kernels = config.hidden_dropout_prob, kernels
 
@@ -191,6 +240,11 @@ class BertLayer(nn.Layer):
 
     def _residual(self, x, residual):
         return dropout_add(x, residual, self.dropout_prob, self.training, self._kernels)
+
+
+def joined(rows):
+    """Lists of row numbers as one; None without any."""
+    return (paddle.concat(rows) if len(rows) > 1 else rows[0]) if rows else None
 
 
 class BertModel(nn.Layer):
@@ -225,7 +279,7 @@ class BertModel(nn.Layer):
             (last_hidden_state [b, s, hidden] or [T, hidden], pooler_output [b, hidden] or None)
         """
         sequences = self.layout(sequences)
-        hidden = self.encoder[-1](self._before_last(input_ids, token_type_ids, sequences), sequences)
+        hidden = self._encode(input_ids, token_type_ids, sequences)
         return hidden, self._pooled(sequences.first_tokens(hidden)) if self.pooler is not None else None
 
     def at(self, input_ids, token_type_ids, sequences, positions=None):
@@ -242,19 +296,18 @@ class BertModel(nn.Layer):
         sequences = self.layout(sequences)
         firsts = sequences.first_rows() if self.pooler is not None else None
         wanted = [rows for rows in (firsts, positions) if rows is not None]
-        before = self._before_last(input_ids, token_type_ids, sequences)
-        hidden = self.encoder[-1](before, sequences, paddle.concat(wanted) if len(wanted) > 1 else wanted[0])
+        hidden = self._encode(input_ids, token_type_ids, sequences, wanted)
         if firsts is None:
             return hidden, None
         number = paddle.shape(firsts)[0]
         return None if positions is None else hidden[number:], self._pooled(hidden[:number])
 
-    def _before_last(self, input_ids, token_type_ids, sequences):
-        """What the last layer reads."""
+    def _encode(self, input_ids, token_type_ids, sequences, wanted=()):
+        """The last layer's states: of the rows in each of `wanted`, one after the other; without them of all tokens."""
         hidden = self.embeddings(input_ids, token_type_ids, sequences.position_ids)
         for layer in self.encoder[:-1]:
             hidden = layer(hidden, sequences)
-        return hidden
+        return self.encoder[-1](hidden, sequences, joined(wanted))
 
     def _pooled(self, first):
         assert self.pooler is not None
@@ -264,74 +317,3 @@ class BertModel(nn.Layer):
         """`sequences` if it is a layout, or the layout of an attention mask."""
         is_layout = isinstance(sequences, PaddedSequences | PackedSequences)
         return sequences if is_layout else PaddedSequences(sequences, self._kernels)
-
-
-class BertForPretraining(nn.Layer):
-    """The encoder with the masked-LM head, tied to the word embeddings, and the next-sentence head.
-
-    Without next-sentence prediction there is no pooler either: nothing would train it.
-    """
-
-    def __init__(
-        self,
-        config: BertConfig,
-        *,
-        fuse_mha: bool = False,
-        kernels: FusedKernels = PLAIN,
-        with_next_sentence: bool = True,
-    ):
-        super().__init__()
-        hidden = config.hidden_size
-        self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=with_next_sentence)
-        self.transform = Linear(config, hidden, hidden, "cls.predictions.transform.dense", kernels)
-        self.transform_norm = _layer_norm(config, "cls.predictions.transform.LayerNorm")
-        self.activation = activation_function(config.hidden_act)
-        self.decoder_bias = self.create_parameter(
-            [config.padded_vocab_size()], attr=_zeros("cls.predictions.bias"), is_bias=True
-        )
-        self.seq_relationship = Linear(config, hidden, 2, "cls.seq_relationship") if with_next_sentence else None
-        self._kernels = kernels
-
-    def forward(self, input_ids, token_type_ids, sequences, masked_lm_positions):
-        """Logits at the masked positions, and of the next-sentence task.
-
-        Args:
-            masked_lm_positions: int64 [n], flat indices into b * s, or into T if packed.
-        Returns:
-            (float [n, padded_vocab_size], float [b, 2]); None for the second without next-sentence prediction.
-        """
-        masked, pooled = self.bert.at(input_ids, token_type_ids, sequences, masked_lm_positions)
-        transformed = self.transform_norm(self.activation(self.transform(masked)))
-        table = self.bert.embeddings.word_embeddings.weight
-        logits = linear(transformed, table, self.decoder_bias, self._kernels, transpose_weight=True)
-        return logits, self.seq_relationship(pooled) if self.seq_relationship is not None else None
-
-
-class BertWithHead(nn.Layer):
-    """BERT with a linear head on every token or on the pooled first one, after dropout if it is a classifier."""
-
-    def __init__(
-        self,
-        config: BertConfig,
-        num_outputs: int,
-        name: str,
-        *,
-        per_token: bool,
-        fuse_mha: bool = False,
-        kernels: FusedKernels = PLAIN,
-    ):
-        super().__init__()
-        self.bert = BertModel(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=not per_token)
-        self.head = Linear(config, config.hidden_size, num_outputs, name)
-        self.dropout_prob = config.hidden_dropout_prob if name == "classifier" else 0.0
-        self.per_token = per_token
-
-    def forward(self, input_ids, token_type_ids, sequences):
-        """Inputs as `BertModel` has them -> float [b, s, num_outputs] or [b, num_outputs]."""
-        if not self.per_token:
-            return self._logits(self.bert.at(input_ids, token_type_ids, sequences)[1])
-        sequences = self.bert.layout(sequences)
-        return sequences.padded(self._logits(self.bert(input_ids, token_type_ids, sequences)[0]))
-
-    def _logits(self, states):
-        return self.head(F.dropout(states, self.dropout_prob, training=self.training))

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
 from bert.model.attention import MASKED_SCORE, packed_layout
-from bert.model.modeling import PLAIN, BertForPretraining, BertWithHead
+from bert.model.heads import BertForPretraining, BertWithHead
+from bert.model.modeling import PLAIN
 from bert.runtime.paddle_api import nn, paddle, static
 from bert.samples.packing import NO_TOKEN, Packing
 

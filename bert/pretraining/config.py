@@ -122,6 +122,11 @@ class PretrainingConfig(TrainingConfig):
                 f"max_seq_length={self.data.max_seq_length} must be at most max_position_embeddings="
                 f"{self.model.max_position_embeddings} of the model; lower it, or train a model with more positions"
             )
+        if self.model.is_modern() and self.run.objective != "mlm":
+            raise ValueError(
+                f"objective={self.run.objective} is not for model_type=modernbert, which has no token types and no "
+                "next-sentence head; pass --objective mlm"
+            )
         if self.run.phase == 1 and self.initialization.from_phase1_final_params:
             raise ValueError(
                 f"from_phase1_final_params={self.initialization.from_phase1_final_params} is for phase 2; pass "

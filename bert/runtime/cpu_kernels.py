@@ -27,10 +27,10 @@ from bert.runtime.paddle_api import core, paddle, static
 
 
 def replace_layer_norm_gradients(editor: BlockEditor) -> None:
-    """Replace the `layer_norm_grad` operators over the last axis that want all gradients."""
+    """Replace the `layer_norm_grad` operators over the last axis that want all gradients; a bias may be a constant."""
     for operator in editor.operators("layer_norm_grad"):
         is_last_axis = operator.attr("begin_norm_axis") == len(editor.shape(operator.input("X")[0])) - 1
-        if is_last_axis and all(editor.is_wanted(operator, f"{name}@GRAD") for name in ("X", "Scale", "Bias")):
+        if is_last_axis and all(editor.is_wanted(operator, f"{name}@GRAD") for name in ("X", "Scale")):
             _replace_layer_norm_gradient(editor, operator)
 
 
@@ -60,7 +60,8 @@ def _replace_layer_norm_gradient(editor: BlockEditor, operator: Any) -> None:
     normalised = insert("affine_channel", rows, "normalised", table, data_layout="NCHW")
     weighted = insert("elementwise_mul", {"X": normalised, "Y": gradients}, "weighted", table, axis=-1)
     sum_over_rows(weighted, operator.output("Scale@GRAD")[0])
-    sum_over_rows(gradients, operator.output("Bias@GRAD")[0])
+    if editor.is_wanted(operator, "Bias@GRAD"):
+        sum_over_rows(gradients, operator.output("Bias@GRAD")[0])
 
     columns = {"X": gradients, "Scale": scale, "Bias": zeros}
     scaled = insert("affine_channel", columns, "scaled", table, data_layout="NHWC")

@@ -38,6 +38,9 @@ def choose_kernels(config: Any, group: Group) -> FusedKernels:
     if forced or automatic:
         findings, times = self_test(config, automatic, forced)
         reasons |= agreed([json.loads(other) for other in exchange_texts(group, json.dumps(findings))])
+    has_window = any(config.model.attends_locally(layer) for layer in range(config.model.num_hidden_layers))
+    if unpad and has_window and fusions["attention"] != "off":
+        reasons["attention"] = "FlashAttention of packed tokens has no window here, which --local-attention needs"
     used = {name: value != "off" and not reasons[name] for name, value in fusions.items()}
     if group.is_main:
         texts = [f"{name} ({times[name]})" if name in times else name for name in used if used[name]]

@@ -29,6 +29,7 @@ COMPANIONS = {
     "lr_decay_share": {"lr_schedule": "wsd"},
     "finish_in": {"lr_schedule": "wsd"},
     "data_loader": {"masking": "static"},
+    "model_type": {"objective": "mlm"},
 }
 
 

@@ -23,7 +23,8 @@ from bert.conversion import converting
 from bert.conversion.reading import read_pretrained
 from bert.inference.paddle_program import objective_of
 from bert.inference.predictor import Predictor
-from bert.model.modeling import BertForPretraining, BertModel
+from bert.model.heads import BertForPretraining
+from bert.model.modeling import BertModel
 from bert.runtime.paddle_api import nn, paddle, place_of, static, unique_name, write_variable
 from tests.conversion import recorded_outputs
 from tests.conversion.test_round_trips import TASKS, native

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bert.model.modeling import BertForPretraining, BertModel
+from bert.model.heads import BertForPretraining
+from bert.model.modeling import BertModel
 from bert.model.objectives import ENCODER_INPUTS, PretrainingObjective
 from bert.runtime.paddle_api import paddle, static, unique_name
 from program import build_evaluation_program

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert import REPOSITORY
-from bert.model.modeling import BertForPretraining
+from bert.model.heads import BertForPretraining
 from bert.model.objectives import PretrainingObjective
 from bert.runtime.paddle_api import paddle, static, unique_name
 from program import build_evaluation_program

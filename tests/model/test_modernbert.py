@@ -1,0 +1,136 @@
+"""The block of ModernBERT: its parameters, the window, rotary positions, and that it trains as BERT does.
+
+That its outputs are those of transformers: tests/conversion/test_modernbert.py.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
+from bert.config.training_settings import derive
+from bert.inference.paddle_program import Network
+from bert.model.objectives import MaskedLMObjective
+from bert.model.optimization import decays
+from bert.samples.packing import pack
+from tests.support import tiny
+
+MODEL = tiny.MODEL.model_copy(
+    update={
+        "model_type": "modernbert",
+        "num_hidden_layers": 3,
+        "global_attn_every_n_layers": 2,  # the second layer is local
+        "local_attention": 4,
+        "layer_norm_eps": 1e-5,
+    }
+)
+OBJECTIVE = MaskedLMObjective(MODEL)
+PACKED = replace(OBJECTIVE, kernels=FusedKernels(unpad=True))
+
+
+def batch_of(objective: MaskedLMObjective, step: int, micro_steps: int = 1) -> list[dict]:
+    """Micro-batches of a step as the objective's program reads them."""
+    feeds = tiny.feeds(tiny.random_batch(step, 12), micro_steps, num_padding=0)
+    packing = objective.packing()
+    feeds = feeds if packing is None else [pack(feed, packing) for feed in feeds]
+    names = [*objective.encoder_inputs(), *objective.labels]
+    return [{name: feed[name] for name in names} for feed in feeds]
+
+
+def losses_of(
+    session: tiny.Session, objective: MaskedLMObjective, micro_steps: int = 1, steps: int = 12
+) -> list[float]:
+    batches = [batch_of(objective, step % 4, micro_steps) for step in range(steps)]
+    return [session.update(batch)["loss"] / micro_steps for batch in batches]
+
+
+def hidden_states(model: BertConfig, parameters: dict, ids: np.ndarray) -> np.ndarray:
+    feed = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)}
+    return Network(parameters, model).run("encoder", feed)["last_hidden_state"]
+
+
+@pytest.fixture(scope="module")
+def parameters():
+    rng = np.random.RandomState(2)
+    found = tiny.Session(objective=OBJECTIVE).parameters()
+    return {name: value + 0.3 * rng.randn(*value.shape).astype("float32") for name, value in found.items()}
+
+
+def test_parameters_are_as_many_as_the_settings_say_and_have_one_bias(parameters):
+    assert sum(value.size for value in parameters.values()) == MODEL.num_parameters()
+    assert [name for name in parameters if name.endswith("bias")] == ["cls.predictions.bias"]
+    assert "bert.encoder.layer.0.attention.LayerNorm.weight" not in parameters, "the embeddings are normalised"
+    norms = {name for name, value in parameters.items() if value.ndim == 1} - {"cls.predictions.bias"}
+    assert len(norms) == 3 * 2 - 1 + 3  # each layer's two but one; of embeddings, end and head
+    assert {name for name in parameters if not decays(name)} == {*norms, "cls.predictions.bias"}
+    published = BUILT_IN_MODELS["modernbert-base"].model_copy(update={"vocab_size": 50_368})
+    assert published.num_parameters() == 149_655_232  # as transformers counts them
+
+
+def test_initial_weights_before_a_residual_sum_are_smaller():
+    found = tiny.Session(objective=OBJECTIVE).parameters()
+    wide, narrow = (found[f"bert.encoder.layer.1.{part}.dense.weight"].std() for part in ("intermediate", "output"))
+    assert narrow == pytest.approx(wide / 6**0.5, rel=0.1)
+
+
+def test_local_layers_see_half_the_window_on_each_side(parameters):
+    """With one local layer in two, the first of which reads all: only the second layer's reach is tested."""
+    model = MODEL.model_copy(update={"num_hidden_layers": 1})
+    ids = np.random.RandomState(3).randint(5, 99, (1, 16))
+    changed = ids.copy()
+    changed[0, 9] = 5 + (ids[0, 9] - 4) % 90
+    moved = {}
+    for kind, every in (("global", 1), ("local", 10**6)):
+        # Layer 0 is global by definition: a model of two layers whose first attention is silenced.
+        two = model.model_copy(update={"num_hidden_layers": 2, "global_attn_every_n_layers": every})
+        silenced = {**parameters, "bert.encoder.layer.0.attention.output.dense.weight": np.zeros((32, 32), "float32")}
+        difference = hidden_states(two, silenced, ids) - hidden_states(two, silenced, changed)
+        moved[kind] = np.flatnonzero(np.abs(difference).max(-1)[0] > 1e-6).tolist()
+    assert moved == {"global": list(range(16)), "local": [7, 8, 9, 10, 11]}
+
+
+def test_without_far_tokens_there_is_no_band():
+    assert [MODEL.attends_locally(layer) for layer in range(3)] == [False, True, False]
+    short = MODEL.model_copy(update={"max_position_embeddings": 3})  # at most two apart
+    assert not any(short.attends_locally(layer) for layer in range(3))
+    assert [short.uses_local_positions(layer) for layer in range(3)] == [False, True, False]
+
+
+def test_attention_depends_on_distances_alone(parameters):
+    """Rotary positions: a text reads the same wherever it stands, if nothing else is there."""
+    ids = np.random.RandomState(4).randint(5, 99, (1, 6))
+    feed = {"input_ids": np.pad(ids, ((0, 0), (4, 0))), "token_type_ids": np.zeros((1, 10), "int64")}
+    feed["attention_mask"] = (np.arange(10) >= 4).astype("int64")[None]
+    network = Network(parameters, MODEL)
+    program = network._build("encoder", False)  # takes a mask with leading padding
+    (late,) = network.executor.run(
+        program.main, feed=feed, fetch_list=list(program.outputs.values()), scope=network.scope
+    )
+    np.testing.assert_allclose(late[:, 4:], hidden_states(MODEL, parameters, ids), atol=2e-5)
+    swapped = hidden_states(MODEL, parameters, ids[:, ::-1].copy())[:, ::-1]
+    assert np.abs(swapped - hidden_states(MODEL, parameters, ids)).max() > 0.1, "order matters"
+
+
+@pytest.mark.parametrize("optimizer", [tiny.STEADY_LAMB, tiny.STEADY_ADAMW], ids=["Lamb", "AdamW"])
+def test_packed_and_accumulated_training_is_that_of_padded_micro_batches(optimizer):
+    padded = tiny.Session(objective=OBJECTIVE, optimizer=optimizer)
+    losses = losses_of(padded, OBJECTIVE)
+    assert losses[-1] < losses[0] - 0.04, "it learns"
+    for objective, micro_steps in ((PACKED, 1), (OBJECTIVE, 2)):
+        other = tiny.Session(objective=objective, optimizer=optimizer, micro_steps=micro_steps)
+        np.testing.assert_allclose(losses_of(other, objective, micro_steps), losses, atol=2e-4)
+
+
+def test_mixed_precision_computes_the_same_on_a_cpu():
+    losses = losses_of(tiny.Session(objective=OBJECTIVE, precision=tiny.FLOAT16), OBJECTIVE, steps=4)
+    np.testing.assert_allclose(losses, losses_of(tiny.Session(objective=OBJECTIVE), OBJECTIVE, steps=4), atol=1e-5)
+
+
+def test_settings_that_do_not_fit_are_refused(tmp_path):
+    config = tiny.pretraining_config(tmp_path, model=MODEL, objective="mlm")
+    assert config.model == MODEL
+    with pytest.raises(ValueError, match="objective=mlm_nsp is not for model_type=modernbert.*pass --objective mlm"):
+        derive(config, objective="mlm_nsp")
+    with pytest.raises(ValueError, match="hidden_size=12 / num_attention_heads=4 must be even"):
+        BertConfig(model_type="modernbert", hidden_size=12, num_attention_heads=4)
