@@ -11,6 +11,7 @@ from bert.config.flags import ValueFlags
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.conversion.locating import resolve
 from bert.files import unset_variable
+from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import check_vocabulary_file
 
@@ -22,6 +23,20 @@ class DataSettings(LoaderSettings):
     data_loader: Literal["own", "lddl"] = Field(
         "own", description="own; lddl: training reads the batches of NVIDIA's library, in its order (static masks)"
     )
+
+    eval_masked_lm_ratio: float = Field(
+        MASKED_SHARE,
+        gt=0,
+        lt=1,
+        description="share of tokens that the held-out evaluation predicts where its masks are dynamic: the same for "
+        "all trainings, so that their losses compare",
+    )
+
+    def for_evaluation(self) -> "DataSettings":
+        """The settings of the held-out shards."""
+        share = self.eval_masked_lm_ratio
+        most = max(self.max_predictions_per_seq, predictions_of(self.max_seq_length, share))
+        return self.model_copy(update={"masked_lm_ratio": share, "max_predictions_per_seq": most})
 
     @model_validator(mode="after")
     def _as_lddl_can(self) -> "DataSettings":

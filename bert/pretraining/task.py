@@ -108,8 +108,9 @@ def held_out_sets(config: PretrainingConfig, vocabulary: Vocabulary) -> list[Hel
         return []
     mixes = read_mixture(folder) or (Mix({".": 1}),)
     pairs, seed, sets = config.run.objective == "mlm_nsp", config.run.seed, []
+    settings = config.data.for_evaluation()
     for name, samples in mixes[-1].samples.items():
-        data = PretrainingDataset(folder / name, vocabulary, config.data, seed=seed, next_sentence=pairs, alone=True)
+        data = PretrainingDataset(folder / name, vocabulary, settings, seed=seed, next_sentence=pairs, alone=True)
         sets.append(HeldOutSet(name, data, samples / mixes[-1].total()))
     return sets
 

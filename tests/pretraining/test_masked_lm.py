@@ -7,7 +7,8 @@ import pytest
 
 from bert.checkpoints.directories import CheckpointError
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
-from bert.pretraining.task import Pretraining
+from bert.pretraining.task import Pretraining, held_out_sets
+from bert.samples.loader import evaluation_batches
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.sample_table import SampleTable
 from bert.training.training_run import run
@@ -62,6 +63,21 @@ def test_a_phase_trains_evaluates_and_saves_without_pooler_and_next_sentence_hea
 
     saved = load_parameters(config.checkpoint_dir() / "4")
     assert "cls.predictions.bias" in saved and not any("pooler" in name or "relationship" in name for name in saved)
+
+
+def test_trainings_that_mask_more_are_evaluated_alike(tmp_path):
+    table = random_table(30, 1, longest=12)
+    counts = {}
+    for share, evaluated in ((0.15, 0.15), (0.5, 0.15), (0.5, 0.5)):
+        changes = {"masked_lm_ratio": share, "max_predictions_per_seq": 8, "eval_masked_lm_ratio": evaluated}
+        config = settings(tmp_path / f"{share}-{evaluated}", table, objective="mlm", **changes)
+        (held_out,) = held_out_sets(config, vocabulary())
+        feeds = [
+            batch.feed
+            for batch in evaluation_batches(held_out.data, micro_batch_size=8, rank=0, world_size=1, max_samples=30)
+        ]
+        counts[share, evaluated] = [feed["masked_lm_labels"][feed["masked_lm_weights"] > 0].tolist() for feed in feeds]
+    assert counts[0.15, 0.15] == counts[0.5, 0.15] != counts[0.5, 0.5]
 
 
 def test_single_sequences_are_refused_for_next_sentence_prediction(tmp_path):
