@@ -1,10 +1,16 @@
 """The routes of the server, with FastAPI; those of the model are added when it is loaded."""
 
 import asyncio
+import base64
+import contextlib
+import hmac
+import ipaddress
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,6 +21,7 @@ from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
 from bert import __version__
+from bert.serving.connections import HEADER_BYTES
 from bert.serving.schemas import Problem, request_schemas, text_fields
 from bert.serving.service import METRICS, REQUEST_SECONDS, REQUESTS, Service, not_ready, problem
 from bert.serving.worker import ENCODE, PREDICT, Description
@@ -22,6 +29,7 @@ from bert.serving.worker import ENCODE, PREDICT, Description
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
 _ALWAYS = {"/health", "/ready", "/metrics", *_PAGE_FILES}  # answered without a model
+_PROBES = ("/health", "/ready")  # need no key
 _LISTED = 10  # mistakes of a request that an answer names
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The body is too large"},
@@ -83,7 +91,8 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
             ]
             leaving = asyncio.create_task(_gone(request))
             try:
-                return await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), leaving)
+                client = request.client.host if request.client else ""
+                return await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), client, leaving)
             finally:
                 leaving.cancel()
 
@@ -118,7 +127,7 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 
 class Guard:
-    """Refuses requests while there is no model, reads and limits bodies, adds headers, and measures.
+    """Refuses requests by their header and while there is no model, reads and limits bodies, adds headers, measures.
 
     FastAPI gets a body only when it is whole. Where it reads one that breaks off, exceptions with reference cycles keep
     the parts until the garbage collector runs, and the limit of `connections.py` on what is held would not hold.
@@ -126,6 +135,8 @@ class Guard:
 
     def __init__(self, app: FastAPI, service: Service) -> None:
         self._app, self._service = app, service
+        self._key = os.environ.get("BERT_API_KEY", "").encode()
+        self._names = {service.settings.host, *service.settings.allowed_hosts.lower().split(",")}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = time.perf_counter(), 499  # unless an answer begins
@@ -139,8 +150,10 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *own]
             await send(message)
 
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # uvicorn leaves out the body
         try:
-            body = await self._read(scope, receive)
+            body = self._refusal(scope) or await self._read(scope, receive)
             if isinstance(body, Response):
                 await body(scope, receive, send_measured)
             elif body is not None:
@@ -158,6 +171,38 @@ class Guard:
             route = getattr(scope.get("route"), "path", "other")
             REQUESTS.labels(route, status).inc()
             REQUEST_SECONDS.labels(route).observe(time.perf_counter() - start)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """The answer to a request that has no right to one, by its header."""
+        headers = dict(scope["headers"])
+        size = sum(len(name) + len(value) for name, value in scope["headers"]) + len(scope["raw_path"])
+        if size + len(scope["query_string"]) > HEADER_BYTES:
+            return problem(431, f"the header must have at most {HEADER_BYTES:,} bytes")
+        if not self._is_ours(headers.get(b"host", b"").decode("latin-1")):
+            return problem(421, "the server has another name: start it with --allowed-hosts NAME")
+        if self._key and scope["path"] not in _PROBES and not self._has_key(headers.get(b"authorization", b"")):
+            refusal = problem(401, "the key of this server (BERT_API_KEY) is missing or wrong")
+            refusal.headers["www-authenticate"] = "Basic realm=bert"  # browsers then ask for it
+            return refusal
+        return None
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a Host is an address or a name of this server; others could be led here by an attacker."""
+        try:
+            name = urlsplit(f"//{host}").hostname or "localhost"
+            with contextlib.suppress(ValueError):
+                return bool(ipaddress.ip_address(name))
+            return name in self._names or "*" in self._names
+        except ValueError:
+            return False
+
+    def _has_key(self, authorization: bytes) -> bool:
+        """Whether it is `Bearer KEY`, or `Basic` with the key as the password."""
+        kind, _, value = authorization.partition(b" ")
+        if kind.lower() == b"basic":
+            with contextlib.suppress(ValueError):
+                value = base64.b64decode(value).partition(b":")[2]
+        return hmac.compare_digest(value, self._key)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | Response | None:
         """The whole body, or the answer that refuses it; None if the client leaves before."""

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
 from bert.serving.settings import Limits
@@ -28,6 +29,7 @@ class Item:
     length: int  # tokens of the longest of them
     rows: int = 1  # how many sequences it becomes: the windows of a long paragraph
     size: int = 0  # bytes of its texts
+    owners: tuple[Hashable, ...] = ()  # its client, its request
     arrived: float = field(default_factory=time.monotonic)
     outcome: "asyncio.Future[Outcome]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -59,7 +61,7 @@ class LengthEstimate:
 
 
 def choose(waiting: Sequence[Item], max_size: int, max_tokens: int) -> list[Item]:
-    """The inputs to run next: the one that has waited longest, and others of its kind and nearly its length.
+    """The inputs to run next: the first, and others of its kind and nearly its length.
 
     An input joins if the padding that it brings costs less than a run of its own. With padding, a batch has at most
     `max_tokens` tokens, unless it is a single input.
@@ -75,6 +77,30 @@ def choose(waiting: Sequence[Item], max_size: int, max_tokens: int) -> list[Item
             batch.append(item)
             rows, longest = rows + item.rows, max(longest, item.length)
     return batch
+
+
+class Shares:
+    """Whose input is next: of the client that has had the fewest tokens, the request that has.
+
+    Who begins to wait counts as having had as few as the least of the others: nobody is behind all who come later.
+    """
+
+    def __init__(self) -> None:
+        self._had: dict[Hashable, int] = {}
+
+    def in_turn(self, waiting: Sequence[Item]) -> list[Item]:
+        """The inputs that wait, the next one first, the others as they came."""
+        before, self._had = self._had, {}
+        for owners in zip(*(item.owners for item in waiting), strict=True):
+            least = min((before[owner] for owner in owners if owner in before), default=0)
+            self._had |= {owner: before.get(owner, least) for owner in owners}
+        first = min(waiting, key=lambda item: [self._had[owner] for owner in item.owners])
+        return [first, *(item for item in waiting if item is not first)]
+
+    def count(self, batch: Sequence[Item]) -> None:
+        for item in batch:
+            for owner in item.owners:
+                self._had[owner] += item.tokens
 
 
 class Batcher:
@@ -93,11 +119,14 @@ class Batcher:
     ) -> None:
         self._run, self._limits, self._on_batch, self.estimate = run, limits, on_batch, estimate
         self.waiting: list[Item] = []
-        self._arrived = asyncio.Event()
+        self._arrived, self._shares, self._requests = asyncio.Event(), Shares(), itertools.count()
         self._seconds_per_input = 0.01
 
-    def submit(self, items: Sequence[Item]) -> int | None:
+    def submit(self, items: Sequence[Item], client: str = "") -> int | None:
         """Let inputs wait; their outcomes are set later. If they do not fit: the seconds after which to try again."""
+        request = next(self._requests)
+        for item in items:
+            item.owners = (client, request)
         count = len(self.waiting)
         if count + len(items) > self._limits.max_queue:
             return min(60, max(1, math.ceil(count * self._seconds_per_input)))
@@ -114,7 +143,9 @@ class Batcher:
     async def work(self) -> None:
         while True:
             await self._wait_for_inputs()
-            batch = choose(self.waiting, self._limits.max_batch_size, self._limits.max_batch_tokens)
+            waiting = self._shares.in_turn(self.waiting)
+            batch = choose(waiting, self._limits.max_batch_size, self._limits.max_batch_tokens)
+            self._shares.count(batch)
             chosen = set(batch)
             self.waiting = [item for item in self.waiting if item not in chosen]
             await self._run_batch(batch)

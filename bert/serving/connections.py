@@ -16,6 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from bert.serving.settings import Limits
 
 _MOST_HELD_BYTES = 64 << 20  # of requests that are not whole yet, over all connections
+HEADER_BYTES = 16 << 10  # of a request
 _SPARE_FILES = 64  # descriptors that are not connections
 _TIMED_OUT = b'{"detail":"the request did not arrive in time"}'
 _TIMED_OUT_HEADER = (

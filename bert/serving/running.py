@@ -14,7 +14,7 @@ import uvicorn
 
 from bert import exit_codes
 from bert.serving.app import make_app
-from bert.serving.connections import Connections, LimitedProtocol
+from bert.serving.connections import HEADER_BYTES, Connections, LimitedProtocol
 from bert.serving.service import Service, watch
 from bert.serving.settings import ServerSettings
 
@@ -72,7 +72,7 @@ async def _serve(settings: ServerSettings, door: socket.socket) -> None:
             backlog=256,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(settings.timeout_seconds + settings.read_seconds) + 1,
-            h11_max_incomplete_event_size=16 << 10,  # bytes of a header
+            h11_max_incomplete_event_size=HEADER_BYTES,
         )
     )
     server.service = service

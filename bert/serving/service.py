@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
@@ -81,23 +80,23 @@ class Service:
         return "the model process is started again" if self.worker.starts else "the model is being loaded"
 
     async def answer(
-        self, kind: str, inputs: Sequence[tuple[str, ...]], top_k: int, leaving: "asyncio.Task[None]"
+        self, kind: str, inputs: Sequence[tuple[str, ...]], top_k: int, client: str, leaving: "asyncio.Task[None]"
     ) -> Response:
-        """The answer to a request; `leaving` ends when its client goes away."""
+        """The answer to a request of the address `client`; `leaving` ends when the client goes away."""
         assert self._batcher is not None
         seconds = self.settings.timeout_seconds
         deadline = time.monotonic() + seconds
         items = [self._batcher.estimate.item(kind, texts, top_k, deadline) for texts in inputs]
-        if retry_seconds := self._batcher.submit(items):
+        if retry_seconds := self._batcher.submit(items, client):
             detail = f"{len(self._batcher.waiting)} inputs wait for the model; try again in {retry_seconds} s"
             return problem(429, detail, retry_seconds)
-        outcomes = asyncio.gather(*(item.outcome for item in items))
+        all_done = asyncio.create_task(asyncio.wait([item.outcome for item in items]))
         try:
-            either: set[asyncio.Future[Any]] = {outcomes, leaving}
-            await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if leaving.done() and not outcomes.done():
+            await asyncio.wait({all_done, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done() and not all_done.done():
                 return problem(499, "the client closed the connection")
-            return _answer_of(outcomes.result() if outcomes.done() else [Outcome(LATE)], seconds)
+            outcomes = [item.outcome.result() for item in items] if all_done.done() else [Outcome(LATE)]
+            return _answer_of(outcomes, seconds)
         finally:
             self._batcher.withdraw(items)
 

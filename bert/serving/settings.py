@@ -10,14 +10,19 @@ from bert.inference.command_line import ModelSettings, model_parser
 
 _DESCRIPTION = (
     "Serve a trained model: JSON over HTTP, and a page to try it in a browser. Inputs of concurrent requests run "
-    "together. There is no authentication and no encryption: put a proxy that has them before it, and leave --host as "
-    "it is, unless all who can reach the port may use the model."
+    "together. There is no encryption: put a proxy that has it before the server, and leave --host as it is, unless "
+    "all who can reach the port may use the model. With BERT_API_KEY in the environment, requests must have that key."
 )
 
 
 class Address(Settings):
     host: str = Field("127.0.0.1", description="address to listen on; 127.0.0.1 is this machine only")
     port: int = Field(8000, ge=0, lt=65536, description="0: any that is free")
+    allowed_hosts: str = Field(
+        "localhost",
+        description="names by which clients address the server (Host), separated by commas; IP addresses always pass; "
+        "*: any, also those of pages that attack the network of their reader",
+    )
     access_log: bool = Field(False, description="log each request on standard error")
 
 

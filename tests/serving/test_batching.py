@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from bert.serving.batching import Batcher, Item, LengthEstimate, choose
+from bert.serving.batching import Batcher, Item, LengthEstimate, Shares, choose
 from bert.serving.settings import Limits
 from bert.serving.worker import DONE, ENCODE, LOST, PREDICT, Figures, Outcome
 
@@ -115,6 +115,32 @@ def test_each_gets_its_own_outcome_and_what_waits_runs_together():
 
     working(model, test, max_batch_tokens=100)
     assert model.batches == [["first"], ["0", "1", "2", "3", "4"]] and model.rows == [10, 10]
+
+
+def test_clients_and_their_requests_take_turns_by_tokens():
+    def of(client: str, request: str, number: int, tokens: int = 100) -> list[Item]:
+        items = [item(tokens, text=f"{request} {index}") for index in range(number)]
+        for each in items:
+            each.owners = (client, request)
+        return items
+
+    async def run() -> list[str]:
+        shares, order = Shares(), []
+        waiting = [*of("greedy", "g", 6), *of("patient", "a", 3), *of("patient", "b", 3)]
+        while waiting:
+            if len(order) == 4:
+                waiting += of("another", "late", 2)
+            if len(order) == 6:
+                waiting += of("small", "s", 3, 10)
+            first, *waiting = shares.in_turn(waiting)
+            shares.count([first])
+            order.append(first.texts[0])
+        return order
+
+    order = asyncio.run(run())
+    assert sorted(order[:4]) == ["a 0", "b 0", "g 0", "g 1"]
+    assert sorted(order[4:7]) == ["a 1", "g 2", "late 0"]
+    assert order[7:10] == ["s 0", "s 1", "s 2"]  # three of them are fewer tokens than the others' next
 
 
 def test_an_idle_model_waits_for_more_only_as_long_as_it_may():

@@ -12,7 +12,7 @@ import requests
 from tests.serving.servers import serving
 
 pytestmark = pytest.mark.thorough
-_HEAD = b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+_HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_a_second_request_that_comes_slowly_is_closed_too(server):
 def test_an_idle_connection_is_kept_and_used_again(server):
     with clients(server, 1) as (client,):
         for _ in range(2):
-            client.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
             answer = b""
             while not answer.endswith(b'{"status":"ok"}'):
                 assert (part := client.recv(1000))
@@ -124,7 +124,7 @@ def test_clients_that_do_not_take_their_answer_are_closed(server):
             client.setblocking(False)
             for _ in range(200):
                 with contextlib.suppress(OSError):
-                    client.send(b"GET /static-offline-docs/swagger-ui.css HTTP/1.1\r\nhost: x\r\n\r\n")
+                    client.send(b"GET /static-offline-docs/swagger-ui.css HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert honest_seconds(server, 5) < 10
         end = time.monotonic() + 20
         while server.metric("bert_connections") > 3:
@@ -136,9 +136,9 @@ def test_clients_that_do_not_take_their_answer_are_closed(server):
     "data",
     [
         b"\x00" * 5000,
-        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: -5\r\n\r\n",
-        b"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: x\r\n" + b"a: b\r\n" * 5000,  # the header has no end
+        b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: -5\r\n\r\n",
+        b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"a: b\r\n" * 5000,  # the header has no end
         b"GET /" + b"a" * 30_000,
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import requests
 
+from bert.inference.remote import RemoteModel
 from bert.serving import __main__
 from bert.serving.running import listen
 from bert.serving.settings import parse_settings
@@ -100,6 +101,53 @@ def test_other_types_paths_and_methods(server):
     assert requests.get(f"{server.url}/../../setup.py", timeout=30).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/nowhere"])
+def test_head_is_answered_as_get_without_a_body(server, path):
+    answer, same = requests.head(server.url + path, timeout=30), server.get(path)
+    assert answer.status_code == same.status_code and not answer.content
+    assert answer.headers["content-type"] == same.headers["content-type"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "attacker.example"}, 421),
+        ({"host": "localhost.attacker.example:80"}, 421),
+        ({"host": "[::1"}, 421),
+        ({"host": "LOCALHOST:1"}, 200),
+        ({"host": "[::1]:8000"}, 200),
+        ({"host": "10.1.2.3"}, 200),
+        ({"x-large": "a" * 64_000}, 431),
+        ({f"x{number}": "a" for number in range(3000)}, 431),
+        ({"x-large": "a" * 12_000}, 200),
+    ],
+)
+def test_other_hosts_and_endless_headers_are_refused(server, headers, status):
+    assert requests.get(f"{server.url}/health", headers=headers, timeout=30).status_code == status
+
+
+@pytest.mark.thorough
+def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allowed(tmp_path, monkeypatch):
+    flags = ("--allowed-hosts", "bert.example,other.example")
+    with serving(tmp_path, "masked-lm", *flags, fake=True, BERT_API_KEY="open sesame") as server:
+        statuses = {}
+        for name, headers in {
+            "none": {},
+            "wrong": {"authorization": "Bearer open"},
+            "key": {"authorization": "Bearer open sesame"},
+            "no base64": {"authorization": "Basic \xe9"},
+        }.items():
+            statuses[name] = requests.get(f"{server.url}/model", headers=headers, timeout=30).status_code
+        statuses["password"] = requests.get(f"{server.url}/", auth=("", "open sesame"), timeout=30).status_code
+        assert statuses == {"none": 401, "wrong": 401, "key": 200, "no base64": 401, "password": 200}
+        assert "Basic" in server.get("/").headers["www-authenticate"]
+        assert requests.get(f"{server.url}/ready", headers={"host": "bert.example:80"}, timeout=30).status_code == 200
+        with pytest.raises(ValueError, match="401 the key of this server"):
+            RemoteModel(server.url)
+        monkeypatch.setenv("BERT_API_KEY", "open sesame")
+        assert RemoteModel(server.url).run([("a [MASK]",)])[0]["filled"] == "aing"
+
+
 def test_a_body_without_a_length_is_cut_off_too(server):
     def pieces():
         for _ in range(100):
@@ -160,7 +208,7 @@ def test_a_full_queue_is_429_and_requests_that_wait_run_together(server, tmp_pat
 
 def test_a_client_that_leaves_costs_the_model_nothing(server, tmp_path):
     body = json.dumps({"inputs": [{"text": "nobody waits for this"}]}).encode()
-    head = f"POST /predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    head = f"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     with busy(server, tmp_path) as (running, go_on):
         with socket.create_connection(("127.0.0.1", server.port)) as client:
             client.sendall(head.encode() + b"\r\n\r\n" + body)
@@ -169,6 +217,7 @@ def test_a_client_that_leaves_costs_the_model_nothing(server, tmp_path):
         go_on()
         assert running.result().status_code == 200 and server.post({"text": "after"}).status_code == 200
     assert "nobody waits for this" not in [text for _, _, texts in server.batches() for text in texts]
+    assert "never retrieved" not in server.log() and "Traceback" not in server.log()
 
 
 def test_metrics_count_what_happened(server):
