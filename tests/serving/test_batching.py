@@ -138,9 +138,10 @@ def test_clients_and_their_requests_take_turns_by_tokens():
         return order
 
     order = asyncio.run(run())
-    assert sorted(order[:4]) == ["a 0", "b 0", "g 0", "g 1"]
-    assert sorted(order[4:7]) == ["a 1", "g 2", "late 0"]
-    assert order[7:10] == ["s 0", "s 1", "s 2"]  # three of them are fewer tokens than the others' next
+    assert order[:6] == ["g 0", "a 0", "b 0", "g 1", "a 1", "late 0"]
+    small = [order.index(f"s {number}") for number in range(3)]
+    assert small[2] - small[0] <= 5  # three of them are fewer tokens than the next of the others
+    assert sorted(order[-3:]) != ["g 3", "g 4", "g 5"]
 
 
 def test_an_idle_model_waits_for_more_only_as_long_as_it_may():
