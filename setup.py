@@ -117,6 +117,7 @@ def temporary_folder():
 setup(
     packages=[PACKAGE],
     package_dir={PACKAGE: "bert/package"},
+    package_data={PACKAGE: ["py.typed"]},
     cmdclass={"build_py": BuildPackage},
     install_requires=dependencies(),
     options={

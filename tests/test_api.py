@@ -2,15 +2,18 @@
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from bert import api
 from bert.exit_codes import Failure
-from bert.launching import process_runner
-from tests.support import corpora
+from bert.launching import calls
+from tests.inference.models import model
+from tests.support import corpora, foreign
 from tests.support.fake_hub import put_in_cache, tiny_model
 
 
@@ -46,11 +49,71 @@ def test_a_task_of_glue_has_its_metrics_in_any_spelling(offline, monkeypatch, sp
     assert api.train("glue", output_dir=offline / "out", task_name=spelling)["eval_accuracy"] == 0.75
 
 
-def test_a_silent_run_that_fails_without_an_error_line_has_its_last_lines_as_the_reason(tmp_path, monkeypatch):
-    fake = tmp_path / "python"
-    fake.write_text("#!/bin/bash\nseq 30\necho 'RuntimeError: no memory'\nexit 9\n")
-    fake.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(fake))
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """Puts a shell script in the place of the interpreter that runs commands."""
+
+    def put(script):
+        fake = tmp_path / "python"
+        fake.write_text(f"#!/bin/bash\n{script}\n")
+        fake.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(fake))
+
+    return put
+
+
+def test_a_silent_run_that_fails_without_an_error_line_has_its_last_lines_as_the_reason(stand_in, tmp_path):
+    stand_in("seq 30; echo 'RuntimeError: no memory'; exit 9")
     with pytest.raises(Failure, match=r"(?s)^12\n13\n.*30\nRuntimeError: no memory$") as ended:
-        process_runner.run_task("glue", is_silent=True)
+        calls.run_task("glue", is_silent=True, output_dir=tmp_path)
     assert ended.value.exit_code == 9
+
+
+def test_records_reach_the_caller_and_a_notebook_shows_a_bar(stand_in, tmp_path, capsys):
+    (stage := tmp_path / "out/glue-custom").mkdir(parents=True)
+    (stage / "metrics.jsonl").write_text('{"step": 1, "loss": 9}\n')  # of an earlier start
+    stand_in(f"""cd '{stage}'
+        echo quiet=$BERT_QUIET_STEPS; echo '{{"step": 2, "loss": 8}}' >> metrics.jsonl; echo -n '{{"st' >> metrics.jsonl
+        echo '{{"first_step": 1, "step": 2, "total_steps": 3, "loss": 8, "eta_seconds": 1}}' > progress.json; sleep 1.5
+        echo 'ep": 3}}' >> metrics.jsonl""")
+    records = []
+    assert api.train("glue", output_dir=tmp_path / "out", on_log=records.append) == {}
+    assert records == [{"stage": "glue-custom", "step": 2, "loss": 8}, {"stage": "glue-custom", "step": 3}]
+    shown = capsys.readouterr().out
+    assert "quiet=1\n" in shown and "glue-custom:  67%" in shown and "2/3" in shown and "loss 8.000" in shown
+
+
+def test_an_exception_from_the_callback_lets_the_run_save_and_stop(stand_in, tmp_path):
+    (stage := tmp_path / "out/phase1").mkdir(parents=True)
+    stand_in(f"""cd '{stage}'; trap 'echo saved > saved; exit 75' TERM
+        echo '{{"step": 1}}' >> metrics.jsonl; for i in {{1..300}}; do sleep 0.1; done""")
+    with pytest.raises(ZeroDivisionError):
+        api.pretrain("notes", output_dir=tmp_path / "out", on_log=lambda record: 1 / 0)
+    assert (stage / "saved").is_file()
+
+
+def test_tables_in_memory_become_files_that_an_equal_call_leaves_as_they_are(tmp_path, monkeypatch):
+    called = []
+    monkeypatch.setattr(api, "run_task", lambda task, **settings: called.append((task, settings)))
+    table = pd.DataFrame({"note": ["a", "b"], "kind": [0, 1]}, index=[7, 9])
+    for _ in range(2):
+        api.classify(table, output_dir=tmp_path, eval_file="dev.csv", epochs=2)
+        (file,) = (tmp_path / "tables").iterdir()
+        os.utime(file, (1, 1)) if len(called) == 1 else None
+    task, settings = called[1]
+    assert task == "classify" and settings["train_file"] == file and settings["eval_file"] == "dev.csv"
+    assert file.stat().st_mtime == 1 and pd.read_parquet(file).equals(table.reset_index(drop=True))
+    assert "do_train" not in settings and settings["epochs"] == 2
+
+
+def test_a_table_of_texts_comes_back_with_the_results_as_columns(tmp_path):
+    classifier = api.load(model(tmp_path / "model", "sequence-classification"))
+    table = pd.DataFrame({"id": [4, 5], "text": ["word1", "word2 word3"], "label": ["x", "y"]}, index=[10, 20])
+    found, alone = api.predict(classifier, table), api.predict(classifier, table["text"])
+    assert found.index.tolist() == [10, 20] and found["label"].tolist() == ["x", "y"]
+    assert found["predicted_label"].tolist() == [result["label"] for result in alone]
+    assert found["probability_fox"].tolist() == [result["probabilities"]["fox"] for result in alone]
+    vectors = api.predict(api.load(tmp_path / "model", "encoder"), table[["text"]])["vector"]
+    assert vectors.map(len).tolist() == [foreign.CONFIG["hidden_size"]] * 2
+    with pytest.raises(ValueError, match="the object has the keys id, label; it must have"):
+        api.predict(classifier, table[["id", "label"]])

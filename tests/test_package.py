@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 
 from bert import REPOSITORY, __version__
 from bert.doctor.requirements import pins
+from tests.newcomer.folders import documents
 from tests.support import corpora, foreign
 from tests.support.fake_hub import tiny_model
 
@@ -186,6 +187,9 @@ def test_the_examples_of_the_readme_run_as_written(installed, user):
     for name, part in (("train.tsv", "train"), ("dev.tsv", "held_out")):
         lines = (EXAMPLES / f"sentiment/{part}.tsv").read_text(encoding="utf-8").splitlines()
         (user / name).write_text("\n".join(lines[:41]) + "\n", encoding="utf-8")
+    (user / "articles").mkdir()
+    for number, text in enumerate(documents(user.parent / "corpus", 0.3)):
+        (user / f"articles/{number}.txt").write_text(text, encoding="utf-8")
     output(run(command(installed, "data.examples.sample_questions", "--output-dir", "questions"), user))
     python = installed / "env/bin/python"
     assert 0 <= float(output(run([python, "-c", READER], user)).splitlines()[-1]) <= 100
@@ -197,18 +201,24 @@ def test_the_examples_of_the_readme_run_as_written(installed, user):
         "encode": lambda shown: shown == f"(2, {foreign.CONFIG['hidden_size']})",
         "fill_mask": lambda shown: shown in vocabulary,
         "answer": lambda shown: shown in "Anna Lindqvist opened her bakery in 1987.",
-        "load": lambda shown: len(eval(shown)) == 2,
+        "load, predict": lambda shown: len(eval(shown)) == 2,
+        "pretrain": lambda shown: 0 < float(shown) < 20,
+        "classify, predict": lambda shown: re.match(
+            r"\['sentence', 'label', 'predicted_label', .*\] \d+ [01]\.", shown
+        ),
+        "predict, serve": lambda shown: re.match(r"http://127\.0\.0\.1:\d+ (negative|positive)$", shown),
     }
     for snippet in SNIPPETS:
         shown = output(run([python, "-c", snippet], user)).splitlines()[-1]
-        assert is_right.pop(re.findall(r"import (\w+)", snippet)[0])(shown), shown
+        (names,) = re.findall(r"from bert_on_paddle import (.+)", snippet)
+        assert is_right.pop(names)(shown), shown
     assert not is_right
-    expected = {"model", "train.tsv", "dev.tsv", "questions", "reader", "sentiment"}
+    expected = {"model", "train.tsv", "dev.tsv", "questions", "reader", "sentiment", "articles", "mine", "classes"}
     assert set(os.listdir(user)) - {"__pycache__", *USERS_MODULES} == expected
 
 
 WRONG_CALLS = """
-from bert_on_paddle import evaluate, predict, train
+from bert_on_paddle import evaluate, predict, serve, train
 
 for call in (
     lambda: train("sqaud", output_dir="x"),
@@ -216,6 +226,8 @@ for call in (
     lambda: evaluate("nowhere", "x"),
     lambda: predict("nowhere", ["x"]),
     lambda: predict("x", "text"),
+    lambda: serve("nowhere"),
+    lambda: serve("x", prt=8000),
 ):
     try:
         call()
@@ -226,10 +238,32 @@ for call in (
 
 @pytest.mark.thorough
 def test_wrong_calls_are_value_errors_with_the_commands_text(installed, user):
-    task, flag, evaluated, predicted, text = output(
+    task, flag, evaluated, predicted, text, served, port = output(
         run([installed / "env/bin/python", "-c", WRONG_CALLS], user)
     ).splitlines()
-    assert task == "task=sqaud must be one of pretraining, squad, glue, ner; pass one"
+    assert task == "task=sqaud must be one of pretraining, squad, glue, classify, ner; pass one"
     assert flag == "--epocks is not a flag; did you mean --epochs?"
     assert evaluated.startswith("nowhere does not exist") and "nowhere" in predicted
     assert text == "texts='text' must be a list of texts; put it into brackets"
+    assert served.startswith("nowhere does not exist") and "--prt" in port
+
+
+TYPED = """
+import pandas as pd
+from bert_on_paddle import classify, predict, serve
+
+summary: dict = classify("a.csv", output_dir="x", on_log=lambda record: print(record["step"]))
+results: list = predict("x", ["a text"])
+address: str = serve("x").url
+predict(3, ["a text"])
+serve()
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)
+def test_the_functions_are_typed(installed, user):
+    (user / "mine.py").write_text(TYPED)
+    words = ["--python-executable", installed / "env/bin/python", "--ignore-missing-imports", "mine.py"]
+    found = run([sys.executable, "-m", "mypy", "--cache-dir", user.parent / "cache", *words], user).stdout
+    assert re.findall(r"^mine.py:(\d+): error: .*\[(.*)\]$", found, re.M) == [("8", "call-overload"), ("9", "call-arg")]

@@ -6,69 +6,23 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 import psutil
 
 from bert.command_errors import discard_output
 from bert.config.flags import flag_name
 from bert.config.training_settings import TrainingConfig
-from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
-from bert.interpreter import isolated_environment, repository_environment
+from bert.exit_codes import INTERRUPTED, OK
+from bert.interpreter import repository_environment
 from bert.parent_death import LAUNCHER, ending_with_us
 from bert.reporting.logs import QUIET_STEPS, Sink
 from bert.reporting.progress import RunProgress
 from bert.training.interruption import COMMAND_STARTED, STOPPED_BY
 from data.text.lddl_writer import QUIET_COUNTS
-
-_ERROR = "error: "
-
-
-def run_task(task: str, *, is_silent: bool = False, **settings: Any) -> None:
-    """`bert.launching TASK` with settings as flags; its output goes to ours, unless it is to be silent.
-
-    The reason of a failure is its errors; of a silent run without any, its last lines.
-
-    Raises:
-        KeyboardInterrupt: it was stopped, and has saved.
-        Failure: any other exit code.
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bert.launching", task, *flags_of(settings)],
-        env=isolated_environment(),
-        stdout=subprocess.PIPE if is_silent else _own_output(),
-        stderr=subprocess.PIPE,
-        encoding="utf-8",  # whatever the locale of this process
-        errors="replace",
-        preexec_fn=ending_with_us(signal.SIGTERM),  # it saves first
-    )
-    errors: list[str] = []
-    last = deque[str](maxlen=_MOST_LINES)
-    copies = [(process.stderr, sys.stderr), (process.stdout, last if is_silent else sys.stdout)]
-    readers = [
-        threading.Thread(target=_copy_lines, args=(source, target, errors), daemon=True)
-        for source, target in copies
-        if source is not None
-    ]
-    for reader in readers:
-        reader.start()
-    code = _wait(process)
-    for reader in readers:
-        reader.join()
-    text = "\n".join(errors) or "".join(last).rstrip()
-    if code == INTERRUPTED:
-        raise KeyboardInterrupt("stopped; the same call continues from here")
-    if code == BAD_INPUT:
-        raise ValueError(text or f"the {task} run was refused; the reason is above")
-    if code != OK:
-        failure = Failure(text or f"the {task} run ended with exit code {code}; the reason is above")
-        failure.exit_code = code
-        raise failure
 
 
 def flags_of(settings: Mapping[str, Any]) -> list[str]:
@@ -90,37 +44,6 @@ def flags_of(settings: Mapping[str, Any]) -> list[str]:
 def module_command(module: str, **options: Any) -> list[str]:
     """`python -m MODULE --option value ...`, as `flags_of`."""
     return [sys.executable, "-m", module, *flags_of(options)]
-
-
-def _own_output() -> int | None:
-    """A real file or terminal is inherited; a notebook's stream, which has no descriptor, is written to."""
-    with contextlib.suppress(Exception):
-        return None if sys.stdout.fileno() == 1 else subprocess.PIPE
-    return subprocess.PIPE
-
-
-def _wait(process: "subprocess.Popen[str]") -> int:
-    """Ctrl-C reaches the launcher too, which saves first; another exception here stops it."""
-    try:
-        while True:
-            with contextlib.suppress(KeyboardInterrupt):
-                return process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
-
-
-def _copy_lines(source: IO[str], target: Any, errors: list[str]) -> None:
-    """Copy lines to a stream or a deque; those of errors are kept for the exception instead."""
-    for line in source:
-        if line.startswith(_ERROR):
-            errors.append(line.removeprefix(_ERROR).rstrip("\n"))
-        elif isinstance(target, deque):
-            target.append(line)
-        else:
-            target.write(line)
-            target.flush()
 
 
 LAUNCHER_LOG = "launcher.log"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bert.api import answer, encode, evaluate, fill_mask, load, predict, train
+    from bert.api import answer, classify, encode, evaluate, fill_mask, load, predict, pretrain, serve, train
 
-__all__ = ["__version__", "answer", "encode", "evaluate", "fill_mask", "load", "predict", "train"]
+__all__ = ["__version__", "answer", "classify", "encode", "evaluate", "fill_mask", "load", "predict"]
+__all__ += ["pretrain", "serve", "train"]
 
 _HERE = Path(__file__).resolve().parent
 if not (_HERE / "bert").is_dir():  # an editable install

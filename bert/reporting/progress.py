@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from bert.files import read_json
 
+PROGRESS_FILE = "progress.json"
 _SHARES = ("accuracy", "f1", "precision", "recall", "mfu")
 
 
@@ -95,13 +96,17 @@ def progress(
 
 
 class RunProgress(threading.Thread):
-    """Draws progress.json of a stage's folder, which rank 0 replaces about once a second, on standard output."""
+    """Draws progress.json of a stage's folder, which rank 0 replaces about once a second, on standard output.
 
-    def __init__(self, stage_dir: Path, title: str):
+    Args:
+        earlier: what an earlier run left in it, which is not drawn; None: what it holds now.
+    """
+
+    def __init__(self, stage_dir: Path, title: str, earlier: Mapping[str, Any] | None = None):
         super().__init__(daemon=True)
-        self._file, self._title = stage_dir / "progress.json", title
+        self.file, self._title = stage_dir / PROGRESS_FILE, title
         self._closing, self._has_steps = threading.Event(), False
-        self._earlier = read_json(self._file)  # of an earlier run: drawn only once it changes
+        self._earlier = read_json(self.file) if earlier is None else earlier
         self._bar = progress(f"{title}, preparing", None, "steps", terminal=sys.stdout)
         self.start()
 
@@ -120,7 +125,7 @@ class RunProgress(threading.Thread):
         self._bar.close()
 
     def _draw(self) -> None:
-        values = read_json(self._file)
+        values = read_json(self.file)
         if not values or values == self._earlier:
             self._bar.refresh()
             return
