@@ -236,4 +236,20 @@ ROWS = [
         "exports are described wrongly",
         ("conversion/test_parity.py", "inference/test_exporting.py"),
     ),
+    _row(
+        31,
+        "kill -9 of a launcher, of Paddle's launcher, of a rank, of a data command or its worker",
+        "no process outlives what started it",
+        (6, 300),
+        "processes outlive their parents",
+        "launching/test_process_deaths.py",
+    ),
+    _row(
+        32,
+        "small files that ask for endless time or memory, or lead to other files",
+        "refused in one line, time and memory bounded",
+        (41, 41),
+        "files may ask for anything",
+        "test_hostile_files.py",
+    ),
 ]

@@ -1,0 +1,242 @@
+"""Small files made to take time or memory without end, or to lead elsewhere, through the commands that read them.
+
+Each command runs in a process of its own, which is measured: it ends with exit code 2 and lines that name the file, the
+rule and the remedy. Files that would run code: `conversion/test_hostile.py`. Texts: `data/test_import_text.py`.
+"""
+
+import json
+import os
+import resource
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from bert import REPOSITORY
+from bert.samples.formats.tfrecord import masked_crc32c
+from tests.conversion import test_hostile
+from tests.conversion.test_hostile import TEN_THOUSAND, one_tensor, pdparams, raw, torch_zip
+from tests.support.corpora import random_table, write_shards, write_vocabulary
+
+MOST_SECONDS = 12  # of CPU time; the imports of a command take two or three
+MOST_MEGABYTES = 450  # and 20 times the file; the imports take up to 250
+
+
+# ---- weights ---------------------------------------------------------------------------------------------------------
+
+
+def memo_bomb(folder: Path, builder: bytes, value: bytes, call: bytes) -> Path:
+    """A pickle that gives one value of 10,000 items to a builder 50,000 times."""
+    return raw(folder, "m.pdparams", b"\x80\x04" + value + builder + b"\x94]" + call * 50_000 + b".")
+
+
+def slices_of_one_array(folder: Path) -> Path:
+    """100,000 names of one array of 1 MB, which a table joins: 100 GB."""
+    names = [f"slice{i}" for i in range(100_000)]
+    table = {"x": {"slices": names, "OriginShape": (250_000 * len(names),)}}
+    array = np.zeros(250_000, "float32")
+    return pdparams(folder, {**dict.fromkeys(names, array), "UnpackBigParamInfor@@": table})
+
+
+def varint(number: int) -> bytes:
+    low, rest = number & 127, number >> 7
+    return bytes([low | 128]) + varint(rest) if rest else bytes([low])
+
+
+def shared_names(folder: Path, length: int) -> Path:
+    """TensorFlow's index of 100,000 names that have all but 6 letters in common."""
+
+    def block(entries: bytes) -> bytes:
+        content = entries + struct.pack("<II", 0, 1)
+        return content + b"\0" + struct.pack("<I", masked_crc32c(content + b"\0"))
+
+    entry = varint(length - 6) + varint(6) + varint(0)
+    names = [varint(0) + varint(length) + varint(0) + b"a" * length, *(entry + b"%06d" % i for i in range(100_000))]
+    table = block(b"".join(names))
+    place = varint(0) + varint(len(table) - 5)
+    index = block(varint(0) + varint(1) + varint(len(place)) + b"z" + place)
+    footer = varint(0) + varint(0) + varint(len(table)) + varint(len(index) - 5)
+    return raw(folder, "m.ckpt.index", table + index + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57))
+
+
+def empty_tensor(folder: Path, shape: list[int]) -> Path:
+    header = json.dumps({"x": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
+    return raw(folder, "model.safetensors", struct.pack("<Q", len(header)) + header)
+
+
+def named(folder: Path, name: str) -> Path:
+    save_file({name: np.zeros(2, "float32")}, folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+NONES = b"(" + b"N" * 10_000 + b"l\x94"
+ENCODE, TUPLE, ORDERED = b"c_codecs\nencode\n", b"cbuiltins\ntuple\n", b"ccollections\nOrderedDict\n"
+PAIRS = b"(" + b"K\x01K\x02\x86" * 10_000 + b"l\x94"
+HUGE = b"\x8a\x08" + b"\xff" * 7 + b"\x7f"  # 2^63 - 1
+WEIGHTS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    **{
+        name: test_hostile.REFUSED[name]
+        for name in (
+            *(name for name in test_hostile.REFUSED if name.startswith("shared tuples")),
+            *("a stride of 2^80", "a header of exabytes", "JSON of 100,000 levels", "a string of 4 exabytes"),
+        )
+    },
+    "encoded again and again": (
+        lambda f: memo_bomb(f, ENCODE, TEN_THOUSAND, b"h\x01h\x00\x8c\x06latin1\x86Ra"),
+        "builds more than it holds",
+    ),
+    "tuples of one list": (lambda f: memo_bomb(f, TUPLE, NONES, b"h\x01h\x00\x85Ra"), "builds more than it holds"),
+    "dictionaries of one list": (lambda f: memo_bomb(f, ORDERED, PAIRS, b"h\x01h\x00\x85Ra"), "builds more than it"),
+    "100,000 slices of one array": (slices_of_one_array, "they overlap"),
+    "names of a megabyte": (lambda f: shared_names(f, 1_000_000), "a name of thousands of letters"),
+    "names of 2 kB": (lambda f: shared_names(f, 1990), "times as long as the file"),
+    "an empty tensor of exabytes": (lambda f: empty_tensor(f, [0, *[1 << 40] * 3]), "fetch or make it again"),
+    "100 dimensions": (lambda f: empty_tensor(f, [1] * 99 + [0]), "fetch or make it again"),
+    "100 dimensions of torch": (
+        lambda f: torch_zip(f, one_tensor(*[b"(" + b"K\x01" * 100 + b"t"] * 2)),
+        "at most 8 sizes",
+    ),
+    "an empty tensor of torch": (
+        lambda f: torch_zip(f, one_tensor(b"K\x00" + HUGE * 2 + b"\x87", b"K\x01K\x01K\x01\x87")),
+        "fetch it again",
+    ),
+    "a name of several lines": (lambda f: named(f, "a\nerror: well\x1b[31m\r"), r"a\nerror: well\x1b[31m\r"),
+    "a name of hidden letters": (lambda f: named(f, "a\u202eb"), r"a\u202eb"),
+    "a key of 9,600 digits": (
+        lambda f: raw(f, "m.pdparams", b"\x80\x04}\x8b" + struct.pack("<i", 4000) + b"\x7f" * 4000 + b"K\x01s."),
+        "holds no BERT",
+    ),
+}
+
+
+# ---- settings --------------------------------------------------------------------------------------------------------
+
+
+def aliases(form: str, item: str, first: str) -> str:
+    """11 levels, each 9 times the one before."""
+    levels = [form.format(0, first), *(form.format(i, ",".join([item.format(i - 1)] * 9)) for i in range(1, 12))]
+    return "\n".join(levels)
+
+
+SETTINGS = {
+    "a list of references": (aliases("- &a{0} [{1}]", "*a{0}", "x"), "line 2 has the reference *a0; write plain"),
+    "references in settings": (aliases("a{0}: &a{0} [{1}]", "*a{0}", "x"), "has the reference *a0"),
+    "merges": ("x: &a0 {seed: 1}\n" + "".join(f"y{i}: &a{i}\n  <<: *a{i - 1}\n" for i in range(1, 25)), "*a0"),
+    "lists in lists": ("[" * 20_000, "nesting of more than"),
+    "mappings in mappings": ("{a: " * 3000, "nesting of more than"),
+    "sexagesimal digits": ("seed: " + ":".join(["1"] * 20_000), "a value of 39999 characters"),
+    "hexadecimal digits": ("seed: 0x" + "f" * 50_000, "a value of 50002 characters"),
+    "decimal digits": ("seed: " + "9" * 2999, "seed=999"),
+    "a tag that runs": ("seed: !!python/object/apply:os.system [id]", "could not determine a constructor"),
+}
+
+
+# ---- shards and vocabularies -----------------------------------------------------------------------------------------
+
+
+def hdf5(folder: Path, rows: int = 4, **others: dict) -> Path:
+    """A shard without stored values; `others`: dataset -> arguments of its creation."""
+    shards = folder / "shards"
+    shards.mkdir()
+    with h5py.File(shards / "a.hdf5", "w") as file:
+        for name in ("input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids"):
+            if name not in others:
+                file.create_dataset(name, (rows, 32), "i4", chunks=(1, 32))
+        file.create_dataset("next_sentence_labels", (rows,), "i1", chunks=(1,))
+        for name, options in others.items():
+            file.create_dataset(name, **options)
+    return shards
+
+
+def linked(folder: Path) -> Path:
+    secret = hdf5(folder) / "a.hdf5"
+    secret = secret.rename(folder / "secret.h5")
+    with h5py.File(folder / "shards/a.hdf5", "w") as file:
+        file["input_ids"] = h5py.ExternalLink(str(secret), "/input_ids")
+    return folder / "shards"
+
+
+def virtual(folder: Path) -> Path:
+    secret = (hdf5(folder) / "a.hdf5").rename(folder / "secret.h5")
+    layout = h5py.VirtualLayout((4, 32), "i4")
+    layout[:] = h5py.VirtualSource(str(secret), "input_ids", (4, 32))
+    (folder / "shards").rmdir()
+    shards = hdf5(folder, input_ids={"shape": (4, 32), "dtype": "i4"})
+    with h5py.File(shards / "a.hdf5", "a") as file:
+        del file["input_ids"]
+        file.create_virtual_dataset("input_ids", layout)
+    return shards
+
+
+OUTSIDE = {"shape": (4, 32), "dtype": "i1", "external": [("/etc/passwd", 0, 128)]}
+SHARDS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "4,000,000,000 rows": (lambda f: hdf5(f, 4_000_000_000), "and stores far fewer"),
+    "values of another file": (lambda f: hdf5(f, input_mask=OUTSIDE), "input_mask is kept in another file"),
+    "a link to another file": (linked, "input_ids is kept in another file"),
+    "a view of another file": (virtual, "input_ids is kept in another file"),
+}
+VOCABULARIES: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "a device": (lambda f: Path("/dev/zero"), "must be an ordinary file"),
+    "3 MB of no text": (lambda f: raw(f, "v.txt", b"\xff" * 3_000_000), "is not UTF-8"),
+    "a token of 3 MB": (lambda f: raw(f, "v.txt", b"a b" * 1_000_000), "contains white space"),
+    "JSON of 100,000 levels": (lambda f: raw(f, "v.json", b'{"model":{"vocab":' + b'{"a":' * 100_000), "pass a vocab"),
+    "a type of 3 MB": (
+        lambda f: raw(f, "v.json", json.dumps({"model": {"type": "x" * 3_000_000, "vocab": {"a": 0}}}).encode()),
+        "pass a vocab",
+    ),
+}
+
+
+def case_of(kind: str, name: str, folder: Path) -> tuple[Path, list[str], str]:
+    """The file of a case, the command that reads it, and what it says."""
+    if kind == "weights":
+        source, message = WEIGHTS[name][0](folder), WEIGHTS[name][1]
+        to = ["--to", str(folder / "out"), "--to-format", "native"]
+        return source, ["run_convert.py", "--from", str(source), *to], message
+    if kind == "settings":
+        text, message = SETTINGS[name]
+        source = raw(folder, "settings.yaml", text.encode())
+        return source, ["run_pretraining.py", "--phase1", "--config", str(source)], message
+    words, shards = write_vocabulary(folder / "words.txt"), folder / "good"
+    if kind == "shards":
+        source, message = SHARDS[name][0](folder), SHARDS[name][1]
+        return source, ["-m", "data.inspect", str(source), "--vocab-file", str(words)], message
+    write_shards(shards, [random_table(5)])
+    source, message = VOCABULARIES[name][0](folder), VOCABULARIES[name][1]
+    return source, ["-m", "data.inspect", str(shards), "--vocab-file", str(source)], message
+
+
+TABLES = {"weights": WEIGHTS, "settings": SETTINGS, "shards": SHARDS, "vocabulary": VOCABULARIES}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, table in TABLES.items() for name in table])
+def test_a_hostile_file_ends_in_one_line_in_bounded_time_and_memory(tmp_path, kind, name):
+    source, words, message = case_of(kind, name, tmp_path)
+    with open(tmp_path / "said", "w+b") as said:
+        process = subprocess.Popen(
+            [sys.executable, *words], cwd=REPOSITORY, stdout=said, stderr=said, preexec_fn=limit_resources
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        text = (tmp_path / "said").read_text()
+    seconds, megabytes = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    assert process.returncode == 2, text[-2000:]
+    assert text.startswith("error: ") and "Traceback" not in text and len(text) < 4000, text[-2000:]
+    assert message in text and (source.name in text or "seed=" in text), text[-2000:]
+    assert "\nerror: well" not in text, "an imitated line"
+    assert seconds < MOST_SECONDS, f"{seconds:.1f} s"
+    size = sum(file.stat().st_size for file in [source, *source.glob("*")] if file.is_file())
+    assert megabytes < MOST_MEGABYTES + 20 * size / 1e6, f"{megabytes:.0f} MB"
+
+
+def limit_resources() -> None:
+    """So that a case that is lost ends, and takes no memory from others."""
+    resource.setrlimit(resource.RLIMIT_CPU, (3 * MOST_SECONDS, 3 * MOST_SECONDS))
+    resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
