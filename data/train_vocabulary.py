@@ -22,11 +22,13 @@ from bert.command_errors import command
 from bert.files import require_writable, shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
+from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
 from data.text.lddl_reader import Block, list_sources, numbered_documents, plan_blocks
 
 _LEAST_ALPHABET, _ALPHABET_COVERAGE, _MOST_CHARACTERS = 1000, 0.999, 0.75  # characters, share of text, of vocabulary
 _MAX_COUNT = (1 << 31) - 1
+_LEAST_COUNT, _LEAST_DOCUMENTS = 5, 3  # of a word that is added; rarer ones have little to learn from, and may be names
 _BLOCK_BYTES = 1 << 22
 
 
@@ -71,6 +73,32 @@ def train_vocabulary(
     return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
 
 
+def add_words(
+    folders: list[str], base: Vocabulary, number: int, *, lowercase: bool = True, sample_megabytes: float | None = None
+) -> Vocabulary:
+    """The vocabulary with frequent words of the text that it cuts into pieces, whole, at its end: those that spare the
+    most tokens first."""
+    counts: Counter[str] = Counter()
+    documents: Counter[str] = Counter()
+    for words in _words(_spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes), lowercase):
+        counts.update(words)
+        documents.update(words.keys())
+    frequent = [
+        word
+        for word, count in counts.items()
+        if count >= _LEAST_COUNT and documents[word] >= _LEAST_DOCUMENTS and word.isalpha()
+    ]
+    encodings = reference_tokenizer(base, lowercase).encode_batch(frequent, add_special_tokens=False)
+    spared = {word: counts[word] * (len(encoding.ids) - 1) for word, encoding in zip(frequent, encodings, strict=True)}
+    chosen = sorted((word for word in spared if spared[word]), key=lambda word: (-spared[word], word))[:number]
+    shown_words = f", such as {', '.join(chosen[:5])}" if chosen else ""
+    tokens = sum(spared[word] for word in chosen)
+    print(f"{len(chosen):,} words are added{shown_words}; they spare {tokens:,} tokens of this text")
+    if len(chosen) < number:
+        print(f"no other of the {number:,} occurs {_LEAST_COUNT} times, in {_LEAST_DOCUMENTS} documents, in pieces")
+    return Vocabulary((*base.tokens, *chosen))
+
+
 def _spread(blocks: Sequence[Block], megabytes: float | None) -> Sequence[Block]:
     if megabytes is None:
         return blocks
@@ -87,17 +115,22 @@ def _texts(blocks: Sequence[Block]) -> Iterator[str]:
         yield from (text for _, text in numbered_documents(block, Counter()))
 
 
+def _words(blocks: Sequence[Block], lowercase: bool) -> Iterator[Counter[str]]:
+    """The words of each document."""
+    normalizer, splitter = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
+    for text in _texts(blocks):
+        yield Counter(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+
+
 def _characters(blocks: Sequence[Block], lowercase: bool, vocab_size: int) -> tuple[list[str], list[str]]:
     """The most frequent characters, and those of them that continue a word (with ##); both sorted.
 
     They are the first thousand, and more until they cover 99.9% of the text or are three quarters of the vocabulary:
     Chinese needs 3,000 to 5,000. The others are [UNK]; their share is printed.
     """
-    normalizer, splitter = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
     counts: Counter[str] = Counter()
     inside: set[str] = set()
-    for text in _texts(blocks):
-        words = Counter(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+    for words in _words(blocks, lowercase):
         for word, count in words.items():
             for character in word:
                 counts[character] += count
@@ -122,6 +155,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--vocab-size", type=int, default=30_522)
     parser.add_argument("--output", type=Path, required=True, metavar="vocab.txt")
     parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--base", type=Path, metavar="vocab.txt", help="with --add-words: add words to this vocabulary")
+    parser.add_argument("--add-words", type=int, metavar="N", help="frequent words that --base cuts into pieces")
     parser.add_argument("--min-frequency", type=int, default=2, help="least count of a pair that is merged")
     parser.add_argument(
         "--sample-megabytes",
@@ -133,18 +168,24 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     with command(arguments.output):
+        base = None if arguments.base is None else Vocabulary.from_file(arguments.base)
+        if (base is None) != (arguments.add_words is None):
+            raise ValueError("--base and --add-words need each other; pass both, or neither")
+        if base is not None and not 1 <= arguments.add_words <= _MAX_COUNT:
+            raise ValueError(f"add_words={arguments.add_words} must be at least 1; change --add-words")
+        if base is not None:
+            arguments.vocab_size = len(base) + arguments.add_words
         earlier = None if arguments.overwrite else _earlier(arguments.output, arguments.vocab_size)
         if arguments.output.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(arguments.output))
         # Before the training, and without making folders for one that is refused.
         require_writable(next(folder for folder in arguments.output.absolute().parents if folder.exists()))
-        vocabulary = train_vocabulary(
-            arguments.input,
-            arguments.vocab_size,
-            lowercase=arguments.lowercase,
-            min_frequency=arguments.min_frequency,
-            sample_megabytes=arguments.sample_megabytes,
-        )
+        options = {"lowercase": arguments.lowercase, "sample_megabytes": arguments.sample_megabytes}
+        if base is not None:
+            vocabulary = add_words(arguments.input, base, arguments.add_words, **options)
+        else:
+            frequency = arguments.min_frequency
+            vocabulary = train_vocabulary(arguments.input, arguments.vocab_size, min_frequency=frequency, **options)
         if earlier is not None and earlier.tokens != vocabulary.tokens:
             raise ValueError(_other_vocabulary(arguments.output, earlier))
         if earlier is None:

@@ -70,8 +70,10 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
         "squad.reader_settings text_files"
     ),
     "bert.inference": "command_line lines tables",
-    "bert.own_text": ("candidates corpus evening facts flags plan reading record report request rules run speed"),
-    "bert.pretraining": "entry epochs",
+    "bert.own_text": (
+        "additions candidates corpus evening facts flags plan reading record report request rules run sources speed"
+    ),
+    "bert.pretraining": "entry epochs labelled_lines",
     "bert.runtime": "topology",
     "bert.serving": "app batching connections running schemas service settings worker",
     "bert.training": "guards interruption",

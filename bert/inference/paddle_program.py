@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
 from bert.inference.export_files import PREFIX, Arrays, outputs_of
-from bert.model.heads import ENCODERS
-from bert.model.modeling import BertModel
 from bert.model.objectives import (
+    EncoderObjective,
     MaskedLMObjective,
     Objective,
     QuestionAnsweringObjective,
@@ -32,23 +31,6 @@ class ForwardProgram:
     feed: dict[str, Any]  # INPUTS int64 [b, s]; for masked-lm also masked_lm_positions int64 [n], indices into b * s
     outputs: dict[str, Any]  # as `outputs_of` orders them; for masked-lm, masked_lm_logits [n, padded vocabulary]
     packing: Packing | None = None  # what makes `feed` of the padded one; None: the program reads padded sequences
-
-
-@dataclass(frozen=True)
-class EncoderObjective(Objective):
-    """The outputs of the encoder alone, which have no loss."""
-
-    with_pooler: bool = False
-    outputs_per_token: ClassVar[bool] = True
-
-    def network(self) -> BertModel:
-        return ENCODERS[self.model.model_type](self.model, with_pooler=self.with_pooler, kernels=self.kernels)
-
-    def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
-        input_ids, token_type_ids, sequences = self.encoder_arguments(feed)
-        layout = network.layout(sequences)
-        hidden, pooled = network(input_ids, token_type_ids, layout)
-        return {"last_hidden_state": layout.padded(hidden), "pooler_output": pooled}
 
 
 def objective_of(task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool = False) -> Objective:

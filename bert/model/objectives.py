@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
 from bert.model.attention import MASKED_SCORE, packed_layout
-from bert.model.heads import BertForPretraining, BertWithHead
-from bert.model.modeling import PLAIN
+from bert.model.heads import ENCODERS, BertForPretraining, BertWithHead
+from bert.model.modeling import PLAIN, BertModel
 from bert.runtime.paddle_api import nn, paddle, static
 from bert.samples.packing import NO_TOKEN, Packing
 
@@ -139,6 +139,23 @@ class Objective:
         passes = sums["passes"] or float("nan")
         losses = {name: sums[name] / passes for name in self.metric_names if name.endswith("loss")}
         return losses | {name: sums[hits] / max(sums[count], 1) for name, (hits, count) in self.accuracies.items()}
+
+
+@dataclass(frozen=True)
+class EncoderObjective(Objective):
+    """The outputs of the encoder alone, which have no loss."""
+
+    with_pooler: bool = False
+    outputs_per_token: ClassVar[bool] = True
+
+    def network(self) -> BertModel:
+        return ENCODERS[self.model.model_type](self.model, with_pooler=self.with_pooler, kernels=self.kernels)
+
+    def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
+        input_ids, token_type_ids, sequences = self.encoder_arguments(feed)
+        layout = network.layout(sequences)
+        hidden, pooled = network(input_ids, token_type_ids, layout)
+        return {"last_hidden_state": layout.padded(hidden), "pooler_output": pooled}
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,7 @@ def _architecture(rule: rules.ModelRule | None, text: TextFacts, request: TextRe
     if rule is None:
         assert request.weights is not None
         base = request.weights.config
+        base = base.model_copy(update={"vocab_size": base.vocab_size + (request.add_words or 0)})
     else:
         base = rule.architecture(vocabulary_size(text, rule, request), max(length, rule.length))
     given = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}

@@ -32,6 +32,12 @@ def vocabulary_file(request: TextRequest) -> Path:
     return request.output_dir / "data/vocab.txt"
 
 
+def _given_vocabulary(request: TextRequest) -> Path:
+    """The copy of the vocabulary that was given; another file than that of the run where words are added to it."""
+    file = vocabulary_file(request)
+    return file.parent / "given" / file.name if request.add_words else file
+
+
 def shards(request: TextRequest, part: str) -> Path:
     """The folder of the shards; part: train or held_out. Those of named sources have folders below it."""
     return request.output_dir / "data/shards" / part
@@ -78,6 +84,7 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     return {
         "text": [word for source in request.sources for word in source.words()],
         "files": fingerprint(request.paths(), bool(request.import_options.get("follow_links"))),
+        "add_words": request.add_words,
         "weights": {source.name: round(source.share, 6) for source in request.sources} if several else {},
         "held_out_fraction": plan.held_out_fraction if fraction is None else fraction,
         "duplicate_factor": request.duplicate_factor or plan.duplicate_factor,
@@ -101,7 +108,7 @@ def refuse_other_data(made: Mapping[str, Any], now: Mapping[str, Any], output_di
             f"the vocabulary differs from that with which the data of the run in {output_dir} were made; repeat the "
             "first command (without --vocab-file, if it was trained), or pass another --output-dir"
         )
-    for name, value in {"weights": {}, **made}.items() if made else ():
+    for name, value in {"weights": {}, "add_words": None, **made}.items() if made else ():
         if name in ("text", "files") or now[name] == value:
             continue
         raise ValueError(
@@ -130,9 +137,10 @@ def prepare(
         files: the fingerprint of the text that the data are made from.
         has_trained: there are checkpoints, and what is there is not made anew.
     """
-    if request.tokens is not None and not vocabulary_file(request).exists():
-        vocabulary_file(request).parent.mkdir(parents=True, exist_ok=True)
-        write_vocabulary(vocabulary_file(request).parent, request.tokens)
+    given = _given_vocabulary(request)
+    if request.tokens is not None and not given.exists():
+        given.parent.mkdir(parents=True, exist_ok=True)
+        write_vocabulary(given.parent, request.tokens)
     steps = Steps(request.output_dir / "data/prepared.json", run, files)
     for title, command, product in commands(request, plan, config):
         if has_trained and product.exists():
@@ -154,18 +162,21 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
         folder = request.output_dir / "data/text" / source.name
         title = f"importing the text{f' of {source.name}' if source.name else ''}"
         steps.append((title, import_command(request, plan, folder, source.paths), folder / "report.json"))
-    if request.tokens is None:
+    if request.tokens is None or request.add_words:
         own = [text_folder(request, plan, "train", source) for source in request.sources if source.name != REPLAY]
         trained = module_command(
             "data.train_vocabulary",
             input=own[0],
-            vocab_size=plan.settings["vocab_size"],
+            vocab_size=plan.settings["vocab_size"] if request.tokens is None else None,
+            base=_given_vocabulary(request) if request.add_words else None,
+            add_words=request.add_words,
             output=vocabulary_file(request),
             no_lowercase=None if request.lowercase else True,
             sample_megabytes=500 if plan.num_bytes > _LARGE_TEXT else None,
         )
         trained += [word for folder in own[1:] for word in ("--input", str(folder))]
-        steps.append(("training the vocabulary", trained, vocabulary_file(request)))
+        title = "adding words to the vocabulary" if request.add_words else "training the vocabulary"
+        steps.append((title, trained, vocabulary_file(request)))
     for source in request.sources:
         for part in ("train", "held_out") if plan.held_out_fraction else ("train",):
             sink, text = shards(request, part) / source.name, text_folder(request, plan, part, source)

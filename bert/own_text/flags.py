@@ -26,6 +26,10 @@ _VALUES: dict[str, tuple[str, str]] = {
         "hold out whole groups, such as all notes of a patient: the files of a folder (of the first N of its path), or "
         "the rows of a column's value",
     ),
+    "add_words": (
+        "N",
+        "with --from-pretrained-params: words of the text to add to its vocabulary, such as 500 (default: none)",
+    ),
     "replay_share": ("R", "with --replay: its share of the samples (default: 0.1)"),
     "deduplicate": ("exact|near|none", "drop repeated documents (default: exact)"),
 }

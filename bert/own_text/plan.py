@@ -280,7 +280,8 @@ def _placed(
 def _given_now(rows: Mapping[str, Choice], request: TextRequest) -> Iterator[Choice]:
     """The choices of this start of a run that has begun."""
     if (patience := request.setting("early_stopping")) is not None:
-        yield dataclasses.replace(rows["early stopping"], value=_patience(patience), reason=GIVEN)
+        value = _patience(patience, request)
+        yield dataclasses.replace(rows["early stopping"], value=value, reason=GIVEN)
     if (steps := request.setting("max_steps")) is not None:
         yield Choice("updates", f"{steps:,}", GIVEN, "--max-steps")
     elif request.epochs is not None:
@@ -315,6 +316,8 @@ def _text_and_vocabulary(choices: _Choices, model: BertConfig, tokens: float) ->
     if request.weights is not None:
         flag = "--from-pretrained-params"
         why = f"of the weights, {'lower-cased' if request.weights.lowercase else 'cased'}"
+        if request.add_words:
+            flag, why = "--add-words", f"{why}, and up to {request.add_words:,} words of the text"
     elif request.tokens is not None:
         flag, why = "--vocab-file", "the lines of the file given"
     elif request.setting("vocab_size") is not None:
@@ -492,14 +495,15 @@ def _evaluations(choices: _Choices, cost: float, updates: int, seconds: float) -
         "--early-stopping",
         choices.request.setting("early_stopping"),
         (rules.EARLY_STOPPING, "the best is the result"),
-        _patience,
+        lambda x: _patience(x, choices.request),
     )
     settings = {"eval_freq": every, "num_steps_per_checkpoint": every, "early_stopping": stopping}
     return {**settings, "early_stopping_from": rules.EARLY_STOPPING_FROM}
 
 
-def _patience(evaluations: int) -> str:
-    return f"{evaluations} evaluations without a lower held-out loss" if evaluations else "off"
+def _patience(evaluations: int, request: TextRequest) -> str:
+    better = "a better probe" if request.setting("best_by") == "probe" else "a lower held-out loss"
+    return f"{evaluations} evaluations without {better}" if evaluations else "off"
 
 
 def _describe_length(choices: _Choices, plan: TextPlan, speed: float, preparation: float) -> None:
@@ -514,7 +518,7 @@ def _describe_length(choices: _Choices, plan: TextPlan, speed: float, preparatio
         why = f"{request.epochs:g} as given, in whole updates"
     choices.add("epochs", f"{plan.epochs:,.3g} over the text", why, "--epochs, --duplicate-factor")
     own = sum(source.share for source in request.sources if source.name != REPLAY)
-    for source in request.sources if choices.text.parts else ():
+    for source in filter(lambda source: source.name, request.sources):
         passes = plan.epochs * source.share / own * choices.text.characters / choices.text.parts[source.name].characters
         flag = "--replay-share" if source.name == REPLAY else "--text"
         choices.add(f"epochs: {source.name}", f"{passes:,.3g} over it", f"{source.share:.1%} of the samples", flag)

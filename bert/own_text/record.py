@@ -55,7 +55,7 @@ class TextRecord:
 
     def save(self, output_dir: Path) -> None:
         with self._writing:
-            content = json.dumps({**dataclasses.asdict(self), "seconds_used": self.used()}, indent=1)
+            content = json.dumps({**dataclasses.asdict(self), "seconds_used": self.used()}, indent=1, default=str)
             record_file(output_dir).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(record_file(output_dir), (content + "\n").encode())
 

@@ -30,8 +30,19 @@ def result_lines(plan: TextPlan, config: PretrainingConfig, samples: int | None)
         f"chosen: {plan.model}, {model.num_hidden_layers} layers of {model.hidden_size}, "
         f"{model.vocab_size:,} tokens; {updates:,} updates{passes} over {plan.extent}"
     )
-    learned = f"learned: {_learned(summary)}"
-    return [chosen, *_stopped_early(summary), learned, *_forgotten(summary), *_better(summary, config)]
+    learned = [f"learned: {_learned(summary)}", *_probed(summary), *_forgotten(summary)]
+    return [chosen, *_stopped_early(summary), *learned, *_better(summary, config)]
+
+
+def _probed(summary: Mapping[str, Any]) -> list[str]:
+    """A line about the labelled lines."""
+    name = "eval_probe_accuracy"
+    if (accuracy := summary.get(name)) is None:
+        return []
+    best, before = summary.get(f"best_{name}"), summary.get(f"initial_{name}")
+    shown = f"probe: {accuracy:.1%} of the labelled lines right after the last update"
+    shown += f", {before:.1%} before the training" if before is not None else ""
+    return [shown + (f"; {best:.1%} after update {summary['best_step']:,}, which is the result" if best else "")]
 
 
 def _forgotten(summary: Mapping[str, Any]) -> list[str]:
@@ -50,8 +61,9 @@ def _stopped_early(summary: Mapping[str, Any]) -> list[str]:
     stopped = f"stopped early: after update {summary['steps']:,}; "
     if "best_step" not in summary:
         return [f"{stopped}its held-out loss was never finite: lower --learning-rate, in another --output-dir"]
+    best = "probe was best" if "best_eval_probe_accuracy" in summary else "held-out loss was lowest"
     return [
-        f"{stopped}its held-out loss was lowest after update {summary['best_step']:,}. More text would help; "
+        f"{stopped}its {best} after update {summary['best_step']:,}. More text would help; "
         "--early-stopping 0 goes on without"
     ]
 
@@ -74,7 +86,7 @@ def _learned(summary: Mapping[str, Any]) -> str:
     if loss is None:
         return "nothing was held out to measure it on"
     shown = f"held-out masked-LM loss {loss:.3f} nats"
-    if summary.get("ends_with_best"):
+    if summary.get("ends_with_best") and "best_eval_masked_lm_loss" in summary:
         last, loss = loss, summary["best_eval_masked_lm_loss"]
         shown = f"held-out masked-LM loss {loss:.3f} nats after update {summary['best_step']:,}, which is the result"
         shown += f" (the last had {last:.3f})"

@@ -27,6 +27,7 @@ from bert.own_text.sources import Source, read_sources
 from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
+from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.settings import check_language
 from data.text.encodings import check_encoding
@@ -36,6 +37,10 @@ from data.text.word_boundaries import SEGMENTERS, version_of
 _OF_THE_DATA = ("input_dir", "eval_dir")
 _OF_A_START = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
 _OF_NODES = ("num_nodes", "node_rank", "master")
+_OF_WEIGHTS = {
+    "replay": "pass --text NAME=WEIGHT:PATH for each source",
+    "add_words": "without weights the whole vocabulary is made of the text, so drop it",
+}
 _OF_WIKIPEDIA = (
     "wikipedia_source",
     "num_dask_workers",
@@ -71,6 +76,7 @@ class TextRequest:
     weights_path: Path | None = None
     lowercase: bool = True
     duplicate_factor: int | None = None
+    add_words: int | None = None
     held_out_fraction: float | None = None
     segmenter: str | None = None
     language: str | None = None
@@ -146,6 +152,8 @@ def read_text_request(line: CommandLine) -> TextRequest:
             "the two"
         )
     settings = typed(common)
+    if (lines := settings.get("probe_file")) is not None:
+        read_labelled_lines(lines)
     if (steps := settings.get("max_steps")) is not None and steps < 1:
         raise ValueError(f"max_steps={steps} must be at least 1; change --max-steps")
     deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
@@ -162,6 +170,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
         weights_path=Path(weights_path) if weights_path else None,
         lowercase=launcher.get("lowercase", tokens.lowercase if tokens else True),
         duplicate_factor=_whole("duplicate_factor", launcher.get("duplicate_factor")),
+        add_words=_whole("add_words", launcher.get("add_words")),
         held_out_fraction=fraction,
         segmenter=_segmenter(launcher.get("word_segmenter")),
         language=launcher.get("lang"),
@@ -222,11 +231,9 @@ def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any
         brought = ("config", "bert_model", "config_file", "vocab_file", "vocab_size", "lowercase")
         sizes = tuple(name for name in BertConfig.model_fields if "dropout" not in name)
         _refuse(given, (*brought, *sizes), "continues --from-pretrained-params, which bring it", "drop it")
-    elif "replay" in given:
-        raise ValueError(
-            "--replay is for --from-pretrained-params: it keeps what those weights know; without them pass "
-            "--text NAME=WEIGHT:PATH for each source"
-        )
+    for name, other in _OF_WEIGHTS.items() if "from_pretrained_params" not in given else ():
+        if name in given:
+            raise ValueError(f"--{name.replace('_', '-')} is for --from-pretrained-params; {other}")
     if "vocab_file" in given and "vocab_size" in given:
         raise ValueError(
             f"--vocab-size={given['vocab_size']} is read from --vocab-file={given['vocab_file']}; drop --vocab-size"

@@ -187,7 +187,7 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
         expected = min(plan.updates, record.expected_updates or plan.updates)
         settings["warmup_proportion"] = settings["warmup_proportion"] * min(1.0, expected / first)
         settings["early_stopping_from"] = settings.get("early_stopping_from", 0.0) * min(1.0, expected / steps)
-    if request.tokens is None and vocabulary.exists():
+    if (request.tokens is None or request.add_words) and vocabulary.exists():
         settings["vocab_size"] = len(vocabulary.read_bytes().splitlines())
     return resolve_config(settings, ENTRY)
 

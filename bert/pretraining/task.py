@@ -11,7 +11,9 @@ from bert.conversion.model_description import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
+from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.pretraining.lddl import LddlLoader
+from bert.pretraining.probe import PROBE_ACCURACY, Probe
 from bert.runtime.distributed import Collective, Group
 from bert.samples.collation import MicroBatch
 from bert.samples.dataset import PretrainingDataset
@@ -19,7 +21,7 @@ from bert.samples.global_batches import GlobalBatch
 from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.mixture import Mix, read_mixture
 from bert.samples.packing import Packing
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary import Vocabulary, is_cased
 from bert.training.guards import BestMetric
 from bert.training.task import Evaluation, Session, Task
 from program import build_evaluation_program
@@ -51,15 +53,25 @@ class Pretraining(Task):
         manifest = self._train.directory.manifest
         lowercase = manifest.settings.get("lowercase") if manifest else None
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
-        self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out)
+        self._probe: Probe | None = None
+        if (file := config.run.probe_file) is not None and group.is_main:
+            lines = read_labelled_lines(file)
+            is_lower = not is_cased(vocabulary.tokens) if lowercase is None else lowercase
+            self._probe = Probe(lines, config, data.max_seq_length, vocabulary, is_lower)
+            guess = lines.most_frequent_share()
+            logger.info(f"probe: {len(lines.texts):,} lines; guessing the most frequent label is right for {guess:.1%}")
+        self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out or config.run.probe_file)
         self.earlier_fingerprints = self._train.earlier_fingerprints()
         config = self.config = with_steps(config, self._train.mixes[-1].total(), group.world_size)
         self.evaluates_first = self.evaluates
-        if self.evaluates:
+        by_probe = config.run.best_by == "probe"
+        if self._held_out or by_probe:
             self.best_metric = BestMetric(
-                HELD_OUT_LOSS,
+                PROBE_ACCURACY if by_probe else HELD_OUT_LOSS,
+                larger_is_better=by_probe,
                 keeps=config.run.keep_best_checkpoint,
-                overfitting_evaluations=config.run.overfitting_evaluations,
+                is_result=by_probe,
+                overfitting_evaluations=0 if by_probe else config.run.overfitting_evaluations,
                 early_stopping=config.run.early_stopping,
                 counts_from=round(config.run.early_stopping_from * config.run.max_steps),
             )
@@ -84,7 +96,7 @@ class Pretraining(Task):
         return self._loader.batches(step, packing)
 
     def evaluation(self, session: Session) -> "HeldOutEvaluation":
-        evaluation = HeldOutEvaluation(self.config, session, self._held_out, self._train.describe())
+        evaluation = HeldOutEvaluation(self.config, session, self._held_out, self._train.describe(), self._probe)
         if (samples := sample_set(self.config)) is not None:
             run, world_size = self.config.run, session.device.group.world_size
             global_batch = self.config.batch.resolved_global_batch_size(world_size)
@@ -119,10 +131,15 @@ class HeldOutEvaluation(Evaluation):
     """Evaluation of one phase on one rank."""
 
     def __init__(
-        self, config: PretrainingConfig, session: Session, held_out: list[HeldOutSet], training_data: Any
+        self,
+        config: PretrainingConfig,
+        session: Session,
+        held_out: list[HeldOutSet],
+        training_data: Any,
+        probe: Probe | None = None,
     ) -> None:
         assert session.program is not None
-        self._config, self._device, self._held_out = config, session.device, held_out
+        self._config, self._device, self._held_out, self._probe = config, session.device, held_out, probe
         self._training_data, self._objective = training_data, session.program.objective
         self._program = build_evaluation_program(self._objective, config.precision)
         self._unigram_entropy: float | None = None
@@ -155,6 +172,8 @@ class HeldOutEvaluation(Evaluation):
                 metrics[name] = metrics.get(name, 0.0) + weight * value
             if part.name != ".":
                 metrics[f"eval_{part.name}_masked_lm_loss"] = of_part[HELD_OUT_LOSS]
+        if self._probe is not None:
+            metrics[PROBE_ACCURACY] = self._probe.accuracy(device)
         return metrics
 
     def figures(self) -> dict[str, Any]:

@@ -303,9 +303,12 @@ class EvaluationGuard(Guard):
         if 0 < metric.overfitting_evaluations == state.above:
             logger.warning("%s", self._overfitting())
         if self.has_stopped:
-            reason = "finite held-out loss"
+            what, better = (metric.name.removeprefix("eval_").replace("_", " "), "above")
+            if not metric.larger_is_better:
+                what, better = "held-out loss", "below"
+            reason = f"finite {what}"
             if state.best is not None:
-                reason = f"held-out loss below {state.best[1]:.4f}, that of update {state.best[0]:,}"
+                reason = f"{what} {better} {state.best[1]:.4f}, that of update {state.best[0]:,}"
             evaluations = f"{state.since_best} evaluations without a {reason}"
             logger.info(f"early stopping after update {step:,}: {evaluations}")
 

@@ -23,9 +23,11 @@ from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.flags import flag_name, flat_fields
 from bert.config.training_settings import BertConfig, TrainingConfig
+from bert.conversion.new_words import with_new_words
 from bert.conversion.reading import WITHOUT, read_pretrained
 from bert.files import read_json
 from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
+from bert.tokenization.vocabulary import Vocabulary
 from bert.training.devices import Device
 from program import TrainingProgram
 
@@ -79,7 +81,7 @@ def initialize_weights(
     weights: Mapping[str, np.ndarray]
     if not is_strict:
         path = checkpoint_files.weights_folder(start)
-        weights = pretrained_parameters(path, config.model)
+        weights = pretrained_parameters(path, config.model, config.vocabulary_file())
     elif (theirs := _weights_of_nvidia(start)) is not None:
         path, weights = theirs, pretrained_parameters(theirs, config.model)
     elif (parent := _folder_of_steps(start, config, "phase1")) and (
@@ -120,9 +122,13 @@ def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: 
     logger.info(f"using the weights of {source}")
 
 
-def pretrained_parameters(path: Path | VerifiedCheckpoint, model: BertConfig) -> Mapping[str, np.ndarray]:
+def pretrained_parameters(
+    path: Path | VerifiedCheckpoint, model: BertConfig, vocab_file: Path | None = None
+) -> Mapping[str, np.ndarray]:
     """Weights of any known format for `model`; tensors left out or filled in are logged.
 
+    Args:
+        vocab_file: of the run, which may have further words at its end.
     Raises:
         CheckpointError: unreadable, or made for another network whose tensors have the same shapes.
     """
@@ -139,6 +145,10 @@ def pretrained_parameters(path: Path | VerifiedCheckpoint, model: BertConfig) ->
         for name in ("hidden_act", "layer_norm_eps"):
             if getattr(trained, name) != getattr(model, name):
                 logger.info(f"{path}: {name} was {getattr(trained, name)} there, is {getattr(model, name)} here")
+        if vocab_file is not None and (added := model.vocab_size - trained.vocab_size) > 0:
+            parameters = with_new_words(pretrained, Vocabulary.from_file(vocab_file))
+            logger.info(f"{path}: {added:,} words are added, each with the mean of its pieces")
+            return parameters
     return pretrained.parameters
 
 

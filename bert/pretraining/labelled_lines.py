@@ -1,0 +1,47 @@
+"""Labelled lines of a probe (--probe-file): a table with the columns text and label."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.text.columns import NoColumnError
+from data.text.inputs import Findings, table_input
+from data.text.readers import Reading, table_rows
+from data.text.tables import TableForm
+
+COLUMNS = ("text", "label")
+FOLDS = 3
+MOST_LINES = 2_000  # of a longer file, lines spread over all of it
+
+
+@dataclass(frozen=True)
+class LabelledLines:
+    texts: list[str]
+    labels: list[str]
+
+    def most_frequent_share(self) -> float:
+        """The accuracy of always guessing the most frequent label."""
+        return Counter(self.labels).most_common(1)[0][1] / len(self.labels)
+
+
+def read_labelled_lines(path: Path) -> LabelledLines:
+    """ValueError without both columns, with fewer than two labels, or with lines that a label is too rare on."""
+    if not path.is_file():
+        raise ValueError(f"probe_file={path} must be an existing table; correct --probe-file")
+    try:
+        rows = list(table_rows(table_input(path), TableForm(COLUMNS), Reading(), Findings()))
+    except NoColumnError as error:
+        raise ValueError(f"probe_file={path} {error}; it must have the columns text and label") from None
+    found = [[str((row.values or {}).get(name, "")).strip() for name in COLUMNS] for row in rows]
+    whole = [pair for pair in found if all(pair)]
+    number = min(len(whole), MOST_LINES)
+    chosen = [whole[index * len(whole) // number] for index in range(number)]
+    lines = LabelledLines([text for text, _ in chosen], [label for _, label in chosen])
+    counts = Counter(lines.labels)
+    if len(counts) < 2 or min(counts.values()) < FOLDS:
+        rare = f"{min(counts, key=counts.__getitem__)!r} on {min(counts.values())}" if counts else "none"
+        raise ValueError(
+            f"probe_file={path} has {len(counts)} labels in {len(lines.labels)} lines, the rarest {rare}; it must have "
+            f"two labels and each on at least {FOLDS} lines: add lines, or join labels"
+        )
+    return lines
