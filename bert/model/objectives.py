@@ -155,7 +155,8 @@ class EncoderObjective(Objective):
         input_ids, token_type_ids, sequences = self.encoder_arguments(feed)
         layout = network.layout(sequences)
         hidden, pooled = network(input_ids, token_type_ids, layout)
-        return {"last_hidden_state": layout.padded(hidden), "pooler_output": pooled}
+        states = {"last_hidden_state": layout.padded(hidden)}
+        return states if pooled is None else states | {"pooler_output": pooled}
 
 
 @dataclass(frozen=True)

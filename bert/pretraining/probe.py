@@ -1,5 +1,6 @@
 """A linear probe: how well a linear classifier tells labelled lines apart by the frozen encoder's mean states."""
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,14 @@ from bert.pretraining.labelled_lines import FOLDS, LabelledLines
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training.devices import Device
-from program import build_prediction_program
+from program import PredictionProgram, build_prediction_program
 
 PROBE_ACCURACY = "eval_probe_accuracy"
 _BATCH, _MULTIPLE = 32, 8
 
 
 class Probe:
-    """The lines as batches, and the encoder's program on the weights in a device's scope."""
+    """The lines as sequences of tokens, and the encoder's program, which uses the weights in a device's scope."""
 
     def __init__(
         self, lines: LabelledLines, config: TrainingConfig, max_seq_length: int, vocabulary: Vocabulary, lowercase: bool
@@ -27,7 +28,11 @@ class Probe:
         cls_id, sep_id = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
         rows = [ids[start:stop][: max_seq_length - 2] for start, stop in zip(offsets, offsets[1:], strict=False)]
         self._rows = [np.array([cls_id, *row, sep_id], np.int64) for row in rows]
-        self._pad, self._program = vocabulary.id_of("[PAD]"), build_prediction_program(EncoderObjective(config.model))
+        self._pad = vocabulary.id_of("[PAD]")
+
+    @cached_property
+    def _program(self) -> PredictionProgram:
+        return build_prediction_program(EncoderObjective(self._config.model))
 
     def accuracy(self, device: Device) -> float:
         """Mean over folds, each of which is predicted by a classifier that was fitted on the others."""
@@ -37,7 +42,7 @@ class Probe:
         from sklearn.preprocessing import StandardScaler
 
         folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
-        classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
         return float(cross_val_score(classifier, self.embeddings(device), self._labels, cv=folds).mean())
 
     def embeddings(self, device: Device) -> np.ndarray:
