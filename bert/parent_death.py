@@ -5,30 +5,55 @@ Linux sends it at the end of the thread that started the process; ours are start
 
 import ctypes
 import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 # Looked up before a fork, after which nothing may be imported.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
+CALLER = "BERT_CALLER"  # environment variable of a command: the process of the Python function that started it
 LAUNCHER = "BERT_LAUNCHER"  # environment variable of ranks: the process that started Paddle's launcher
 _OF_PADDLES_LAUNCHER = "PADDLE_BACKUP_ENV_PATH"  # environment variable of the ranks that it starts
 
 
-def end_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Let this process get a signal when its parent ends; it ends at once if `parent` is not its parent any more."""
+def end_with(parent: int) -> None:
+    """Let this process be killed when its parent ends, or at once if `parent` is not its parent any more."""
     if _PRCTL is not None:
-        _PRCTL(_PR_SET_PDEATHSIG, int(number))
+        _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
-            os._exit(128 + number)
+            os._exit(128 + signal.SIGKILL)
 
 
-def ending_with_us(number: int = signal.SIGKILL) -> Callable[[], None]:
+def ending_with_us() -> Callable[[], None]:
     """What a child calls between fork and exec to end with this process."""
     parent = os.getpid()
-    return lambda: end_with(parent, number)
+    return lambda: end_with(parent)
+
+
+def end_with_caller() -> None:
+    """Let a command that a Python function started stop as by SIGTERM when the process of the function has ended.
+
+    The thread that called the function may end before.
+    """
+    caller = os.environ.pop(CALLER, None)
+    if caller is None or _PRCTL is None:
+        return
+    try:
+        process = os.pidfd_open(int(caller))
+    except ProcessLookupError:
+        os._exit(128 + signal.SIGTERM)
+    except OSError:  # a kernel or a container without it
+        return
+    threading.Thread(target=_stop_after, args=(process,), daemon=True).start()
+
+
+def _stop_after(process: int) -> None:
+    select.select([process], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def end_with_launcher() -> None:

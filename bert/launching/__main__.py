@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from bert.exit_codes import BAD_INPUT, OK
+from bert.parent_death import end_with_caller
 
 TASKS = ("pretraining", "squad", "glue", "classify", "ner", "seeds")
 
@@ -14,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] in (["-h"], ["--help"]):
         print(f"{__doc__}\nTASK is one of {', '.join(TASKS)}; `TASK --help` lists its arguments.")
         return OK
+    end_with_caller()
     task = words.pop(0) if words else "no task"
     if task not in TASKS:
         print(f"error: {task} must be one of {', '.join(TASKS)}; pass one", file=sys.stderr)

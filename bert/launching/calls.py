@@ -2,8 +2,8 @@
 
 import contextlib
 import json
+import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +18,7 @@ from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
 from bert.files import read_json
 from bert.interpreter import isolated_environment
 from bert.launching.process_runner import flags_of
-from bert.parent_death import ending_with_us
+from bert.parent_death import CALLER
 from bert.reporting.logs import QUIET_STEPS
 from bert.reporting.progress import PROGRESS_FILE, RunProgress
 from bert.reporting.run_record import METRICS
@@ -136,12 +136,11 @@ def _started(
 ) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-m", *words, *flags_of(settings)],
-        env={**isolated_environment(), **variables},
+        env={**isolated_environment(), **variables, CALLER: str(os.getpid())},
         stdout=stdout,
         stderr=subprocess.PIPE,
         encoding="utf-8",  # whatever the locale of this process
         errors="replace",
-        preexec_fn=ending_with_us(signal.SIGTERM),  # it saves first
     )
 
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from bert.config.command_line import usage_errors
 from bert.interpreter import install_command
+from bert.parent_death import end_with_caller
 from bert.serving.settings import parse_settings
 
 PACKAGES = ("fastapi", "fastapi_offline", "uvicorn", "prometheus_client")  # modules of the extra serve
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    end_with_caller()
     with usage_errors():
         settings = parse_settings(argv)
         if missing := [name.replace("_", "-") for name in PACKAGES if importlib.util.find_spec(name) is None]:

@@ -36,6 +36,17 @@ from data.preprocessing.workers import run_ordered
 list(run_ordered(time.sleep, [(600,)] * 4, 2))
 """
 
+CALLER = """
+import subprocess, sys, threading, time
+from bert.launching import calls
+called = "import time; from bert.parent_death import end_with_caller; end_with_caller(); time.sleep(600)"
+calls.sys.executable = sys.argv[1]  # which makes a module of the words that follow
+thread = threading.Thread(target=calls._started, args=([called], {}, None, {}))
+thread.start()
+thread.join()
+time.sleep(600)
+"""
+
 
 def children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
@@ -112,3 +123,14 @@ def test_no_worker_of_the_data_outlives_its_command(tmp_path, kind, record_prope
         with tree(folder, DATA) as process:
             wait_until(lambda process=process: len(children(process.pid)) == 2, 60)
             kill_and_count(process, process.pid if kind == "command" else children(process.pid)[0], folder)
+
+
+def test_what_a_python_function_started_outlives_its_thread_and_ends_with_its_process(tmp_path):
+    (tmp_path / "python").write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -c "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    with tree(tmp_path, CALLER, str(tmp_path / "python")) as process:
+        wait_until(lambda: children(process.pid), 60)
+        (called,) = children(process.pid)
+        wait_until(lambda: "Threads:\t2" in Path(f"/proc/{called}/status").read_text(), 60)
+        assert Path(f"/proc/{process.pid}/status").read_text().count("Threads:\t1\n") == 1
+        kill_and_count(process, process.pid, tmp_path)
