@@ -45,11 +45,12 @@ def run_task(task: str, *, is_silent: bool = False, on_log: OnLog | None = None,
     """
     stdout = subprocess.PIPE if is_silent else _own_output()
     has_bar = stdout is not None and not is_silent
+    watch = _Watch(Path(settings["output_dir"]), on_log, has_bar)  # of what is there before
     process = _started(["bert.launching", task], settings, stdout, {QUIET_STEPS: "1"} if has_bar else {})
     errors, last = list[str](), deque[str](maxlen=_MOST_LINES)
     copies = [(process.stderr, sys.stderr), (process.stdout, last if is_silent else sys.stdout)]
     readers = [_copying(source, target, errors) for source, target in copies if source is not None]
-    with _Watch(Path(settings["output_dir"]), on_log, has_bar) as watch:
+    with watch:
         code = _wait(process, watch.look)
         for reader in readers:
             reader.join()
