@@ -81,27 +81,31 @@ def _better(summary: Mapping[str, Any], config: PretrainingConfig) -> list[str]:
     ]
 
 
+def _result_loss(summary: Mapping[str, Any]) -> float | None:
+    """The held-out loss of the weights that are the result."""
+    loss: float | None = summary.get("eval_masked_lm_loss")
+    return summary.get("best_eval_masked_lm_loss", loss) if summary.get("ends_with_best") else loss
+
+
 def _learned(summary: Mapping[str, Any]) -> str:
-    loss, initial = summary.get("eval_masked_lm_loss"), summary.get("initial_eval_masked_lm_loss")
-    if loss is None:
+    last, loss, entropy = summary.get("eval_masked_lm_loss"), _result_loss(summary), summary.get("unigram_entropy")
+    if last is None or loss is None:
         return "nothing was held out to measure it on"
     shown = f"held-out masked-LM loss {loss:.3f} nats"
-    if summary.get("ends_with_best") and "best_eval_masked_lm_loss" in summary:
-        last, loss = loss, summary["best_eval_masked_lm_loss"]
-        shown = f"held-out masked-LM loss {loss:.3f} nats after update {summary['best_step']:,}, which is the result"
-        shown += f" (the last had {last:.3f})"
-    elif summary.get("eval_masked_lm_accuracy") is not None:
-        shown += f", {summary['eval_masked_lm_accuracy']:.1%} of masked tokens right"
-    if initial is not None:
-        return f"{shown}; {initial:.3f} before the training"
-    if (entropy := summary.get("unigram_entropy")) is None:
+    if loss != last:
+        shown += f" after update {summary['best_step']:,}, which is the result (the last had {last:.3f})"
+    elif (accuracy := summary.get("eval_masked_lm_accuracy")) is not None:
+        shown += f", {accuracy:.1%} of masked tokens right"
+    if (initial := summary.get("initial_eval_masked_lm_loss")) is not None:
+        shown += f"; {initial:.3f} before the training"
+    if entropy is None:
         return shown
-    guess = f"guessing by the frequency of words alone has {entropy:.3f}"
-    if loss >= entropy:
-        return f"{shown}; {guess}: it has learned nothing more yet. Train longer (--hours), or on more text"
-    if entropy - loss < _LITTLE:
-        return f"{shown}; {guess}: it has learned little more yet. More --hours or more text bring most now"
-    return f"{shown}, {entropy - loss:.3f} better than guessing by the frequency of words alone ({entropy:.3f})"
+    verdict = f"it uses what stands around a word, which is worth {entropy - loss:.2f} nats"
+    if not loss < entropy:
+        verdict = "it has learned nothing more yet. Train longer (--hours), or on more text"
+    elif entropy - loss < _LITTLE:
+        verdict = "it has learned little yet. More --hours or more text bring most now"
+    return f"{shown}. Guessing by frequency alone: {entropy:.2f}; your model: {loss:.2f}: {verdict}"
 
 
 def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> None:
@@ -111,11 +115,11 @@ def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> N
         text: a folder of the run's data: the held-out text, or all text if nothing was held out.
     """
     summary = read_json(output_dir / "phase1/summary.json")
-    loss, entropy = summary.get("eval_masked_lm_loss"), summary.get("unigram_entropy")
+    loss, entropy = _result_loss(summary), summary.get("unigram_entropy")
     kind = "held-out" if "held_out" in text.parts else "training"
     print(f"What the model can do now, with the {kind} text:")
-    if loss is not None and entropy is not None and entropy - loss < _LITTLE:
-        print("(It has learned little yet, so it guesses frequent words.)")
+    if loss is not None and entropy is not None and not entropy - loss >= _LITTLE:
+        print("This model is poor: it has hardly learned more than how frequent words are, and what follows shows it.")
     print(flush=True)
     if runner.run([sys.executable, str(script), str(output_dir), "--show", str(text)]):
         print("(that failed, for the reason above; the training is complete)", flush=True)
