@@ -20,7 +20,8 @@ MAY_DIFFER = frozenset(
     "group_by_length index_column input_dir keep_best_checkpoint keep_checkpoints log_freq loss_spike_action "
     "loss_spike_factor max_answer_length max_consecutive_skipped_steps model_prefix n_best_size "
     "null_score_diff_threshold num_steps_per_checkpoint num_workers output_dir overfitting_evaluations predict_file "
-    "rank_check_freq report_file sequence_length_multiple steps_this_run tf32 vocab_file watchdog_seconds".split()
+    "probe_file rank_check_freq report_file sequence_length_multiple steps_this_run tf32 vocab_file "
+    "watchdog_seconds".split()
 )
 
 

@@ -18,7 +18,7 @@ from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
-from bert.samples.mixture import Mix, read_mixture, write_mixture
+from bert.samples.mixture import MIXTURE_NAME, Mix, read_mixture, write_mixture
 from bert.samples.shards import count_samples
 
 NUM_SHARDS = 8
@@ -147,7 +147,11 @@ def prepare(
             continue
         if code := steps.step(title, command, product):
             return code
-    if len(request.sources) > 1 and not has_trained:
+    if has_trained:
+        return 0
+    for part in ("train", "held_out"):  # of a start with other sources
+        (shards(request, part) / MIXTURE_NAME).unlink(missing_ok=True)
+    if len(request.sources) > 1:
         counts = {s.name: {s.folder(): count_samples(shards(request, "train") / s.name)} for s in request.sources}
         write_mixture(shards(request, "train"), [Mix(pass_over(request.sources, counts))])
         if plan.held_out_fraction:

@@ -488,7 +488,8 @@ def _evaluations(choices: _Choices, cost: float, updates: int, seconds: float) -
     """
     if not cost:
         choices.add("early stopping", "off", "nothing is held out to measure", "--held-out-fraction")
-        return {"num_steps_per_checkpoint": max(1, updates // 4), "early_stopping": 0}
+        every = {"eval_freq": -(-updates // rules.EVALUATIONS)} if choices.request.setting("probe_file") else {}
+        return {"num_steps_per_checkpoint": max(1, updates // 4), "early_stopping": 0, **every}
     every = -(-updates // min(rules.EVALUATIONS, max(2, int(0.05 * seconds / cost))))
     stopping = choices.make(
         "early stopping",

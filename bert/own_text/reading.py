@@ -1,5 +1,6 @@
 """Reads the facts that a plan for own text rests on: what is in the folder, and what this machine has."""
 
+import contextlib
 import hashlib
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from bert.launching.settings import num_gpus
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.sources import Source
 from bert.runtime import topology
-from data.text.inputs import Findings, list_inputs
+from data.text.inputs import Findings, Input, list_inputs
 from data.text.readers import Reading
 from data.text.survey import survey
 from data.text.word_boundaries import SEGMENTERS
@@ -43,11 +44,12 @@ def text_facts(
 
 
 def files_of(sources: Sequence[Source], follow_links: bool = False) -> dict[str, tuple[Path, int, int]]:
-    """`NAME:PATH` in its source -> the file, its size and time, of all files that are read."""
+    """`NAME:PATH` in its source -> the file, its size and time, of all files that are read; none of a folder that is
+    gone."""
     found: dict[str, tuple[Path, int, int]] = {}
     for source in sources:
         for root in source.paths:
-            for file in list_inputs([root], "auto", Findings(), follow_links, "text"):
+            for file in _inputs([root], follow_links):
                 inside = file.path.relative_to(root) if root.is_dir() else Path(root.name)
                 key = f"{source.name}:{inside}"
                 while key in found:
@@ -58,13 +60,16 @@ def files_of(sources: Sequence[Source], follow_links: bool = False) -> dict[str,
 
 def fingerprint(paths: Sequence[Path], follow_links: bool = False) -> str:
     """Changes with the names, sizes and times of the files that are read; "" if there are none any more."""
-    try:
-        inputs = list_inputs(paths, "auto", Findings(), follow_links)
-    except ValueError:
-        return ""
-    facts = [(source.path.name, source.path.stat()) for source in inputs]
+    facts = [(source.path.name, source.path.stat()) for source in _inputs(paths, follow_links)]
     files = sorted((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
-    return hashlib.sha256(repr(files).encode()).hexdigest()
+    return "" if not files else hashlib.sha256(repr(files).encode()).hexdigest()
+
+
+def _inputs(paths: Sequence[Path], follow_links: bool) -> list[Input]:
+    """The files that are read; none if there are none any more."""
+    with contextlib.suppress(ValueError):
+        return list_inputs(paths, "auto", Findings(), follow_links, "text")
+    return []
 
 
 def machine_facts(output_dir: Path) -> MachineFacts:

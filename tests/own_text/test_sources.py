@@ -100,6 +100,8 @@ def test_files_that_are_added_are_told_from_those_that_are_changed_or_moved(tmp_
     (text / "two.txt").unlink()
     changes = Changes(request)
     assert list(changes.added) == [":new.txt"] and changes.altered == 2
+    text.rename(tmp_path / "elsewhere")
+    assert not Changes(request).added and Changes(request).altered == 3, "a folder that is gone"
 
 
 def open_data(workplace) -> PretrainingDataset:
