@@ -5,6 +5,7 @@ choices; nothing is explained afterwards. Pure: nothing is read or measured here
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -160,13 +161,8 @@ def make_plan(
     updates = given_steps or max(1, round(seconds * speed / batch))
     epochs = updates * batch / samples
     rule, dropouts = candidate.rule, _dropouts(choices, candidate, epochs)
-    if (
-        any(dropouts.values())
-        and rule
-        and rule.dropout is None
-        and candidate.placement.device == "cpu"
-        and not given_steps
-    ):
+    is_cheaper_without = rule is not None and rule.dropout is None and candidate.placement.device == "cpu"
+    if any(dropouts.values()) and is_cheaper_without and not given_steps:
         speed /= rules.DROPOUT_COST
         seconds = _training_seconds(request, samples / speed, preparation)
         updates = max(1, round(seconds * speed / batch))
@@ -262,13 +258,7 @@ def _placed(
     for name, value, reason, asked, flag in (
         ("device", shown[0], why, request.setting("device"), "--device"),
         ("ranks", shown[1], each, request.num_processes, "--num-processes, --cpu-threads"),
-        (
-            "micro-batch",
-            f"{micro:,} a rank",
-            f"about {need / 1e9:.1f} GB",
-            request.setting("batch_size"),
-            "--batch-size",
-        ),
+        ("micro-batch", f"{micro:,} a rank", f"about {need / 1e9:.1f} GB", given, "--batch-size"),
     ):
         rows[name] = Choice(name, value, reason if asked is None else GIVEN, flag)
     workers = request.setting("num_workers", 0 if device == "cpu" else 4)
@@ -305,12 +295,9 @@ def _text_and_vocabulary(choices: _Choices, model: BertConfig, tokens: float) ->
     share = rules.HELD_OUT_BYTES / max(text.num_bytes, 1)
     share = round(min(rules.LARGEST_HELD_OUT, max(rules.SMALLEST_HELD_OUT, share)), 3)
     rule = (share, f"about {_short(share * tokens)} tokens to measure on")
+    given, flag = request.held_out_fraction, "--held-out-fraction"
     held_out = choices.make(
-        "held out",
-        "--held-out-fraction",
-        request.held_out_fraction,
-        rule,
-        lambda x: f"{x:.1%} of the text" if x else "nothing, so no evaluation",
+        "held out", flag, given, rule, lambda x: f"{x:.1%} of the text" if x else "nothing, so no evaluation"
     )
     flag, why = "--vocab-size", f"for {_short(text.learnable_words())} words and this model"
     if request.weights is not None:
@@ -488,16 +475,12 @@ def _evaluations(choices: _Choices, cost: float, updates: int, seconds: float) -
     """
     if not cost:
         choices.add("early stopping", "off", "nothing is held out to measure", "--held-out-fraction")
-        every = {"eval_freq": -(-updates // rules.EVALUATIONS)} if choices.request.setting("probe_file") else {}
-        return {"num_steps_per_checkpoint": max(1, updates // 4), "early_stopping": 0, **every}
+        probed = {"eval_freq": -(-updates // rules.EVALUATIONS)} if choices.request.setting("probe_file") else {}
+        return {"num_steps_per_checkpoint": max(1, updates // 4), "early_stopping": 0, **probed}
     every = -(-updates // min(rules.EVALUATIONS, max(2, int(0.05 * seconds / cost))))
-    stopping = choices.make(
-        "early stopping",
-        "--early-stopping",
-        choices.request.setting("early_stopping"),
-        (rules.EARLY_STOPPING, "the best is the result"),
-        lambda x: _patience(x, choices.request),
-    )
+    rule, given = (rules.EARLY_STOPPING, "the best is the result"), choices.request.setting("early_stopping")
+    show = functools.partial(_patience, request=choices.request)
+    stopping = choices.make("early stopping", "--early-stopping", given, rule, show)
     settings = {"eval_freq": every, "num_steps_per_checkpoint": every, "early_stopping": stopping}
     return {**settings, "early_stopping_from": rules.EARLY_STOPPING_FROM}
 

@@ -1,8 +1,9 @@
 """The command line of a pre-training on own text -> what the user asked for; contradictions are refused."""
 
 import dataclasses
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -286,41 +287,37 @@ def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None,
     return find_tokens(Path(vocab_file).parent, Path(vocab_file), None, []), None
 
 
-def _positive(name: str, text: str | None) -> float | None:
+def _number(name: str, text: str | None, rule: str, holds: Callable[[float], bool]) -> float | None:
+    """The number that a flag gives; ValueError unless the rule holds."""
     if text is None:
         return None
     try:
         number = float(text)
     except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise ValueError(f"{name}={text} must be a number above 0; change --{name}")
+        number = math.nan
+    if not holds(number):
+        raise ValueError(f"{name}={text} must be {rule}; change --{name.replace('_', '-')}")
     return number
 
 
+def _positive(name: str, text: str | None) -> float | None:
+    return _number(name, text, "a number above 0", lambda number: 0 < number < math.inf)
+
+
 def _whole(name: str, text: str | None) -> int | None:
-    if text is not None and (not text.isdecimal() or int(text) < 1):
-        raise ValueError(f"{name}={text} must be a whole number from 1 up; change it")
-    return None if text is None else int(text)
+    number = _number(name, text, "a whole number from 1 up", lambda number: number >= 1 and number.is_integer())
+    return None if number is None else int(number)
+
+
+def _fraction(text: str | None) -> float | None:
+    rule = "at most 0.5, to leave text to train on, and at least 0, which measures nothing"
+    return _number("held_out_fraction", text, rule, lambda number: 0 <= number <= 0.5)
 
 
 def _segmenter(name: str | None) -> str | None:
     if name is not None and one_of("word_segmenter", name, (*SEGMENTERS, "none")) != "none":
         version_of(name)  # raises ValueError if it is not installed
     return name
-
-
-def _fraction(text: str | None) -> float | None:
-    try:
-        number = None if text is None else float(text)
-    except ValueError:
-        number = -1.0
-    if number is not None and not 0 <= number <= 0.5:
-        raise ValueError(
-            f"held_out_fraction={text} must be at most 0.5, to leave text to train on, and at least 0, which measures "
-            "nothing; change --held-out-fraction"
-        )
-    return number
 
 
 def _refuse_output_in_text(output_dir: Path, sources: Iterable[Source]) -> None:
