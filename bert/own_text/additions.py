@@ -115,8 +115,11 @@ def add_files(
         if not changes.is_known:
             changes.save()
         return None
-    mixes = read_mixture(train) or (Mix({".": count_samples(train)}),)
-    name, documents, samples = f"{ADDED}{len(mixes) + 1}", 0, dict[str, int]()
+    name, mixes = f"{ADDED}{changes.fingerprint()[:8]}", read_mixture(train) or (Mix({".": count_samples(train)}),)
+    if any(Path(folder).name == name for folder in mixes[-1].samples):  # by a start that was killed before it noted it
+        changes.save()
+        return None
+    documents, samples = 0, dict[str, int]()
     steps = Steps(request.output_dir / "data/prepared.json", run, changes.fingerprint())
     for source in request.sources:
         prefix = f"{source.name}:"
@@ -127,6 +130,12 @@ def add_files(
         _link(files, texts / name / "files")
         text, sink = texts / name / "imported", train / source.name / name
         earlier = texts / "report.json" if "division" in read_json(texts / "report.json") else None
+        if earlier is None and plan.held_out_fraction:
+            print(
+                f"warning: how {texts} was divided is not known (it was deleted, or made by an earlier version): added "
+                "texts may equal held-out ones; pass another --output-dir if that matters",
+                flush=True,
+            )
         command = import_command(request, plan, text, [texts / name / "files"], follow_links=True, held_out_as=earlier)
         if code := steps.step(f"importing {len(files):,} files that were added", command, text / "report.json"):
             return code
@@ -141,7 +150,8 @@ def add_files(
         documents += number
         samples[str(sink.relative_to(train))] = count_samples(sink)
     mix = _next_mix(request, mixes[-1], samples, plan.settings["global_batch_size"], step)
-    write_mixture(train, [*mixes, mix])
+    if samples:
+        write_mixture(train, [*mixes, mix])
     changes.save()
     return Addition(len(changes.added), documents, sum(samples.values()), mix.from_pass, mix.from_update)
 

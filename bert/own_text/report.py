@@ -92,7 +92,7 @@ def _learned(summary: Mapping[str, Any]) -> str:
     if last is None or loss is None:
         return "nothing was held out to measure it on"
     shown = f"held-out masked-LM loss {loss:.3f} nats"
-    if loss != last:
+    if loss != last and summary.get("ends_with_best"):
         shown += f" after update {summary['best_step']:,}, which is the result (the last had {last:.3f})"
     elif (accuracy := summary.get("eval_masked_lm_accuracy")) is not None:
         shown += f", {accuracy:.1%} of masked tokens right"

@@ -41,7 +41,7 @@ def test_without_text_it_collects_the_documentation_once(machine, capsys):
     request = request_of()
     assert request.output_dir == evening.OUTPUT_DIR
     file = evening.OUTPUT_DIR / "documentation" / documentation.FILE_NAME
-    assert request.text == (file,)
+    assert request.paths() == (file,)
     assert len(json.loads(file.read_text())["text"]) > 100_000
     assert "1 documents" in capsys.readouterr().out
     before = os.stat(file).st_mtime_ns
@@ -63,7 +63,7 @@ def test_what_is_given_wins(machine, tmp_path):
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]) + "\n")
     request = request_of("--max-steps", "7", "--output-dir", "mine", "--vocab-file", str(vocabulary))
     assert request.setting("max_steps") == 7
-    assert request.text[0].is_relative_to("mine")
+    assert request.paths()[0].is_relative_to("mine")
     assert request.vocab_size() == 7
     for words in (("--hours", "2"), ("--epochs=3",)):
         assert request_of(*words).setting("max_steps") is None
