@@ -138,7 +138,9 @@ install_packages() (
   if [[ " $* " == *" paddle3-gpu "* ]]; then # in no lock: Paddle's own index has it, a wheel for each version of CUDA
     cuda="${BERT_CUDA:-cu126}"
     if [[ -z "${BERT_CUDA:-}" ]] && (($(newest_card) >= 10)); then cuda=cu129; fi
-    "${pip[@]}" --extra-index-url "https://www.paddlepaddle.org.cn/packages/stable/${cuda}/" paddlepaddle-gpu==3.1.1 >&2
+    # Of that index this one package is taken; what it needs, in the next line, comes from where all others do.
+    "${pip[@]}" --no-deps --index-url "https://www.paddlepaddle.org.cn/packages/stable/${cuda}/" paddlepaddle-gpu==3.1.1 >&2 \
+      && "${pip[@]}" paddlepaddle-gpu==3.1.1 >&2
   fi
 )
 

@@ -1,6 +1,8 @@
 """The shell scripts only launch, and agree with the Python side. Requirements agree with their lock."""
 
 import importlib.metadata
+import json
+import os
 import re
 import shlex
 import shutil
@@ -169,6 +171,18 @@ def test_pins_and_differences():
         "PyYAML",
         "no-such-package",
     ]
+
+
+@pytest.mark.slow
+def test_the_bill_of_software_has_the_packages_of_the_lock_and_their_licences(tmp_path):
+    environment = {**os.environ, "BERT_PYTHON": sys.executable}
+    subprocess.run(["bash", "scripts/sbom.sh", tmp_path], cwd=REPOSITORY, env=environment, check=True, timeout=900)
+    components = json.loads((tmp_path / "sbom.json").read_text())["components"]
+    listed = {re.sub("[-_.]+", "-", component["name"]).lower() for component in components}
+    assert packages(["train", "paddle"]).keys() <= listed
+    rows = [line.split("|") for line in (tmp_path / "licences.md").read_text().splitlines()[2:]]
+    unknown = [row[1].strip() for row in rows if row[3].strip() == "UNKNOWN"]
+    assert len(rows) > 50 and len(unknown) < 10, unknown
 
 
 def test_an_unknown_extra_is_refused_with_the_known_ones():

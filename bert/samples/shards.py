@@ -167,10 +167,19 @@ def check_duplicates(shards: tuple[Shard, ...]) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Make errors of damaged bytes a ValueError that names the file; KeyError and RuntimeError come from h5py."""
+    """Make errors of damaged bytes a ValueError that names the file; h5py raises the most kinds."""
     try:
         yield
-    except (OSError, pa.ArrowException, ValueError, KeyError, AttributeError, RuntimeError) as error:
+    except (
+        OSError,
+        pa.ArrowException,
+        ValueError,
+        KeyError,
+        AttributeError,
+        RuntimeError,
+        TypeError,
+        MemoryError,
+    ) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

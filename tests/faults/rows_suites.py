@@ -143,7 +143,7 @@ ROWS = [
         12,
         "shards: flipped bits, truncation, wrong schema",
         "none is read as data",
-        (168, 3900),
+        (287, 6512),
         "shards are not checked",
         "data/test_data_faults.py",
         "flipped or truncation or schema",

@@ -117,7 +117,7 @@ def _datasets(file: Any) -> dict[str, Any]:
     missing = [name for name in DATASETS if name not in datasets]
     if missing:
         raise ValueError(
-            f"has no dataset {missing[0]!r} (it has {', '.join(file)}); an HDF5 shard has "
+            f"has no dataset {missing[0]!r} (it has {', '.join(map(str, file))}); an HDF5 shard has "
             f"{', '.join(DATASETS)}: make it again"
         )
     rows, masks = datasets["input_ids"].shape, datasets["masked_lm_positions"].shape
