@@ -112,10 +112,10 @@ class Decay:
             self._decide(step, epoch, last)
 
     def _shorten_warmup(self, step: int, epoch: int) -> None:
-        """Keep the warm-up within a share of the updates that are left before the decay."""
+        """Where time decides the start of the decay, keep the warm-up within a share of the updates before it."""
         applied, planned = self._applied(), self._schedule.warmup_steps
         last = applied + int(MOST_WARMUP * (self._start - step))
-        if applied < last < planned:
+        if applied < last < planned and self._start < self._schedule.decay_start:
             self._state.warmup_steps = last
             self._schedule = schedule_of(self._config, last)
             self._write_rates()

@@ -68,7 +68,10 @@ def decays(config) -> list[tuple[int, int]]:
 
 
 def test_without_a_limit_of_time_the_decay_is_the_last_share_of_the_updates(tmp_path):
-    config = settings(tmp_path, max_steps=20, log_freq=1, warmup_proportion=0.1)
+    long = settings(folder(tmp_path, "long"), max_steps=20, log_freq=1, warmup_proportion=0.7)
+    train(long, last_step=16)
+    np.testing.assert_allclose(rates(long)[13], PEAK * 13 / 14, rtol=1e-6, err_msg="a long warm-up stays")
+    config = settings(folder(tmp_path, "short"), max_steps=20, log_freq=1, warmup_proportion=0.1)
     outcome = train(config, last_step=20).outcome
     assert (outcome.step, outcome.finished, outcome.decay.first, outcome.decay.last) == (20, True, 16, 20)
     expected = [PEAK / 2, *15 * [PEAK], *(PEAK * share for share in (1, 0.75, 0.5, 0.25))]
