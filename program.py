@@ -5,7 +5,7 @@ it built. Variables are known by name, so a program can be inspected, run in any
 """
 
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
@@ -15,6 +15,7 @@ from bert.model.dropout import Dropout, dropout_of
 from bert.model.gradient_accumulation import AccumulatedGradients, cast_parameters_once
 from bert.model.objectives import Objective
 from bert.model.optimization import create_optimizer
+from bert.model.recompute import recompute_layers
 from bert.randomness import stream_key
 from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.distributed import Group, fit_to_gloo, gloo_on_cpu, reduce_on_compute_stream, sums_as_updated
@@ -92,8 +93,13 @@ def build_training_program(
     gradient_accumulation_steps: int,
     num_scheduled_steps: int,
     seed: int = 0,
+    recompute: bool = False,
 ) -> TrainingProgram:
-    """The training program of one rank. The initial weights are a function of `seed`."""
+    """The training program of one rank. The initial weights are a function of `seed`.
+
+    Args:
+        recompute: keep only the inputs of the encoder's layers for the backward pass.
+    """
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
         # The integers of a micro-batch go to a card in small types; a CPU has them already.
@@ -108,11 +114,15 @@ def build_training_program(
     gather_gradients_of_gathers(main)
     _seed_initializers(startup, seed)
     model = objective.model
-    dropout = dropout_of(main, (model.hidden_dropout_prob, model.attention_probs_dropout_prob), group.device)
+    onednn = not recompute or _is_bfloat16(precision)  # its kernels would keep what recomputation frees
+    rates = (model.hidden_dropout_prob, model.attention_probs_dropout_prob)
+    dropout = dropout_of(main, rates, group.device, onednn=onednn)
     fit_to_gloo(main, group)
     fit_to_gloo(startup, group)
     if group.device == "cpu":
-        use_cpu_kernels(main, bfloat16=_is_bfloat16(precision))
+        use_cpu_kernels(main, bfloat16=_is_bfloat16(precision), onednn=onednn)
+    if recompute:
+        dropout = replace(dropout, seeds=recompute_layers(main))
     return TrainingProgram(
         objective,
         main,

@@ -331,6 +331,11 @@ class HardwareSettings(Settings):
         description="compute real tokens only, no padding; same parameters and results. auto: on on CPU, off on GPUs; "
         "on: on a GPU FlashAttention reads the lengths (--fuse-attention), which nobody has run yet",
     )
+    recompute: bool = Field(
+        False,
+        description="keep only the input of each layer for the backward pass, which computes the rest again: less "
+        "memory, for long sequences and small cards, and about a third more work; same updates",
+    )
     peak_tflops: float | None = Field(
         None, gt=0, description="peak TFLOP/s of one device, for model FLOPs utilisation; none: known or measured"
     )

@@ -97,7 +97,8 @@ class FineTuningConfig(TrainingConfig):
         if self.data.max_seq_length > self.model.max_position_embeddings:
             raise ValueError(
                 f"max_seq_length={self.data.max_seq_length} must be at most max_position_embeddings="
-                f"{self.model.max_position_embeddings} of the model; lower --max-seq-length"
+                f"{self.model.max_position_embeddings} of the model; lower --max-seq-length, or pass "
+                f"--max-position-embeddings {self.data.max_seq_length}: the positions of given weights are repeated"
             )
         return self
 

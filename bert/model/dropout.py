@@ -74,20 +74,25 @@ class Dropout:
     Attributes:
         pools: of masks that the host makes.
         seeds_paddle: whether operators draw from Paddle's generator.
+        seeds: variables of operators that have a seed of their own.
     """
 
     pools: tuple[MaskPool, ...] = ()
     seeds_paddle: bool = False
+    seeds: tuple[str, ...] = ()
 
     def draw(self, scope, place, feed: Mapping[str, np.ndarray], key: np.uint64) -> None:
         """Prepare a micro-step: to be called before each, with a key of its own."""
         if self.seeds_paddle:
             paddle.seed(int(key) & 0x7FFFFFFF)
+        for name in self.seeds:  # on the host, where the kernels read them
+            seed = np.array([int(key ^ stream_key(name)) & 0x7FFFFFFF], "int32")
+            scope.var(name).get_tensor().set(seed, paddle.CPUPlace())
         for pool in self.pools:
             pool.draw(scope, place, feed, key)
 
 
-def dropout_of(main: static.Program, rates: Iterable[float], device: str) -> Dropout:
+def dropout_of(main: static.Program, rates: Iterable[float], device: str, *, onednn: bool = True) -> Dropout:
     """The dropout of a training program, whose operators this replaces on CPU.
 
     Args:
@@ -95,10 +100,10 @@ def dropout_of(main: static.Program, rates: Iterable[float], device: str) -> Dro
     """
     if not any(rates):
         return Dropout()
-    return Dropout(pools=take_masks_from_host(main)) if device == "cpu" else Dropout(seeds_paddle=True)
+    return Dropout(pools=take_masks_from_host(main, onednn)) if device == "cpu" else Dropout(seeds_paddle=True)
 
 
-def take_masks_from_host(main: static.Program) -> tuple[MaskPool, ...]:
+def take_masks_from_host(main: static.Program, onednn: bool = True) -> tuple[MaskPool, ...]:
     """Replace the dropout operators of a program with backward by operators that read masks from the scope."""
     editor = BlockEditor(main)
     gradients = {op.input("Mask")[0]: op for op in editor.operators("dropout_grad")}
@@ -111,7 +116,7 @@ def take_masks_from_host(main: static.Program) -> tuple[MaskPool, ...]:
             starts[rate] = _declare(editor, pools[rate].variable)
         pools[rate].places.append(tuple(editor.shape(dropout.input("X")[0])))
         gradient = gradients[dropout.output("Mask")[0]]
-        starts[rate] = _take_mask(editor, dropout, gradient, pools[rate].variable, starts[rate])
+        starts[rate] = _take_mask(editor, dropout, gradient, pools[rate].variable, starts[rate], onednn)
     editor.finish()
     return tuple(pools.values())
 
@@ -125,7 +130,7 @@ def _declare(editor: BlockEditor, pool: str) -> str:
     return start
 
 
-def _take_mask(editor: BlockEditor, dropout, gradient, pool: str, start: str) -> str:
+def _take_mask(editor: BlockEditor, dropout, gradient, pool: str, start: str, onednn: bool) -> str:
     """Make `dropout` multiply by the pool's next elements -> the variable of the first element after them."""
     x, mask, insert = dropout.input("X")[0], dropout.output("Mask")[0], partial(editor.compute, dropout)
     count = insert("size", {"Input": x}, "count", [], "int64")
@@ -136,12 +141,12 @@ def _take_mask(editor: BlockEditor, dropout, gradient, pool: str, start: str) ->
     # Refuses a mask that is too short.
     outputs = {"Out": mask, "XShape": editor.temporary("unused", [0, -1], "uint8")}
     editor.insert_before(dropout, "reshape2", {"X": taken, "Shape": shape}, outputs, shape=[-1])
-    _multiply(editor, dropout, "X", "Out", mask)
-    _multiply(editor, gradient, "Out@GRAD", "X@GRAD", mask)
+    _multiply(editor, dropout, "X", "Out", mask, onednn)
+    _multiply(editor, gradient, "Out@GRAD", "X@GRAD", mask, onednn)
     return end
 
 
-def _multiply(editor: BlockEditor, operator, source: str, result: str, mask: str) -> None:
+def _multiply(editor: BlockEditor, operator, source: str, result: str, mask: str, onednn: bool) -> None:
     """Make `operator` multiply its input `source` by a mask of 0 and 1, over the rate of what is kept.
 
     The factors are made where they are used, as the mask takes a quarter of their memory until the gradient is made.
@@ -149,7 +154,7 @@ def _multiply(editor: BlockEditor, operator, source: str, result: str, mask: str
     kept, (x,), (out,) = 1.0 - operator.attr("dropout_prob"), operator.input(source), operator.output(result)
     shape = editor.shape(x)
     factors = editor.temporary("factors", shape)
-    if core.is_compiled_with_mkldnn():
+    if onednn and core.is_compiled_with_mkldnn():
         flags = {"Scale": kept, "Shift": 0.0, "use_mkldnn": True}
         editor.insert_before(operator, "dequantize", {"Input": mask}, {"Output": factors}, **flags)
     else:

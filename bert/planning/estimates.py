@@ -53,9 +53,10 @@ def memory_per_rank(config: Any, world_size: int) -> Memory:
     half_precision_copy = _FLOAT16 * numbers if config.precision.amp else 0
     merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
     num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
+    length, kernels = config.data.max_seq_length, config.hardware.kernels()
     per_sequence = activation_bytes_per_sequence(
-        config.model, config.data.max_seq_length, num_predictions, config.precision, config.hardware.kernels().attention
-    )
+        config.model, length, num_predictions, config.precision, kernels.attention, config.hardware.recompute
+    ) + attention_bias_bytes(config)
     return Memory(
         parameters=_FLOAT32 * numbers + half_precision_copy,
         gradients=_FLOAT32 * numbers + merge_buffer,
@@ -70,6 +71,7 @@ def activation_bytes_per_sequence(
     num_predictions: int,
     precision: PrecisionSettings,
     fuse_attention: bool = False,
+    recompute: bool = False,
 ) -> int:
     """Activations kept for the backward pass.
 
@@ -78,6 +80,7 @@ def activation_bytes_per_sequence(
 
     Fitted to the programs of the GPU recipes (tests/gpu/golden records what each keeps). With FlashAttention nothing of
     length x length is kept. The last layer is counted in full, though pre-training keeps less of it (`BertModel.at`).
+    With recomputation, the other layers keep their input, and FlashAttention's result.
     """
     width = _FLOAT16 if precision.amp else _FLOAT32
     scores = 0 if fuse_attention else model.num_attention_heads * sequence_length
@@ -85,7 +88,14 @@ def activation_bytes_per_sequence(
     per_token += 2 * model.hidden_size * (model.hidden_dropout_prob > 0)
     per_token += scores * (model.attention_probs_dropout_prob > 0)
     logits = 2 * _FLOAT32 * num_predictions * model.padded_vocab_size()
-    return model.num_hidden_layers * sequence_length * per_token + logits
+    others = width * model.hidden_size * (1 + fuse_attention) if recompute else per_token
+    return sequence_length * (per_token + (model.num_hidden_layers - 1) * others) + logits
+
+
+def attention_bias_bytes(config: Any) -> int:
+    """What hides padding from FlashAttention, for all layers: length x length numbers of a sequence."""
+    kernels = config.hardware.kernels()
+    return _FLOAT16 * config.data.max_seq_length**2 if kernels.attention and not kernels.unpad else 0
 
 
 def checkpoint_bytes(model: BertConfig) -> int:

@@ -159,10 +159,12 @@ class ProgramKind:
         "activation": biases and gelu inside the matrix products; "dropout_add": dropout and residual sum as one
         operator that keeps no mask; "qkv": one matrix product for queries, keys and values.
     host_waits: before an update the host waits for the flag of non-finite gradients.
+    recompute: the forward pass of all layers but the last is computed twice, without FlashAttention.
     """
 
     fused: frozenset[Fusion] = frozenset()
     host_waits: bool = False
+    recompute: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,8 +192,11 @@ class Operator:
 def operators(work: MicroBatch) -> list[Operator]:
     """The operators that matter, those of the layers summed over the layers."""
     layers = work.model.num_hidden_layers
-    per_layer = [*_layer_products(work), *_layer_pointwise(work)]
-    summed = [dataclasses.replace(op, flops=op.flops * layers, bytes=op.bytes * layers) for op in per_layer]
+    summed = []
+    for op in (*_layer_products(work), *_layer_pointwise(work)):
+        again = work.kind.recompute and op.unit != "fused attention"
+        times = layers + (layers - 1) / 3 * again  # a third of an operator's work is forward
+        summed.append(dataclasses.replace(op, flops=op.flops * times, bytes=op.bytes * times))
     return [*summed, *_outside_the_layers(work)]
 
 

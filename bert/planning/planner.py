@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.config.entry_point import Inquiry
-from bert.planning.estimates import Memory, memory_per_rank, training_flops_per_sequence
+from bert.planning.estimates import Memory, attention_bias_bytes, memory_per_rank, training_flops_per_sequence
 from bert.planning.hardware import (
     PARTS_FILE,
     Fusion,
@@ -118,6 +118,9 @@ def make_plan(
     largest = _largest_batch_size(memory, config.batch.batch_size, global_batch // world_size, part)
     fits = memory.total() <= part.usable_bytes()
     batch_size = config.batch.batch_size if fits else largest
+    bias = (batch_size or 1) * attention_bias_bytes(config)
+    if bias > 0.01 * part.usable_bytes():
+        notice = f"what hides padding from FlashAttention takes {_gb(bias)} of the activations; --unpad on needs none"
     update = fused_update = mfu = None
     if batch_size is not None:
         micro_steps = global_batch // world_size // batch_size
@@ -175,7 +178,7 @@ def program_kind(config: Any, automatic: bool = False) -> ProgramKind:
     fused: set[Fusion] = {_FUSIONS[name] for name, value in config.hardware.fusions().items() if value in on}
     if config.hardware.fuse_mha:
         fused.add("qkv")
-    return ProgramKind(frozenset(fused), host_waits=config.optimizer.optimizer == "AdamW")
+    return ProgramKind(frozenset(fused), config.optimizer.optimizer == "AdamW", config.hardware.recompute)
 
 
 def _fused_kind(config: Any, part: Part) -> ProgramKind | None:
@@ -225,7 +228,8 @@ def plan_report(plan: Plan, title: str) -> str:
 def _fit(plan: Plan) -> str:
     room, largest = f"{plan.hardware.part.usable_bytes() / 1e9:,.1f} GB usable", plan.largest_batch_size
     if largest is None:
-        return f"no, not even one sequence ({room}); choose another part, a smaller model or shorter sequences"
+        remedy = "choose another part, a smaller model or shorter sequences, or --recompute if it is off"
+        return f"no, not even one sequence ({room}); {remedy}"
     text = f"{room}; the largest micro-batch that fits and divides the global batch is --batch-size {largest}"
     return f"yes, {text}" if plan.fits else f"no, {text}, used below"
 

@@ -148,7 +148,8 @@ class PretrainingConfig(TrainingConfig):
         if self.data.max_seq_length > self.model.max_position_embeddings:
             raise ValueError(
                 f"max_seq_length={self.data.max_seq_length} must be at most max_position_embeddings="
-                f"{self.model.max_position_embeddings} of the model; lower it, or train a model with more positions"
+                f"{self.model.max_position_embeddings} of the model; lower it, or pass "
+                f"--max-position-embeddings {self.data.max_seq_length}: the positions of given weights are repeated"
             )
         if self.model.is_modern() and self.run.objective != "mlm":
             raise ValueError(

@@ -162,21 +162,24 @@ def _replace_comparison(editor: BlockEditor, arg_max: Any, comparison: Any, larg
 ONEDNN_OPERATORS = ("gelu", "gelu_grad", "layer_norm")
 
 
-def use_cpu_kernels(program: static.Program, *, bfloat16: bool = False) -> None:
+def use_cpu_kernels(program: static.Program, *, bfloat16: bool = False, onednn: bool = True) -> None:
     """Choose the kernels of a program that runs on a CPU; nothing is done with a wheel that has CUDA or no oneDNN.
 
     Args:
         bfloat16: compute the products of linear layers in it, where the processor can.
+        onednn: use its kernels. Paddle frees what they compute at the end of a run only, if others read it.
     """
     if core.is_compiled_with_cuda() or not core.is_compiled_with_mkldnn():
         return
     editor = BlockEditor(program)
     replace_layer_norm_gradients(editor)
-    replace_cross_entropies(editor)
+    if onednn:
+        replace_cross_entropies(editor)
     forward_gradients_of_additions(editor)
-    fold_biases(editor)
-    if bfloat16 and computes_bfloat16():
-        use_bfloat16_products(editor)
-    for operator in editor.operators(*ONEDNN_OPERATORS):
-        set_attribute(operator.desc, "use_mkldnn", True)
+    if onednn:
+        fold_biases(editor)
+        if bfloat16 and computes_bfloat16():
+            use_bfloat16_products(editor)
+        for operator in editor.operators(*ONEDNN_OPERATORS):
+            set_attribute(operator.desc, "use_mkldnn", True)
     editor.finish()

@@ -78,6 +78,15 @@ class BlockEditor:
         operator.desc.copy_from(core.OpDesc())
         _describe(operator.desc, kind, inputs, outputs, {**attributes, "op_role": role})
 
+    def copy_before(self, operator: Any, original: Any) -> Any:
+        """Insert a copy of `original`, with the role of `operator`, before `operator`."""
+        index = self.block.ops.index(operator)
+        description = self.block.desc._insert_op(index)
+        description.copy_from(original.desc)
+        description._set_attr("op_role", operator.attr("op_role"))
+        self.block.ops.insert(index, framework.Operator(self.block, description))
+        return self.block.ops[index]
+
     def remove(self, operator: Any) -> None:
         self.block._remove_op(self.block.ops.index(operator), sync=False)
 

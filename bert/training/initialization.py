@@ -33,6 +33,8 @@ from program import TrainingProgram
 
 logger = logging.getLogger(__name__)
 
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+
 
 def initialize_weights(
     config: TrainingConfig,
@@ -91,9 +93,19 @@ def initialize_weights(
     else:
         path = checkpoint_files.weights_folder(start)
         weights = checkpoint.load_parameters(path)
+    weights = _with_positions(weights, config.model, path)
     checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
     logger.info(f"starting from the weights of {path}")
     return replace(progress, carried=LoopState(started_from=str(path)))
+
+
+def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: Any) -> Mapping[str, np.ndarray]:
+    """The weights with as many position embeddings as the model has, of which the first are repeated."""
+    table, rows = weights.get(POSITIONS), model.max_position_embeddings
+    if table is None or len(table) >= rows:
+        return weights
+    logger.info(f"{path}: its {len(table):,} position embeddings are repeated to {rows:,}, for longer sequences")
+    return {**weights, POSITIONS: np.resize(table, (rows, table.shape[1]))}
 
 
 def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: Device) -> None:

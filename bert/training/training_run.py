@@ -155,6 +155,7 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
         gradient_accumulation_steps=config.batch.gradient_accumulation_steps(group.world_size),
         num_scheduled_steps=config.run.max_steps,
         seed=config.run.seed + 1,  # Paddle takes 0 for "a new seed each time"
+        recompute=config.hardware.recompute,
     )
     device = open_device(config, group)
     device.executor.run(program.startup)

@@ -84,7 +84,18 @@ def test_flash_attention_keeps_nothing_of_length_times_length():
     config = RECIPES["phase2_large"]()
     fused = memory_per_rank(derive(config, fuse_attention="on"), 8).activations
     scores = 24 * 512 * 16 * 512 * (2 * 2 + 1)  # layers x queries x heads x keys, two in float16 and a mask
-    assert memory_per_rank(config, 8).activations - fused == config.batch.batch_size * scores
+    bias = 512 * 512 * 2  # of all layers; packed tokens need none
+    assert memory_per_rank(config, 8).activations - fused == config.batch.batch_size * (scores - bias)
+    packed = memory_per_rank(derive(config, fuse_attention="on", unpad="on"), 8).activations
+    assert fused - packed == config.batch.batch_size * bias
+
+
+def test_recomputation_keeps_one_layer_and_the_inputs_of_the_others():
+    config = derive(RECIPES["phase2_large"](), fuse_attention="on", recompute=True)
+    kept = memory_per_rank(config, 8).activations
+    plain = memory_per_rank(derive(config, recompute=False), 8).activations
+    assert 4 < plain / kept < 8
+    assert kept == pytest.approx(plain / 5.5, rel=0.2)
 
 
 def test_a_checkpoint_of_bert_large_takes_4_gb():

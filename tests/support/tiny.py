@@ -127,11 +127,12 @@ class Session:
         warmup_steps=4,
         fuse_mha=False,
         objective=None,
+        recompute=False,
     ):
         join(group)
         objective = objective or PretrainingObjective(model, fuse_mha)
         steps = {"gradient_accumulation_steps": micro_steps, "num_scheduled_steps": num_steps}
-        self.program = build(objective, optimizer, precision, group, **steps, seed=seed)
+        self.program = build(objective, optimizer, precision, group, **steps, seed=seed, recompute=recompute)
         self.group, self.place, self.scope = group, place_of("cpu"), static.Scope()
         self.executor = static.Executor(self.place)
         self.executor.run(self.program.startup, scope=self.scope)

@@ -1,0 +1,108 @@
+"""Layers computed again in the backward pass: the same losses and parameters from less memory."""
+
+import numpy as np
+import pytest
+
+import program
+from bert.config.architecture import FusedKernels
+from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.model.dropout import Dropout
+from bert.model.objectives import PretrainingObjective
+from bert.runtime.paddle_api import core
+from bert.samples.packing import pack
+from tests.support import runs, tiny
+
+MODEL = tiny.MODEL_WITH_DROPOUT.model_copy(update={"num_hidden_layers": 3})
+BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
+FLEETS = OptimizerSettings(learning_rate=1e-2, epsilon=1e-4, fleet_strategies="amp,gradient_merge")
+
+
+def session(recompute=True, *, packed=False, model=MODEL, **settings):
+    objective = PretrainingObjective(model, True, FusedKernels(unpad=packed))
+    return tiny.Session(**{"optimizer": tiny.STEADY_LAMB, **settings}, objective=objective, recompute=recompute)
+
+
+def losses(session, updates=3):
+    packing, micro_steps = session.program.objective.packing(), session.program.gradient_accumulation_steps
+    result = []
+    for step in range(updates):
+        feeds = tiny.feeds(tiny.random_batch(step, 12), micro_steps)
+        feeds = feeds if packing is None else [pack(feed, packing) for feed in feeds]
+        result.append(list(session.update(feeds).values()))
+    return result
+
+
+def computed_once(session):
+    """The session with a backward pass that reads what forward computed; what is computed again is not used."""
+    for operator in session.program.main.global_block().ops:
+        if not any(name.endswith(".again") for name in operator.output_arg_names):
+            for name in [name for name in operator.input_arg_names if name.endswith(".again")]:
+                operator.desc._rename_input(name, name.removesuffix(".again"))
+    return session
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"packed": True, "micro_steps": 2},
+        {"precision": tiny.FLOAT16, "micro_steps": 3},
+        {"precision": BFLOAT16},
+        {"precision": tiny.FLOAT16, "micro_steps": 2, "optimizer": FLEETS},
+    ],
+)
+def test_updates_with_dropout_are_those_of_layers_computed_once(settings, monkeypatch):
+    monkeypatch.setattr(tiny, "build", program.build_training_program)  # without its cache, as one is edited
+    again, once, plain = session(**settings), computed_once(session(**settings)), session(False, **settings)
+    found = losses(again)
+    assert found == losses(once)
+    tiny.assert_identical(again.parameters(), once.parameters())
+    np.testing.assert_allclose(found, losses(plain), rtol=1e-5)  # on CPU by other kernels
+    assert tiny.relative_difference(again.parameters(), plain.parameters()) < 1e-4
+
+
+def test_operators_that_draw_themselves_draw_twice_from_one_seed(monkeypatch):
+    """As on GPUs; another micro-step draws other masks, which repeat with its key."""
+    monkeypatch.setattr(tiny, "build", program.build_training_program)
+    monkeypatch.setattr(program, "dropout_of", lambda *_, **__: Dropout(seeds_paddle=True))
+    again, once = session(), computed_once(session())
+    assert len(again.program.dropout.seeds) == 3 * (MODEL.num_hidden_layers - 1)
+    assert losses(again) == losses(once)
+    tiny.assert_identical(again.parameters(), once.parameters())
+    feed = tiny.feeds(tiny.random_batch(0, 12))[0]
+    masks = {}
+    for key in (1, 2, 1):
+        again.program.dropout.draw(again.scope, again.place, feed, np.uint64(key))
+        seeds = [again.value(name) for name in again.program.dropout.seeds]
+        assert masks.setdefault(key, seeds) == seeds and len(set(seeds)) == len(seeds)
+    assert not set(masks[1]) & set(masks[2])
+
+
+@pytest.mark.thorough
+def test_recomputation_takes_less_memory():
+    """Peaks of what Paddle allocates, which only grow: recomputation is measured first."""
+    peaks = []
+    for recompute in (True, False):
+        longer = MODEL.model_copy(update={"num_hidden_layers": 8, "max_position_embeddings": 512})
+        ours = tiny.Session(objective=PretrainingObjective(longer), recompute=recompute)
+        ours.update(tiny.feeds(tiny.random_batch(0, 2, 512)))
+        peaks.append(core.host_memory_stat_peak_value("Allocated", 0))
+    assert peaks[1] > 2 * peaks[0]
+
+
+@pytest.mark.thorough
+def test_a_run_trains_on_long_sequences_from_weights_of_fewer_positions(tmp_path):
+    """The first 16 positions are repeated; 2,048 tokens are read, on the way that a user takes."""
+    (tmp_path / "few").mkdir()
+    (tmp_path / "many").mkdir()
+    few = runs.run(tiny.pretraining_config(tmp_path / "few", max_steps=1), 1)
+    model = tiny.MODEL_WITH_DROPOUT.model_copy(update={"max_position_embeddings": 2048})
+    settings = {"model": model, "from_pretrained_params": tmp_path / "few" / "results", "recompute": True}
+    config = tiny.pretraining_config(tmp_path / "many", max_seq_length=2048, **settings)
+    grown = runs.run(config, 0, train=False)
+    table = "bert.embeddings.position_embeddings.weight"
+    np.testing.assert_array_equal(grown.parameters[table], np.tile(few.parameters[table], (128, 1)))
+    assert "its 16 position embeddings are repeated to 2,048, for longer sequences" in "\n".join(grown.said)
+    ours = session(model=model)
+    found = [list(ours.update(tiny.feeds(tiny.random_batch(step, 1, 2048, masked=(300,)))).values()) for step in (0, 0)]
+    assert found[1][1] < found[0][1]
