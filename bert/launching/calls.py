@@ -105,6 +105,7 @@ class _Watch:
         self._read = {path: path.stat().st_size for path in self._folder.rglob(METRICS)}
         self._earlier = {path: read_json(path) for path in self._folder.rglob(PROGRESS_FILE)}
         self._bar: RunProgress | None = None
+        self._drawn = Path()
 
     def __enter__(self) -> "_Watch":
         return self
@@ -115,6 +116,7 @@ class _Watch:
     def _close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
 
     def look(self) -> None:
         for path in sorted(self._folder.rglob(METRICS)) if self._on_log else ():
@@ -126,10 +128,13 @@ class _Watch:
                 assert self._on_log is not None
                 self._on_log({"stage": path.parent.name, **json.loads(line)})
         for path in self._folder.rglob(PROGRESS_FILE) if self._has_bar else ():
-            if (self._bar is None or self._bar.file != path) and read_json(path) != self._earlier.get(path, {}):
+            values, earlier = read_json(path), self._earlier.get(path, {})
+            if path != self._drawn and values != earlier:
                 self._close()
-                self._bar = RunProgress(path.parent, path.parent.name, self._earlier.get(path, {}))
-                self._earlier[path] = read_json(path)
+                self._bar, self._drawn = RunProgress(path.parent, path.parent.name, earlier), path
+                self._earlier[path] = values
+            if path == self._drawn and values.get("step") == values.get("total_steps"):
+                self._close()  # scores and tables follow
 
 
 def _started(
