@@ -13,7 +13,7 @@ import numpy as np
 import requests
 
 from bert.conversion.model_description import Usage
-from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS
+from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest
 from bert.inference.trained_model import Request, Result, TrainedModel
 
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
@@ -84,11 +84,14 @@ class RemoteModel(TrainedModel):
         half = len(texts) // 2
         return self._run(texts[:half]) + self._run(texts[half:])
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        results = self.run([self.request(text) for text in texts])
+    def predict(self, requests: Sequence[RawRequest]) -> list[Result]:
+        results = super().predict(requests)
         if error := next((result["error"] for result in results if "error" in result), None):
             raise ValueError(error)
-        return np.array([result["vector"] for result in results], "float32")
+        return results
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        return np.array([result["vector"] for result in self.predict(texts)], "float32")
 
     def _lacks(self, method: str, task: str) -> ValueError:
         return ValueError(f"{self._url} is a server, which {method} cannot use; use predict")
