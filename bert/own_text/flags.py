@@ -57,13 +57,8 @@ def add_text_flags(parser: Any) -> None:
     """Add them to a launcher's parser."""
     group = parser.add_argument_group("text")
     several = {"nargs": "+", "action": "extend"}
-    parser.add_argument(
-        "--text",
-        **several,
-        metavar="PATH|NAME=WEIGHT:PATH",
-        help="train on the files in these folders; see --hours. With weights, which add up to 1, each is a source with "
-        "that share of the samples",
-    )
+    text = "train on the files of these folders, or NAME=WEIGHT:PATH; see --hours"
+    parser.add_argument("--text", **several, metavar="PATH", help=text)
     group.add_argument(
         "--replay", **several, metavar="PATH", help="with --from-pretrained-params: general text, against forgetting"
     )
