@@ -34,6 +34,7 @@ _FORMATS = {"parquet": parquet, "arrow": arrow, "hdf5": hdf5, "tfrecord": tfreco
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)(?P<number>\d+)\.(?P<kind>parquet|arrow)(?:_(?P<bin>\d+))?")
 _OTHER_NAMES = {"hdf5": re.compile(r"[^.].*\.(?:hdf5|h5)"), "tfrecord": re.compile(r"[^.].*\.tfrecord.*")}
 _TAIL_BYTES = 4096
+_DAMAGE = (OSError, pa.ArrowException, ValueError, KeyError, AttributeError, RuntimeError, TypeError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -170,16 +171,7 @@ def _naming(path: Path) -> Iterator[None]:
     """Make errors of damaged bytes a ValueError that names the file; h5py raises the most kinds."""
     try:
         yield
-    except (
-        OSError,
-        pa.ArrowException,
-        ValueError,
-        KeyError,
-        AttributeError,
-        RuntimeError,
-        TypeError,
-        MemoryError,
-    ) as error:
+    except _DAMAGE as error:
         raise ValueError(f"{path}: {error}") from error
 
 

@@ -1,5 +1,6 @@
 import errno
 import hashlib
+import io
 import json
 import os
 import random
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import requests
 
 from bert import REPOSITORY
 from data.fetching import transfer
@@ -207,6 +209,27 @@ def test_a_disk_that_fills_up_stops_it_and_keeps_what_came(tmp_path, monkeypatch
     assert names(tmp_path) == {".file.bin.part"}
     served = Served(DATA)
     assert content(served, tmp_path) == DATA and "Range" in served.requests[0]
+
+
+@pytest.mark.parametrize(
+    "hops", [["http://b/x", "https://c/x"], ["https://b/x", "http://c/x"], ["HTTP://c/x"], ["//b/x", "ftp://c/x"]]
+)
+def test_no_hop_leads_from_https_to_anything_else(tmp_path, monkeypatch, hops):
+    asked: list[str] = []
+
+    class Redirecting(requests.adapters.BaseAdapter):
+        def send(self, request, **options):
+            response = requests.Response()
+            response.url, response.request, response.raw = request.url, request, io.BytesIO(DATA)
+            response.status_code = 302 if len(asked) < len(hops) else 200
+            response.headers["location"] = hops[len(asked)] if len(asked) < len(hops) else ""
+            asked.append(request.url)
+            return response
+
+    monkeypatch.setattr(transfer.HttpsSession, "get_adapter", lambda self, url: Redirecting())
+    with pytest.raises(DownloadError, match="redirected from https to (http|HTTP|ftp)://[bc]/x, which anyone"):
+        fetched(Remote(("https://a/x",)), tmp_path)
+    assert asked and all(url.startswith("https://") for url in asked) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/x", "https:///x", "x"])
