@@ -254,6 +254,13 @@ def test_results_that_another_process_finishes_meanwhile_are_left_alone(tmp_path
     assert target.read_bytes() == b"whole"
 
 
+def test_results_of_another_version_are_another_key(tmp_path, monkeypatch):
+    before = prediction_stream.key_of({}, [tmp_path])
+    assert before == prediction_stream.key_of({}, [tmp_path])
+    monkeypatch.setattr(prediction_stream, "__version__", "0.0.0")
+    assert before != prediction_stream.key_of({}, [tmp_path])
+
+
 @pytest.mark.parametrize("damage", ["", "{", '{"key": "key", "sizes": [1], "state": {}}', '{"sizes": 3}'])
 def test_a_damaged_state_starts_anew(tmp_path, damage):
     targets = [tmp_path / "a", tmp_path / "b"]
