@@ -144,7 +144,7 @@ class ResumableFiles:
             return None
         if saved.get("key") != self._key:
             raise ValueError(
-                f"{self.partials[0]}: holds the results of another command (other inputs, model, flags or version) that "
+                f"{self.partials[0]}: holds the results of another command (other inputs, model, flags, version) that "
                 f"was interrupted; continue that one, name another {self._flag}, or remove the file"
             )
         self.state = state
@@ -176,7 +176,7 @@ class ResumableFiles:
 
 
 def key_of(settings: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """A key of this version, settings and files (or all files of folders), by their names, sizes and times of change."""
+    """A key of this version, settings and files (or all files of folders), by names, sizes and times of change."""
     paths = [path for file in files for path in ([file] if file.is_file() else sorted(file.rglob("*")))]
     stamps = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.is_file()]
     return sha256_of(json.dumps([__version__, settings, stamps], sort_keys=True, default=str).encode())
