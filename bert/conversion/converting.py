@@ -101,7 +101,8 @@ class Model(PretrainedWeights):
 
     def write_tokenizer(self, folder: Path) -> None:
         if self.tokens is not None:
-            write_tokenizer(folder, self.tokens, self.config.max_position_embeddings)
+            length, token_types = self.config.max_position_embeddings, not self.config.is_modern()
+            write_tokenizer(folder, self.tokens, length, token_types=token_types)
 
 
 def choose_task(weights: PretrainedWeights, requested: str | None) -> str:

@@ -77,8 +77,11 @@ def write_vocabulary(folder: Path, tokens: Tokens) -> None:
         (folder / "vocab.txt").write_bytes(tokens.vocabulary.file_content())
 
 
-def write_tokenizer(folder: Path, tokens: Tokens, max_length: int) -> None:
-    """Write vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json for AutoTokenizer."""
+def write_tokenizer(folder: Path, tokens: Tokens, max_length: int, *, token_types: bool = True) -> None:
+    """Write vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json for AutoTokenizer.
+
+    Without `token_types` it makes none, as a ModernBERT takes none.
+    """
     write_vocabulary(folder, tokens)
     vocabulary = tokens.vocabulary
     tokenizer = reference_tokenizer(vocabulary, tokens.lowercase)
@@ -95,5 +98,8 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int) -> None:
         "model_max_length": max_length,
         **special,
     }
+    if not token_types:
+        inputs = ["input_ids", "attention_mask"]
+        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
     write_json(folder / "tokenizer_config.json", settings)
     write_json(folder / "special_tokens_map.json", special)

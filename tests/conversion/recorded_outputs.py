@@ -57,12 +57,20 @@ def ask(python: str | Path, library: str, models: dict[str, Path], feed: dict[st
 
 
 def record(library: str, python: str, folder: Path) -> None:
+    from tests.conversion import test_modernbert
     from tests.conversion.test_parity import random_feed
     from tests.conversion.test_round_trips import TASKS, native
 
     own = {task: native(folder / f"{library}_own" / task, heads) for task, heads in TASKS.items()}
-    models = write_models(own, library, folder / library)
-    found = ask(python, library, models, random_feed(3), folder)
+    _record(library, library, python, own, random_feed(3), folder)
+    if library == "transformers":
+        own = {task: test_modernbert.native(folder / "modern_own" / task, task) for task in test_modernbert.TASKS}
+        _record("modernbert", library, python, own, test_modernbert.random_feed(), folder)
+
+
+def _record(name: str, library: str, python: str, own: dict[str, Path], feed: dict, folder: Path) -> None:
+    models = write_models(own, library, folder / name)
+    found = ask(python, library, models, feed, folder)
     assert isinstance(found, dict), found.stderr[-3000:]
-    np.savez_compressed(GOLDEN / f"{library}_outputs.npz", **found)
-    (GOLDEN / f"{library}_files.json").write_text(json.dumps(checksums(models), indent=1) + "\n")
+    np.savez_compressed(GOLDEN / f"{name}_outputs.npz", **found)
+    (GOLDEN / f"{name}_files.json").write_text(json.dumps(checksums(models), indent=1) + "\n")

@@ -15,6 +15,7 @@ import numpy as np
 
 CLASSES = {
     "pretraining": "BertForPreTraining",
+    "masked-lm": "BertForMaskedLM",
     "question-answering": "BertForQuestionAnswering",
     "sequence-classification": "BertForSequenceClassification",
     "token-classification": "BertForTokenClassification",
@@ -22,6 +23,7 @@ CLASSES = {
 }
 OUTPUTS = {
     "pretraining": ("prediction_logits", "seq_relationship_logits"),
+    "masked-lm": ("logits",),
     "question-answering": ("start_logits", "end_logits"),
     "sequence-classification": ("logits",),
     "token-classification": ("logits",),
@@ -29,22 +31,26 @@ OUTPUTS = {
 }
 
 
-def with_transformers(folder: Path, task: str, feed: dict) -> list[np.ndarray]:
+def with_transformers(folder: Path, task: str, feed: dict) -> dict[str, np.ndarray]:
     import torch
     import transformers
 
-    model, loading = getattr(transformers, CLASSES[task]).from_pretrained(folder, output_loading_info=True)
+    name = CLASSES[task]
+    if json.loads((folder / "config.json").read_text())["model_type"] == "modernbert":
+        name, feed = f"Modern{name}", {key: array for key, array in feed.items() if key != "token_type_ids"}
+    model, loading = getattr(transformers, name).from_pretrained(folder, output_loading_info=True)
     assert not any(loading[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")), loading
-    assert model.config.architectures == [CLASSES[task]]
+    assert model.config.architectures == [name]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     assert tokenizer.tokenize("WORD3") == ["word3"]
     assert tokenizer("word3")["input_ids"][0] == 2, "[CLS] is the third token"
+    assert set(tokenizer("word3")) == {*feed}, "the tokenizer gives what the model takes"
     with torch.no_grad():
         outputs = model.eval()(**{name: torch.from_numpy(array) for name, array in feed.items()})
-    return [outputs[name].numpy() for name in OUTPUTS[task]]
+    return {name: outputs[name].numpy() for name in OUTPUTS[task] if name in outputs}
 
 
-def with_paddlenlp(folder: Path, task: str, feed: dict) -> list[np.ndarray]:
+def with_paddlenlp(folder: Path, task: str, feed: dict) -> dict[str, np.ndarray]:
     import paddle
     import paddlenlp.transformers
 
@@ -56,7 +62,7 @@ def with_paddlenlp(folder: Path, task: str, feed: dict) -> list[np.ndarray]:
     with paddle.no_grad():
         outputs = model(**{name: paddle.to_tensor(array) for name, array in feed.items()})
     outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs]
-    return [output.numpy() for output in outputs]
+    return dict(zip(OUTPUTS[task], (output.numpy() for output in outputs), strict=True))
 
 
 def main(library: str, job_json: str) -> None:
@@ -66,7 +72,7 @@ def main(library: str, job_json: str) -> None:
     run = {"transformers": with_transformers, "paddlenlp": with_paddlenlp}[library]
     found = {}
     for folder, task in job["models"].items():
-        for name, array in zip(OUTPUTS[task], run(Path(folder), task, feed), strict=True):
+        for name, array in run(Path(folder), task, feed).items():
             found[f"{Path(folder).name}/{name}"] = array
     np.savez(job["out"], **found)
 

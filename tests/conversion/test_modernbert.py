@@ -1,0 +1,141 @@
+"""ModernBERT in Hugging Face's files: outputs of transformers, there and back, and what is refused.
+
+What transformers computed is recorded by tests.interop.record.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import run_convert
+from bert.checkpoints import directories
+from bert.config.architecture import BertConfig
+from bert.conversion.model_description import Usage, usage_texts
+from bert.conversion.reading import read_pretrained
+from bert.inference.model_folder import open_model
+from bert.inference.paddle_program import Network, objective_of
+from bert.runtime.paddle_api import static, unique_name
+from tests.conversion import recorded_outputs
+from tests.support import foreign
+from tests.support.commands import refused
+
+CONFIG = BertConfig(
+    model_type="modernbert",
+    vocab_size=foreign.VOCAB,
+    hidden_size=foreign.HIDDEN,
+    num_hidden_layers=5,
+    num_attention_heads=foreign.HEADS,
+    intermediate_size=foreign.INNER,
+    max_position_embeddings=16,
+    local_attention=4,
+    layer_norm_eps=1e-5,
+    hidden_dropout_prob=0.0,
+)
+TASKS = ("masked-lm", "question-answering", "sequence-classification", "token-classification", "encoder")
+TENSORS = "bert_paddle.safetensors"
+
+
+def native(folder: Path, task: str) -> Path:
+    """A checkpoint of ours with values that the names of its tensors seed; the padded rows are as an import has them."""
+    main = static.Program()
+    with static.program_guard(main, static.Program()), unique_name.guard():
+        objective = objective_of(task, CONFIG, 3)
+        objective.outputs(objective.inputs(with_labels=False), objective.network())
+    tensors = {p.name: foreign.value(p.name, tuple(p.shape)) for p in main.all_parameters()}
+    for name, value in (("bert.embeddings.word_embeddings.weight", 0.0), ("cls.predictions.bias", -100.0)):
+        if name in tensors:
+            tensors[name][foreign.VOCAB :] = value
+    folder.mkdir(parents=True)
+    save_file(tensors, folder / TENSORS, metadata={"format": "pd"})
+    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    (folder / "vocab.txt").write_text("\n".join(foreign.TOKENS) + "\n")
+    name = "ner" if task == "token-classification" else None  # which says that the classifier is of tokens
+    for file, text in usage_texts(Usage(name), True).items():
+        (folder / file).write_text(text)
+    directories.write_manifest(folder, step=7)
+    return folder
+
+
+def random_feed() -> dict[str, np.ndarray]:
+    """Sequences of 13, 2 and 7 tokens, longer than the window."""
+    mask = (np.arange(13) < np.array([[13], [2], [7]])).astype("int64")
+    ids = np.random.RandomState(11).randint(5, foreign.VOCAB, mask.shape) * mask
+    return {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": mask}
+
+
+def our_outputs(folder: Path, task: str) -> dict[str, np.ndarray]:
+    feed, pretrained = random_feed(), read_pretrained(folder)
+    if task == "masked-lm":
+        feed["masked_lm_positions"] = np.arange(feed["input_ids"].size)
+    outputs = Network(pretrained.parameters, pretrained.config).run(task, feed)
+    if task == "masked-lm":  # without the rows of padding
+        logits = outputs["masked_lm_logits"][:, : foreign.VOCAB]
+        return {"logits": logits.reshape(*feed["input_ids"].shape, -1)}
+    return outputs
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, Path]:
+    """Our checkpoints in Hugging Face's format, by task."""
+    folder = tmp_path_factory.mktemp("modernbert")
+    return recorded_outputs.write_models({t: native(folder / "own" / t, t) for t in TASKS}, "transformers", folder)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_outputs_are_those_of_transformers(models, task):
+    files = json.loads((recorded_outputs.GOLDEN / "modernbert_files.json").read_text())
+    assert recorded_outputs.checksums({task: models[task]}).items() <= files.items(), "other files: record again"
+    real = random_feed()["attention_mask"] > 0
+    with np.load(recorded_outputs.GOLDEN / "modernbert_outputs.npz") as arrays:
+        for name, ours in our_outputs(models[task], task).items():
+            theirs = arrays[f"{task}/{name}"]
+            places = real if ours.shape[:2] == real.shape else slice(None)
+            assert np.abs(theirs[places]).max() > 0.1
+            np.testing.assert_allclose(ours[places], theirs[places], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_there_and_back_is_bit_for_bit(models, task, tmp_path):
+    pretrained = read_pretrained(models[task])
+    assert (pretrained.format, pretrained.task, pretrained.config) == ("modernbert", task, CONFIG)
+    assert run_convert.main(["--from", str(models[task]), "--to", str(tmp_path / "back"), "--to-format", "native"]) == 0
+    before = load_file(models[task].parent / "own" / task / TENSORS)
+    after = load_file(tmp_path / "back" / TENSORS)
+    assert before.keys() == after.keys()
+    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+    assert read_pretrained(tmp_path / "back").task == task
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"attention_bias": True}, "attention_bias=True in .* must be false"),
+        ({"classifier_pooling": "mean"}, 'classifier_pooling=.mean. in .* must be "cls"'),
+        ({"classifier_activation": "silu"}, "classifier_activation=.silu. in .* must be 'gelu'"),
+        ({"rope_parameters": {}}, "are of transformers 5; write the keys of transformers 4"),
+        ({"model_type": "bert"}, "the weights are of a ModernBERT, model_type is bert"),
+        ({"model_type": "neobert"}, "model_type='neobert' in .* must be bert or modernbert"),
+        ({"num_hidden_layers": 4}, "5 layers, num_hidden_layers is 4"),
+    ],
+)
+def test_another_network_is_refused(models, change, rule, tmp_path):
+    values = json.loads((models["masked-lm"] / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values | change))
+    (tmp_path / "model.safetensors").write_bytes((models["masked-lm"] / "model.safetensors").read_bytes())
+    with refused(rule):
+        run_convert.main(["--from", str(tmp_path), "--to", str(tmp_path / "x"), "--to-format", "native"])
+
+
+def test_paddlenlp_and_tokenizers_other_than_wordpiece_are_refused(models, tmp_path):
+    with refused("PaddleNLP 2.8 has no ModernBERT; use --to-format hf"):
+        run_convert.main(["--from", str(models["encoder"]), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp"])
+    folder = tmp_path / "byte-level"
+    folder.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).write_bytes((models["encoder"] / name).read_bytes())
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}))
+    with pytest.raises(ValueError, match="WordPiece"):
+        open_model(folder)
