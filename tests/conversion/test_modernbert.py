@@ -39,7 +39,7 @@ TENSORS = "bert_paddle.safetensors"
 
 
 def native(folder: Path, task: str) -> Path:
-    """A checkpoint of ours with values that the names of its tensors seed; the padded rows are as an import has them."""
+    """A checkpoint of ours with values that the names of its tensors seed; padded rows are as an import has them."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         objective = objective_of(task, CONFIG, 3)
