@@ -4,6 +4,7 @@ import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
@@ -90,7 +91,7 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int, *, token_type
     tokenizer.decoder = WordPiece(prefix="##")
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
-    settings = {
+    settings: dict[str, Any] = {
         "tokenizer_class": "BertTokenizer",
         "do_lower_case": tokens.lowercase,
         "strip_accents": None,

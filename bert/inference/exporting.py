@@ -11,7 +11,15 @@ from bert.conversion import converting
 from bert.conversion.converting import Model, convert, read, source_parser
 from bert.conversion.model_description import TASK_FILE, read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, Arrays, ExportRequest, outputs_of
+from bert.inference.export_files import (
+    CALIBRATION_FILE,
+    DESCRIPTION_FILE,
+    INPUTS,
+    NO_TOKEN_TYPES,
+    Arrays,
+    ExportRequest,
+    outputs_of,
+)
 from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import require_packages
 from bert.inference.samples import Sample, Texts, random_sample, read_texts, table_of_texts
@@ -97,6 +105,12 @@ def export(request: ExportRequest) -> dict[str, Any]:
         require_packages()
     texts = {path: read_texts(path) for path in (request.calibration, request.sample) if path is not None}
     model = read(request)
+    if model.config.is_modern() and (request.to_format != "paddle-inference" or request.precision == "int8"):
+        raise ConversionError(
+            f"--format {request.to_format} --precision {request.precision}: a ModernBERT gets no ONNX graph here, "
+            "and Paddle quantises no product without a bias; use --format paddle-inference in float32 or bfloat16, or "
+            "--format hf and the exporter of Hugging Face's optimum"
+        )
     if request.task is None and model.task in ("pretraining", "masked-lm", "next-sentence"):
         model.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")
         parameters = converting.parameters_for("encoder", model.parameters, model.notes)
@@ -126,7 +140,7 @@ def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Pa
     description: dict[str, Any] = {
         "format": request.to_format,
         "task": model.task,
-        "inputs": list(INPUTS),
+        "inputs": list(NO_TOKEN_TYPES if model.config.is_modern() else INPUTS),
         "outputs": {name: ["batch", *shape] for name, shape in outputs_of(model.task, model.has_pooler()).items()},
         "labels": model.labels,
         "max_length": model.config.max_position_embeddings,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.inference.export_files import PREFIX, Arrays, outputs_of
+from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, Arrays, outputs_of
 from bert.model.objectives import (
     EncoderObjective,
     MaskedLMObjective,
@@ -113,6 +113,7 @@ class Network:
     def save(self, task: str, folder: Path) -> None:
         """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""
         program = build_program(task, self.config, self._num_outputs, self._with_pooler)
-        feeds, outputs = list(program.feed.values()), list(program.outputs.values())
+        names = NO_TOKEN_TYPES if self.config.is_modern() else program.feed
+        feeds, outputs = [program.feed[name] for name in names], list(program.outputs.values())
         with static.scope_guard(self.scope):
             static.save_inference_model(str(folder / PREFIX), feeds, outputs, self.executor, program=program.main)

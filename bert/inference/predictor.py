@@ -84,7 +84,7 @@ def _paddle_session(files: Sequence[str], description: Mapping[str, Any], cpu_th
         config.enable_mkldnn_bfloat16()
     if precision == "int8":
         require_quantizer()
-        _calibrate(config, files[2])
+        _calibrate(config, files[2], description["inputs"])
     predictor, dimensions = paddle.inference.create_predictor(config), list(description["outputs"].values())
 
     def run(feed: Arrays) -> list[np.ndarray]:
@@ -108,11 +108,11 @@ def require_quantizer() -> None:
         )
 
 
-def _calibrate(config: Any, file: str) -> None:
+def _calibrate(config: Any, file: str, inputs: Sequence[str]) -> None:
     """Let Paddle find the scales of the linear layers from the calibration's sequences while it opens the model."""
     with np.load(file) as arrays:
         step = max(1, len(arrays["input_ids"]) // _CALIBRATED)  # sorted by length: take some of every length
-        rows = {name: np.ascontiguousarray(arrays[name][::step][:_CALIBRATED]) for name in INPUTS}
+        rows = {name: np.ascontiguousarray(arrays[name][::step][:_CALIBRATED]) for name in inputs}
     config.enable_quantizer()
     quantizer = config.quantizer_config()
     quantizer.set_quant_data([core.PaddleTensor(values, name) for name, values in rows.items()])

@@ -85,7 +85,8 @@ def has_enough_text(rule: rules.ModelRule, text: TextFacts, request: TextRequest
 
 def layer_parameters(model: BertConfig) -> int:
     """Parameters of the Transformer layers, without embeddings, biases and norms."""
-    return model.num_hidden_layers * (4 * model.hidden_size**2 + 2 * model.hidden_size * model.intermediate_size)
+    feed_forward = model.feed_forward_products() * model.hidden_size * model.intermediate_size
+    return model.num_hidden_layers * (4 * model.hidden_size**2 + feed_forward)
 
 
 def vocabulary_size(text: TextFacts, rule: rules.ModelRule, request: TextRequest) -> int:
@@ -152,7 +153,10 @@ def _architecture(rule: rules.ModelRule | None, text: TextFacts, request: TextRe
     else:
         base = rule.architecture(vocabulary_size(text, rule, request), max(length, rule.length))
     given = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
-    return BertConfig(**{**base.model_dump(), **given})
+    sizes = base.model_dump()
+    if rule is not None and given.get("model_type") == "modernbert":  # as many parameters in three matrices as in two
+        sizes |= {"intermediate_size": -(-2 * base.intermediate_size // 24) * 8, "layer_norm_eps": 1e-5}
+    return BertConfig(**{**sizes, **given})
 
 
 def place(

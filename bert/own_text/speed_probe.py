@@ -17,11 +17,11 @@ import numpy as np
 from bert.config.setting_sources import resolve_config
 from bert.config.training_settings import derive
 from bert.files import write_atomically
-from bert.model.objectives import PretrainingObjective
 from bert.own_text import rules
 from bert.parent_death import end_with_launcher
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
+from bert.pretraining.task import objective_of
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.samples.packing import pack
 from bert.training.devices import Device, choose_device, join_ranks
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 def measure(config: PretrainingConfig, group: Group) -> float:
     """Seconds of a micro-step with its update, the slowest rank's."""
-    program, device = build(config, PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha), group)
+    program, device = build(config, objective_of(config), group)
     feeding, feed = Feeding(program, device), made_up_batch(config, program)
     _step(program, device, feeding, feed)  # the first one also prepares the program
     steps, start = 0, time.perf_counter()

@@ -12,15 +12,17 @@ _FLOAT32, _FLOAT16 = 4, 2  # bytes
 def forward_flops_per_sequence(model: BertConfig, sequence_length: int, num_predictions: int) -> int:
     """Floating-point operations of the matrix products of one forward pass, a multiply-add counted as two.
 
-    Per layer and token: 8 H^2 for queries, keys, values and output, 4 H I for the feed-forward block, 4 S H for the
-    scores and the weighted sum. Then the pooler at one position, and the masked-LM head at the masked positions only.
+    Per layer and token: 8 H^2 for queries, keys, values and output, 4 H I for the feed-forward block (6 H I with a
+    gate), 4 S H for the scores and the weighted sum, of local attention too, whose band is computed and then hidden.
+    Then the pooler at one position, which a ModernBERT lacks, and the masked-LM head at the masked positions only.
     What the program spares in the last layer (`BertModel.at`) is counted: these are the model's operations, by which
     programs are compared.
     """
     hidden, length = model.hidden_size, sequence_length
-    per_token = 8 * hidden**2 + 4 * hidden * model.intermediate_size + 4 * length * hidden
+    feed_forward = 2 * model.feed_forward_products() * hidden * model.intermediate_size
+    per_token = 8 * hidden**2 + feed_forward + 4 * length * hidden
     masked_lm_head = 2 * hidden**2 + 2 * hidden * model.padded_vocab_size()
-    pooler_and_next_sentence = 2 * hidden**2 + 4 * hidden
+    pooler_and_next_sentence = 0 if model.is_modern() else 2 * hidden**2 + 4 * hidden
     return model.num_hidden_layers * length * per_token + num_predictions * masked_lm_head + pooler_and_next_sentence
 
 
@@ -75,8 +77,8 @@ def activation_bytes_per_sequence(
 ) -> int:
     """Activations kept for the backward pass.
 
-    In each layer 8 H + 2 I numbers a token and 2 A S for the attention matrices, and dropout masks of a byte for
-    2 H + A S of them; then logits with their softmax in float32.
+    In each layer 8 H + 2 I numbers a token (with a gate 4 I) and 2 A S for the attention matrices, and dropout masks of
+    a byte for 2 H + A S of them; then logits with their softmax in float32.
 
     Fitted to the programs of the GPU recipes (tests/gpu/golden records what each keeps). With FlashAttention nothing of
     length x length is kept. The last layer is counted in full, though pre-training keeps less of it (`BertModel.at`).
@@ -84,7 +86,8 @@ def activation_bytes_per_sequence(
     """
     width = _FLOAT16 if precision.amp else _FLOAT32
     scores = 0 if fuse_attention else model.num_attention_heads * sequence_length
-    per_token = width * (8 * model.hidden_size + 2 * model.intermediate_size + 2 * scores)
+    inner = (4 if model.is_modern() else 2) * model.intermediate_size
+    per_token = width * (8 * model.hidden_size + inner + 2 * scores)
     per_token += 2 * model.hidden_size * (model.hidden_dropout_prob > 0)
     per_token += scores * (model.attention_probs_dropout_prob > 0)
     logits = 2 * _FLOAT32 * num_predictions * model.padded_vocab_size()

@@ -222,7 +222,7 @@ def _layer_products(work: MicroBatch) -> list[Operator]:
         _product("attention scores", work, length, model.head_size(), length, heads, fused),  # queries, keys in
         _product("attention context", work, length, model.head_size(), length, heads, fused),  # values in, context out
         _product("attention output", work, tokens, hidden, hidden),
-        _product("feed-forward in", work, tokens, hidden, inner),
+        _product("feed-forward in", work, tokens, hidden, inner, model.feed_forward_products() - 1),
         _product("feed-forward out", work, tokens, inner, hidden),
     ]
 
@@ -251,6 +251,9 @@ def _layer_pointwise(work: MicroBatch) -> list[Operator]:
         ("residual sums", 2 * hidden, 3 + 3, None),
         ("LayerNorm", 2 * hidden, 2 + 3, None),
     ]
+    if model.is_modern():  # two products with tables, a roll and a sum; each product has one gradient
+        rows = [row for row in rows if not row[0].startswith("bias")]
+        rows += [("rotary positions", 2 * hidden, 11 + 11, None), ("gate", inner, 3 + 6, None)]
     return [
         Operator(name, 0.0, tokens * width * numbers * work.width, "memory")
         for name, width, numbers, remover in rows
@@ -263,10 +266,10 @@ def _outside_the_layers(work: MicroBatch) -> list[Operator]:
     model = work.model
     hidden, vocab = model.hidden_size, model.padded_vocab_size()
     tokens, masked = work.batch_size * work.sequence_length, work.batch_size * work.num_predictions
-    outside = [
-        _product("pooler", work, work.batch_size, hidden, hidden),
+    outside = [] if model.is_modern() else [_product("pooler", work, work.batch_size, hidden, hidden)]
+    outside += [
         # Three look-ups summed, LayerNorm and dropout; backward scatters into a table of float32.
-        Operator("embeddings", 0.0, 20.0 * tokens * hidden * work.width + 2 * 4 * vocab * hidden, "memory"),
+        Operator("embeddings", 0.0, 20.0 * tokens * hidden * work.width + 2 * 4 * vocab * hidden, "memory")
     ]
     if masked:
         outside += [

@@ -70,7 +70,7 @@ class Case:
 # What is `auto` is recorded as plain, the fallback; the variants have the fused kernels.
 def pretraining(config: PretrainingConfig, num_ranks: int = NUM_RANKS) -> Case:
     return Case(
-        "PretrainingObjective",
+        "PretrainingObjective" if config.run.objective == "mlm_nsp" else "MaskedLMObjective",
         config.model,
         config.optimizer,
         config.precision,

@@ -40,6 +40,9 @@ def test_flops_of_a_tiny_model_counted_by_hand():
     heads = 2 * 32 * 32 + 2 * 32 * 2 + 3 * (2 * 32 * 32 + 2 * 32 * 96)
     assert forward_flops_per_sequence(model, sequence_length=7, num_predictions=3) == encoder + heads
     assert training_flops_per_sequence(model, 7, 3) == 3 * (encoder + heads)
+    modern = model.model_copy(update={"model_type": "modernbert"})  # a gate, no pooler, no next-sentence head
+    difference = 2 * 2 * 7 * 32 * 37 - (2 * 32 * 32 + 2 * 32 * 2)
+    assert forward_flops_per_sequence(modern, 7, 3) == encoder + heads + difference
 
 
 @pytest.mark.parametrize("name", ["bert-large-uncased", "bert-base-uncased"])

@@ -134,6 +134,59 @@ def phase2_base_adamw() -> PretrainingConfig:
     )
 
 
+def phase1_modernbert_base() -> PretrainingConfig:
+    """ModernBERT-base, 1,024 tokens (Warner et al., 2024): 4,608 sequences an update, 30% masked, 8e-4 without decay.
+
+    1.72 trillion tokens, rotary base 10,000. It differs: AdamW for StableAdamW, a constant batch where theirs grows to
+    this one over 50 billion tokens, the vocabulary of a WordPiece. Shards: `--objective mlm`, 1,024 tokens.
+    """
+    return derive(
+        phase1_base(),
+        model=BUILT_IN_MODELS["modernbert-base"],
+        bert_model="modernbert-base",
+        objective="mlm",
+        global_rope_theta=10_000.0,
+        input_dir=_SHARDS / "modernbert/1024",
+        masking="dynamic",
+        max_seq_length=1_024,
+        masked_lm_ratio=0.3,
+        max_predictions_per_seq=308,
+        optimizer="AdamW",
+        learning_rate=8e-4,
+        beta2=0.98,
+        weight_decay=1e-5,
+        lr_schedule="constant",
+        warmup_proportion=636 / 364_000,  # 3 billion tokens
+        max_steps=364_000,
+        batch_size=32,
+        global_batch_size=4_608,
+        num_steps_per_checkpoint=1_000,
+    )
+
+
+def phase2_modernbert_base() -> PretrainingConfig:
+    """8,192 tokens at rotary base 160,000: 200 billion tokens at 3e-4, then 50 billion while the rate decays to 0.
+
+    Only FlashAttention's memory is enough for such lengths.
+    """
+    return derive(
+        phase1_modernbert_base(),
+        phase=2,
+        global_rope_theta=160_000.0,
+        input_dir=_SHARDS / "modernbert/8192",
+        max_seq_length=8_192,
+        max_predictions_per_seq=2_458,
+        learning_rate=3e-4,
+        lr_schedule="wsd",
+        lr_decay_share=0.2,
+        warmup_proportion=0.0,
+        max_steps=53_000,
+        batch_size=8,
+        global_batch_size=576,
+        fuse_attention="on",
+    )
+
+
 def quickstart_phase1() -> PretrainingConfig:
     """It learns something in minutes on two CPU cores, through the same program as the large ones.
 
@@ -215,6 +268,7 @@ PRESETS |= {
     "large_tensorflow": Preset(phase1_large_tensorflow, phase2_large_tensorflow),
     "base": Preset(phase1_base, phase2_base),
     "base_adamw": Preset(phase1_base_adamw, phase2_base_adamw),
+    "modernbert_base": Preset(phase1_modernbert_base, phase2_modernbert_base),
     "quickstart": Preset(quickstart_phase1, quickstart_phase2, processes_per_node=1),
 }
 RECIPES: dict[str, Recipe] = {
