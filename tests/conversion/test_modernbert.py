@@ -11,12 +11,14 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import run_convert
+import run_export
 from bert.checkpoints import directories
 from bert.config.architecture import BertConfig
 from bert.conversion.model_description import Usage, usage_texts
 from bert.conversion.reading import read_pretrained
 from bert.inference.model_folder import open_model
 from bert.inference.paddle_program import Network, objective_of
+from bert.inference.predictor import Predictor
 from bert.runtime.paddle_api import static, unique_name
 from tests.conversion import recorded_outputs
 from tests.support import foreign
@@ -127,6 +129,18 @@ def test_another_network_is_refused(models, change, rule, tmp_path):
     (tmp_path / "model.safetensors").write_bytes((models["masked-lm"] / "model.safetensors").read_bytes())
     with refused(rule):
         run_convert.main(["--from", str(tmp_path), "--to", str(tmp_path / "x"), "--to-format", "native"])
+
+
+def test_paddle_inference_serves_it_and_other_exports_are_refused(models, tmp_path):
+    words = ["--checkpoint", str(models["sequence-classification"]), "--to", str(tmp_path / "x"), "--format"]
+    assert run_export.main([*words, "paddle-inference"]) == 0
+    served, feed = Predictor(tmp_path / "x"), random_feed()
+    assert served.inputs == ["input_ids", "attention_mask"]
+    expected = our_outputs(models["sequence-classification"], "sequence-classification")
+    np.testing.assert_allclose(served.run(feed)["logits"], expected["logits"], atol=1e-5)
+    for more in (["onnx"], ["paddle-inference", "--precision", "int8", "--calibration", __file__]):
+        with refused("a ModernBERT gets no ONNX graph here.*use --format paddle-inference"):
+            run_export.main([*words[:2], "--to", str(tmp_path / "y"), "--format", *more])
 
 
 def test_paddlenlp_and_tokenizers_other_than_wordpiece_are_refused(models, tmp_path):

@@ -97,6 +97,15 @@ def test_without_hours_the_text_is_read_as_often_as_pays():
     assert plan_of(text(3000), LAPTOP).seconds == pytest.approx(rules.MOST_HOURS * 3600, rel=0.05)
 
 
+def test_a_modernbert_has_the_parameters_of_the_rule():
+    bert, modern = (
+        candidates(text(40), LAPTOP, TextRequest(model="mini", settings=settings))[0].model
+        for settings in ({}, {"model_type": "modernbert", "objective": "mlm"})
+    )
+    assert (modern.model_type, modern.intermediate_size, modern.layer_norm_eps) == ("modernbert", 688, 1e-5)
+    assert modern.num_parameters() == pytest.approx(bert.num_parameters(), rel=0.03)
+
+
 def test_epochs_decide_the_steps():
     five, ten = (plan_of(text(5), LAPTOP, epochs=number) for number in (5, 10))
     assert five.epochs == pytest.approx(5, rel=0.05) and ten.epochs == pytest.approx(10, rel=0.05)
