@@ -155,7 +155,7 @@ class FineTuningConfig(TrainingConfig):
         if file is None:
             return
         weights = read_description(file).config
-        for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+        for name in ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             value, needed = getattr(self.model, name), getattr(weights, name)
             if value != needed:
                 raise ValueError(

@@ -45,18 +45,17 @@ class Linear(nn.Linear):
         self._kernels = kernels
 
     def forward(self, x):
-        if self.bias is None:
-            return paddle.matmul(x, self.weight)
-        if not self.training and not self._kernels.linear:
+        if not self.training and not self._kernels.linear and self.bias is not None:
             return paddle.matmul(x, self.weight) + self.bias
         return linear(x, self.weight, self.bias, self._kernels)
 
 
 def linear(x, weight, bias, kernels: FusedKernels, *, transpose_weight: bool = False):
-    """x [..., in] @ weight [in, out] (or its transpose) + bias [out]; one kernel if the sizes suit cuBLASLt."""
+    """x [..., in] @ weight [in, out] (or its transpose) + bias [out] or None; one kernel if cuBLASLt has the sizes."""
     if kernels.linear and not any(size % 8 for size in weight.shape):
         return paddle.incubate.nn.functional.fused_matmul_bias(x, weight, bias, transpose_y=transpose_weight)
-    return add_bias(paddle.matmul(x, weight, transpose_y=transpose_weight), bias, rows=x)
+    product = paddle.matmul(x, weight, transpose_y=transpose_weight)
+    return product if bias is None else add_bias(product, bias, rows=x)
 
 
 def dropout_add(x, residual, prob: float, training: bool, kernels: FusedKernels):
@@ -181,7 +180,7 @@ class BertSelfAttention(nn.Layer):
         if not self.fuse_mha:
             return [part(hidden).reshape([*kept, self.num_heads, self.head_size]) for part in parts]
         weight = paddle.concat([part.weight for part in parts], axis=1)
-        bias = paddle.concat([part.bias for part in parts])
+        bias = None if self.query.bias is None else paddle.concat([part.bias for part in parts])
         return linear(hidden, weight, bias, self._kernels).reshape([*kept, 3, self.num_heads, self.head_size])
 
     def _heads_first(self, projected):

@@ -48,8 +48,9 @@ class RotaryPositions:
         cosines, sines = paddle.cos(angles), paddle.sin(angles)
         signed = paddle.concat([-sines, sines], axis=-1)  # [..., head_size]
         shape = [*kept, heads, 2 * half]
-        self._cosines = paddle.tile(cosines, [*once, 2 * heads]).reshape(shape)
-        self._sines = paddle.tile(signed, [*once, heads]).reshape(shape)
+        # Mixed precision casts what is assigned; queries and keys would follow tables of float32.
+        self._cosines = paddle.assign(paddle.tile(cosines, [*once, 2 * heads]).reshape(shape))
+        self._sines = paddle.assign(paddle.tile(signed, [*once, heads]).reshape(shape))
         self._half = half
 
     def turn(self, x):

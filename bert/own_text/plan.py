@@ -228,7 +228,7 @@ def on_devices(plan: TextPlan, request: TextRequest, machine: MachineFacts) -> T
     batch.
     """
     settings = plan.settings
-    model = BertConfig(**{name: settings[name] for name in BertConfig.model_fields})
+    model = BertConfig(**{name: settings[name] for name in BertConfig.model_fields if name in settings})
     precision, batch = PrecisionSettings(amp=settings["amp"]), settings["global_batch_size"]
     placement = place(plan.model, model, settings["max_seq_length"], precision, machine, request, batch)
     return _placed(plan, placement, precision, model, machine, request)

@@ -77,8 +77,9 @@ def activation_bytes_per_sequence(
 ) -> int:
     """Activations kept for the backward pass.
 
-    In each layer 8 H + 2 I numbers a token (with a gate 4 I) and 2 A S for the attention matrices, and dropout masks of
-    a byte for 2 H + A S of them; then logits with their softmax in float32.
+    In each layer 8 H + 2 I numbers a token and 2 A S for the attention matrices, and dropout masks of a byte for 2 H +
+    A S of them; then logits with their softmax in float32. A ModernBERT's layer keeps 11 H + 4 I, as queries and keys
+    are turned and a gate multiplies, and A S without dropout.
 
     Fitted to the programs of the GPU recipes (tests/gpu/golden records what each keeps). With FlashAttention nothing of
     length x length is kept. The last layer is counted in full, though pre-training keeps less of it (`BertModel.at`).
@@ -86,8 +87,9 @@ def activation_bytes_per_sequence(
     """
     width = _FLOAT16 if precision.amp else _FLOAT32
     scores = 0 if fuse_attention else model.num_attention_heads * sequence_length
-    inner = (4 if model.is_modern() else 2) * model.intermediate_size
-    per_token = width * (8 * model.hidden_size + inner + 2 * scores)
+    hidden, inner, matrices = (11, 4, 1) if model.is_modern() else (8, 2, 2)
+    matrices = 2 if model.attention_probs_dropout_prob > 0 else matrices
+    per_token = width * (hidden * model.hidden_size + inner * model.intermediate_size + matrices * scores)
     per_token += 2 * model.hidden_size * (model.hidden_dropout_prob > 0)
     per_token += scores * (model.attention_probs_dropout_prob > 0)
     logits = 2 * _FLOAT32 * num_predictions * model.padded_vocab_size()
@@ -96,9 +98,10 @@ def activation_bytes_per_sequence(
 
 
 def attention_bias_bytes(config: Any) -> int:
-    """What hides padding from FlashAttention, for all layers: length x length numbers of a sequence."""
-    kernels = config.hardware.kernels()
-    return _FLOAT16 * config.data.max_seq_length**2 if kernels.attention and not kernels.unpad else 0
+    """What hides padding, and in a ModernBERT's other layers far tokens, from FlashAttention: length x length numbers
+    of a sequence for all layers."""
+    kernels, copies = config.hardware.kernels(), 4 if config.model.is_modern() else 1
+    return copies * _FLOAT16 * config.data.max_seq_length**2 if kernels.attention and not kernels.unpad else 0
 
 
 def checkpoint_bytes(model: BertConfig) -> int:

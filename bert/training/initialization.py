@@ -21,6 +21,7 @@ from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.state import CheckpointError
+from bert.config.architecture import MODERN_ONLY
 from bert.config.flags import flag_name, flat_fields
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.new_words import with_new_words
@@ -149,12 +150,17 @@ def pretrained_parameters(
         if not line.startswith(WITHOUT):  # logged tensor by tensor when the weights are loaded
             logger.info(f"{path}: {line}")
     if (trained := pretrained.config) is not None:
+        if trained.model_type != model.model_type:
+            raise CheckpointError(
+                f"{path} is a {trained.model_type}, this run has model_type={model.model_type}; pass --model-type "
+                f"{trained.model_type} and the model's own sizes: --config-file"
+            )
         if trained.num_attention_heads != model.num_attention_heads:
             raise CheckpointError(
                 f"{path} was trained with {trained.num_attention_heads} attention heads, this run has "
                 f"num_attention_heads={model.num_attention_heads}; give the run the model's own sizes: --config-file"
             )
-        for name in ("hidden_act", "layer_norm_eps"):
+        for name in ("hidden_act", "layer_norm_eps", *sorted(MODERN_ONLY)):
             if getattr(trained, name) != getattr(model, name):
                 logger.info(f"{path}: {name} was {getattr(trained, name)} there, is {getattr(model, name)} here")
         if vocab_file is not None and (added := model.vocab_size - trained.vocab_size) > 0:

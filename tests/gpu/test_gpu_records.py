@@ -65,7 +65,8 @@ def test_accumulated_gradients_are_one_buffer_and_nothing_waits_for_the_host(nam
         assert [text for text in order if text.split()[0] == operator]
         assert not [text for text in order if text.startswith(operator) and " x " in text]
     assert sum(key.startswith("c_allreduce_sum") * count for key, count in found["update"].items()) == 1
-    assert found["the host waits"] == {}
+    # AdamW's kernel reads the flag of an overflow on the host.
+    assert found["the host waits"] == ({} if CASES[name].optimizer.optimizer == "Lamb" else {"update: memcpy": 1})
     parameters = found["memory in MB"]["parameters"]
     assert found["memory in MB"]["accumulated gradients"] == pytest.approx(parameters, rel=0.01)
 
@@ -109,7 +110,7 @@ def test_evaluation_and_prediction_compute_as_the_training(name):
     types = {key.split()[1] for key in forward if key.split()[0] in ("matmul_v2", "fused_gemm_epilogue", "flash_attn")}
     assert types == {case.precision.amp_dtype if case.precision.amp else "float32"}
     attention = "flash_attn_unpadded float16" if case.kernels.unpad else "flash_attn float16"
-    assert forward.get(attention, 0) == (24 if case.kernels.attention else 0)
+    assert forward.get(attention, 0) == (case.model.num_hidden_layers if case.kernels.attention else 0)
 
 
 @pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].kernels.unpad])

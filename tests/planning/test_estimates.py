@@ -71,6 +71,7 @@ def test_memory_grows_with_the_batch_and_with_accumulation():
 
 
 RECORDED = ("phase1_large", "phase1_large_tf32", "phase2_large", "phase2_large_tf32", "phase1_base", "phase2_base")
+RECORDED += ("phase1_modernbert_base", "phase2_modernbert_base")
 
 
 @pytest.mark.parametrize("name", RECORDED)
