@@ -156,8 +156,8 @@ def predict(model: str | Path | TrainedModel, texts: Any) -> Any:
         return _loaded(model).predict(several)
     results = _loaded(model).predict(texts.to_dict("records"))
     rows = [{**flat(result), **{k: v for k, v in result.items() if isinstance(v, list)}} for result in results]
-    added = type(texts)(rows, index=texts.index)
-    return texts.join(added.rename(columns={name: free_name(name, texts.columns) for name in added.columns}))
+    added = type(texts)(rows)
+    return texts.assign(**{free_name(name, texts.columns): added[name].array for name in added.columns})
 
 
 def encode(model: str | Path | TrainedModel, texts: Sequence[str]) -> np.ndarray:
