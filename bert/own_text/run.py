@@ -257,6 +257,8 @@ class TextRun:
             return added
         if added is not None:
             print(added, flush=True)
+            if (last := training_config(request, record).run.max_steps) <= added.from_update:
+                print(f"warning: update {last:,} is the last, so they are not reached; raise --max-steps or --epochs")
             record.additions.append(added)
             record.data |= {name: corpus.data_facts(request, record.plan)[name] for name in ("files", "text")}
             record.save(request.output_dir)

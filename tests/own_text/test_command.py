@@ -304,6 +304,22 @@ def test_the_folder_of_the_results_may_be_named_otherwise(workplace):
     assert own_text.main(line_of(*words), workplace._train) == 0
 
 
+def test_a_record_of_a_version_with_fewer_settings_continues(workplace):
+    workplace.stops = [75]
+    assert workplace.start("--epochs", "3") == 75
+    record = workplace.record()
+    del (
+        record["plan"]["settings"]["hidden_act"],
+        record["additions"],
+        record["text"]["parts"],
+        record["data"]["weights"],
+    )
+    record["plan"]["settings"]["hidden_dropout_prob"] = 0.0
+    (workplace.folder / "out/own_text.json").write_text(json.dumps(record))
+    (workplace.folder / "out/phase1.yaml").unlink()
+    assert workplace.start("--epochs", "3") == 0
+
+
 def test_a_damaged_record_is_told_in_one_line(workplace, capsys):
     (workplace.folder / "out").mkdir()
     (workplace.folder / "out/own_text.json").write_text('{"version": 2, "speeds": 3}')

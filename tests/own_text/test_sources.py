@@ -129,6 +129,7 @@ def test_added_files_are_used_from_the_next_pass_on(workplace, capfd):
     assert (second.from_pass, second.from_update) == (at, at * per_pass)
     assert second.total() > first.total() and data.earlier_fingerprints() == {before.fingerprint: at * per_pass}
     assert workplace.record()["additions"][0]["from_update"] == second.from_update
+    assert "are not reached" not in shown
     assert workplace.start("--max-steps", "50", *words) == 0, "they are not added twice"
     shown = capfd.readouterr().out
     assert "were added below" not in shown and "added: 2 files" in shown and len(open_data(workplace).mixes) == 2
