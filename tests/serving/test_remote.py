@@ -11,7 +11,7 @@ import run_predict
 from bert import REPOSITORY, api
 from tests.serving.servers import serving
 
-README = (REPOSITORY / "bert/serving/README.md").read_text(encoding="utf-8")
+DOCUMENT = (REPOSITORY / "bert/serving/MEASUREMENTS.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_a_server_that_loads_is_waited_for_and_one_that_is_gone_is_named(tmp_pat
 
 
 def test_the_example_of_a_client_runs_as_written(server):
-    (example,) = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
+    (example,) = re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.M | re.S)
     assert len(example.splitlines()) <= 12
     names = {}
     exec(example.replace("http://localhost:8000", server.url), names)
