@@ -30,6 +30,7 @@ COMPANIONS = {
     "finish_in": {"lr_schedule": "wsd"},
     "data_loader": {"masking": "static"},
     "model_type": {"objective": "mlm"},
+    "best_by": {"probe_file": "lines.csv"},
 }
 
 
