@@ -197,6 +197,7 @@ def test_own_text_in_one_command(clone):
     output_of(line, clone, "learned: held-out masked-LM loss", "Next, try:", timeout=600)
     line = command("bash scripts/run_pretraining.sh --text mine/raw --hours 2")
     output_of(line.replace("bert-base-uncased", "results/mine") + " --dry-run", clone, "the weights given")
+    output_of(command("bash scripts/run_pretraining.sh --text mine/raw --model-type") + " --dry-run", clone, "mlm  ")
     line = command("bash scripts/run_pretraining.sh --config evening") + " --dry-run"
     output_of(line, clone, "documentation", "mini: 4 layers")
     line = command("bash scripts/benchmark_own_text.sh").replace("--minutes 5", "--minutes 0.1")
@@ -361,6 +362,8 @@ def test_plans_are_printed(clone):
     printed = output_of(line, clone, "--batch-size 256", "at 32 an hour").splitlines()
     assert len(quoted) == 8 and [line for line in quoted if line not in printed] == []
     output_of(command("bash scripts/run_pretraining.sh --config large --plan"), clone, "together")
+    modern = command(".venv/bin/python run_pretraining.py --config phase1_modernbert_base")
+    output_of(modern, clone, "phase1 of modernbert-base")
     checked = output_of(command(".venv/bin/python -m tests.benchmarks.planner_check"), clone)
     document = "bert/planning/MEASUREMENTS.md"
     assert checked in TEXTS[document], f"the table of {document} is not what the planner says"
