@@ -182,7 +182,7 @@ def _parser() -> HelpParser:
         help="mlm_nsp: sentence pairs, as BERT; mlm: documents packed to the full length, for masked LM alone, as "
         "RoBERTa (default: mlm_nsp)",
     )
-    parser.add_argument("--short-seq-prob", type=float, help="share of shorter pairs (default: 0.1)")
+    parser.add_argument("--short-seq-prob", type=float, help="share of shorter pairs or sequences (default: 0.1)")
     parser.add_argument("--block-size", type=int, metavar="BYTES", help="source bytes per block (default: 4 MiB)")
     parser.add_argument("--num-blocks", type=int, help="instead of --block-size: cut the source into this many blocks")
     parser.add_argument("--bin-size", type=int, help="bin samples by number of tokens (default: no bins)")
@@ -238,11 +238,6 @@ def _source_of(arguments: argparse.Namespace) -> Source:
 def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary) -> SampleSettings:
     """The settings of a command line; ValueError names a bad value."""
     values = vars(arguments)
-    if arguments.objective == "mlm" and arguments.short_seq_prob:
-        raise ValueError(
-            f"--short-seq-prob={arguments.short_seq_prob} is for sentence pairs; with --objective mlm all sequences "
-            "have the full length: drop it"
-        )
     if arguments.short_seq_prob is None:
         values["short_seq_prob"] = 0.0 if arguments.objective == "mlm" else 0.1
     if arguments.lowercase is None:

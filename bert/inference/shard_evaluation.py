@@ -37,9 +37,9 @@ def evaluate_on_shards(
     if config is None or tokens is None:
         file = "description of the model" if config is None else VOCABULARY_FILE
         raise ValueError(f"{weights} has no {file} beside the weights; pass a folder that has one")
-    dataset = _dataset(shards, tokens.vocabulary, config.max_position_embeddings, seed)
-    network = Network(pretrained.parameters, config, device)
     has_head = "next-sentence head" in heads_of(pretrained.parameters)
+    dataset = _dataset(shards, tokens.vocabulary, config.max_position_embeddings, seed, has_head)
+    network = Network(pretrained.parameters, config, device)
     objective = PretrainingObjective(config) if has_head else MaskedLMObjective(config)
     program = build_evaluation_program(objective)
     network.check("masked-lm", program.main)
@@ -55,7 +55,7 @@ def evaluate_on_shards(
     return {name.removeprefix("eval_"): float(value) for name, value in metrics.items()}
 
 
-def _dataset(shards: Path, vocabulary: Vocabulary, most_tokens: int, seed: int) -> PretrainingDataset:
+def _dataset(shards: Path, vocabulary: Vocabulary, most_tokens: int, seed: int, pairs: bool) -> PretrainingDataset:
     """The shards with their own length and masks."""
     if not shards.is_dir():
         raise ValueError(
@@ -70,4 +70,4 @@ def _dataset(shards: Path, vocabulary: Vocabulary, most_tokens: int, seed: int) 
         max_predictions_per_seq=int(made_with.get("max_predictions_per_seq") or predictions_of(length, share)),
         masking="static" if directory.masked else "dynamic",
     )
-    return PretrainingDataset(shards, vocabulary, settings, seed=seed)
+    return PretrainingDataset(shards, vocabulary, settings, seed=seed, next_sentence=pairs)

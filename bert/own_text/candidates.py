@@ -37,6 +37,7 @@ class Candidate:
     Attributes:
         rule: None for pre-trained weights, which bring their sizes.
         length: of the longest sequences, in tokens.
+        objective: as --objective.
         masked_share: of the tokens.
     """
 
@@ -46,7 +47,16 @@ class Candidate:
     length: int
     precision: PrecisionSettings
     placement: Placement
+    objective: str
     masked_share: float
+
+    def mean_length(self) -> float:
+        """Tokens of a sequence, padding excluded."""
+        return self.length * rules.FILLED_BY_A_SAMPLE[self.objective]
+
+    def text_tokens_of_sample(self) -> float:
+        """Tokens of the text that a sample uses."""
+        return self.length * rules.USED_BY_A_SAMPLE[self.objective]
 
     def predictions(self) -> int:
         """Most masked positions of a sequence."""
@@ -109,13 +119,6 @@ def text_tokens(text: TextFacts, vocab_size: int) -> float:
     return text.characters / (rules.CHARACTERS_PER_TOKEN[nearest] if text.has_spaces() else 1.2)
 
 
-def tokens_of_sample(length: int, objective: str | None) -> float:
-    """Tokens of the text that a sample uses: sentence pairs have mixed lengths, packed sequences are full."""
-    if objective == "mlm":
-        return length * rules.USED_BY_A_PACKED_SAMPLE
-    return length * rules.USED_BY_A_SAMPLE
-
-
 def _candidate(
     name: str, rule: rules.ModelRule | None, text: TextFacts, machine: MachineFacts, request: TextRequest
 ) -> Candidate:
@@ -134,8 +137,9 @@ def _candidate(
         )
     precision = PrecisionSettings(amp=request.setting("amp", device == "gpu"))
     placement = place(name, model, length, precision, machine, request)
-    masked_share = request.setting("masked_lm_ratio", MASKED_SHARE)
-    return Candidate(name, rule, model, length, precision, placement, masked_share)
+    objective = request.setting("objective", rules.OBJECTIVE if rule is not None else "mlm_nsp")
+    masked_share = request.setting("masked_lm_ratio", rules.MASKED_SHARE if rule is not None else MASKED_SHARE)
+    return Candidate(name, rule, model, length, precision, placement, objective, masked_share)
 
 
 def _device(machine: MachineFacts, request: TextRequest) -> str:

@@ -22,7 +22,6 @@ from bert.own_text.candidates import (
     place,
     rank_bytes,
     text_tokens,
-    tokens_of_sample,
 )
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
@@ -39,7 +38,19 @@ _BINS = 4
 _OF_A_START = ("max_steps", "finish_in", "steps_this_run")  # settings that are not the plan's
 _LENGTHS = ("updates", "epochs", "time")  # rows of which a start of a run that has begun has its own
 _ORDER = (
-    *("text", "held out", "vocabulary", "masks", "model", "lengths", "batch", "micro-batch", "optimizer", "warm-up"),
+    *(
+        "text",
+        "held out",
+        "vocabulary",
+        "learns",
+        "masks",
+        "model",
+        "lengths",
+        "batch",
+        "micro-batch",
+        "optimizer",
+        "warm-up",
+    ),
     *("schedule", "dropout", "early stopping", "device", "ranks", "updates", "epochs", "time", "disk"),
 )
 
@@ -121,7 +132,6 @@ class _Choices:
 
     def __init__(self, text: TextFacts, machine: MachineFacts, request: TextRequest) -> None:
         self.text, self.machine, self.request = text, machine, request
-        self.objective = request.setting("objective")
         self.rows: list[Choice] = []
 
     def add(self, name: str, value: str, reason: str, flag: str) -> None:
@@ -151,7 +161,7 @@ def make_plan(
     preparation = preparation_seconds(text.all_bytes(), machine, duplicates)
     candidate = _choose_model(choices, found, speeds, preparation)
     model, speed = candidate.model, speeds[candidate.name]
-    tokens, sample = text_tokens(text, model.vocab_size), tokens_of_sample(candidate.length, choices.objective)
+    tokens, sample = text_tokens(text, model.vocab_size), candidate.text_tokens_of_sample()
     held_out = _text_and_vocabulary(choices, model, tokens)
     segmenter = _segmenter(choices)
     replayed = sum(source.share for source in request.sources if source.name == REPLAY)  # a pass has them in addition
@@ -175,9 +185,12 @@ def make_plan(
     at_most = request.setting("eval_samples", rules.EVALUATED_SEQUENCES[candidate.placement.device])
     evaluated = min(at_most, max(1, int(tokens * held_out / sample))) if held_out else 0
     length = request.setting("max_seq_length")
-    mixed = "full rows" if choices.objective == "mlm" else "mixed"
+    named = "masked words" if candidate.objective == "mlm" else "masked words and next sentences"
+    of_objective = [name for name in ("objective", "masked_lm_ratio") if request.setting(name) is not None]
+    why = GIVEN if of_objective else "measured" if rule else "as the weights were trained"
+    choices.add("learns", f"{named}, {candidate.masked_share:.0%} masked", why, "--objective, --masked-lm-ratio")
     reason = (candidate.length, "short and long sequences from the first update on")
-    choices.make("lengths", "--max-seq-length", length, reason, lambda x: f"up to {x} tokens, {mixed}")
+    choices.make("lengths", "--max-seq-length", length, reason, lambda x: f"up to {x} tokens, mixed")
     settings = {
         **model.model_dump(),
         **dropouts,
@@ -186,6 +199,7 @@ def make_plan(
         "global_batch_size": batch,
         "max_seq_length": candidate.length,
         "max_predictions_per_seq": candidate.predictions(),
+        "objective": candidate.objective,
         "masked_lm_ratio": candidate.masked_share,
         "masking": "dynamic",
         **({"whole_word_masking": True} if segmenter and request.setting("masking", "dynamic") == "dynamic" else {}),
@@ -202,7 +216,7 @@ def make_plan(
         language=request.language or text.language(),
         segmenter=segmenter,
         bin_size=candidate.length // _BINS if samples * duplicates >= _BINS * _LEAST_SAMPLES_IN_A_BIN * batch else None,
-        short_share=0.0 if choices.objective == "mlm" else rules.SHORT_SHARE,
+        short_share=rules.SHORT_SHARE,
         updates=updates,
         seconds=preparation + rules.START_SECONDS + updates * batch / speed + rules.END_SECONDS,
         tokens=tokens,
@@ -215,7 +229,7 @@ def make_plan(
     _describe_length(choices, plan, speed, preparation)
     need = disk_bytes(plan, model)
     choices.add("disk", f"about {need / 1e9:,.2f} GB", f"{machine.disk_bytes / 1e9:,.0f} GB free", "--output-dir")
-    masked = evaluated * sample * candidate.masked_share
+    masked = evaluated * sample * request.setting("eval_masked_lm_ratio", MASKED_SHARE)
     warnings = tuple(_warnings(plan, candidate, choices, masked, need))
     plan = dataclasses.replace(plan, choices=tuple(choices.rows), warnings=warnings)
     return _placed(plan, candidate.placement, candidate.precision, model, machine, request)
@@ -329,7 +343,7 @@ def _choose_model(choices: _Choices, found: tuple[Candidate, ...], speeds: Speed
     request, fitting = choices.request, [found[0]]
     seconds = (request.hours or rules.MOST_HOURS) * 3600 - preparation
     for candidate in found[1:]:
-        read = tokens_of_sample(candidate.length, choices.objective) * seconds * speeds[candidate.name]
+        read = candidate.text_tokens_of_sample() * seconds * speeds[candidate.name]
         if request.epochs is not None:
             read = min(read, request.epochs * text_tokens(choices.text, candidate.model.vocab_size))
         if read >= rules.TOKENS_PER_PARAMETER * layer_parameters(candidate.model):
@@ -344,9 +358,8 @@ def _segmenter(choices: _Choices) -> str | None:
     chosen = usual if request.segmenter is None else request.segmenter
     segmenter = chosen if chosen not in ("", "none") else None
     if text.is_chinese or segmenter:
-        share = f"{request.setting('masked_lm_ratio', MASKED_SHARE):.0%} of the tokens"
         covers = bool(segmenter) and request.setting("whole_word_masking", True)
-        value = f"{share}, whole words that {segmenter} finds" if covers else f"{share}, single characters"
+        value = f"whole words that {segmenter} finds" if covers else "single characters"
         reason = "neighbours would give single characters away" if covers else "no words are known"
         if request.segmenter is not None or (segmenter and not covers):
             reason = GIVEN
@@ -375,7 +388,7 @@ def _global_batch(choices: _Choices, candidate: Candidate, sequences: float, sam
 
     Not so many that the training makes fewer than 200 updates, or that the samples are fewer than 8 batches.
     """
-    request, placement, length = choices.request, candidate.placement, _mean_length(candidate, choices.objective)
+    request, placement, length = choices.request, candidate.placement, candidate.mean_length()
     micro, given, steps = request.setting("batch_size") or 1, request.setting("global_batch_size"), None
     if given and (steps := request.setting("max_steps")):
         sequences = steps * given
@@ -387,11 +400,6 @@ def _global_batch(choices: _Choices, candidate: Candidate, sequences: float, sam
     batch = placement.ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
     rule = (batch, f"about {_short(batch * length)} tokens; grows with the root of the tokens that are read")
     return choices.make("batch", "--global-batch-size", given, rule, lambda x: f"{x:,} sequences an update")
-
-
-def _mean_length(candidate: Candidate, objective: str | None) -> float:
-    """Tokens of a sequence, padding excluded."""
-    return candidate.length * (1.0 if objective == "mlm" else rules.FILLED_BY_A_SAMPLE)
 
 
 def _dropouts(choices: _Choices, candidate: Candidate, epochs: float) -> dict[str, float]:
@@ -419,7 +427,7 @@ def _optimization(choices: _Choices, candidate: Candidate, batch: int, updates: 
         "optimizer",
         "--optimizer, --learning-rate",
         request.setting("learning_rate"),
-        _learning_rate(candidate, optimizer, batch * _mean_length(candidate, choices.objective), request),
+        _learning_rate(candidate, optimizer, batch * candidate.mean_length(), request),
         lambda x: f"{optimizer}, rate {x:g}",
     )
     large = batch >= rules.WARMUP_LARGE_BATCH

@@ -62,7 +62,7 @@ def probe_settings(candidate: Candidate, request: TextRequest) -> dict[str, Any]
         "max_seq_length": length,
         "max_predictions_per_seq": candidate.predictions(),
         "masked_lm_ratio": candidate.masked_share,
-        "objective": request.setting("objective", "mlm_nsp"),
+        "objective": candidate.objective,
         "amp": candidate.precision.amp,
         "batch_size": most,
         "global_batch_size": most * placement.ranks,

@@ -82,13 +82,24 @@ def pack_documents(
 
 
 def _cut(num_tokens: int, settings: PairSettings, block: int, number: int) -> np.ndarray:
-    """Edges of one repetition's pieces: the first has a random length, except in the first repetition."""
+    """Edges of one repetition's pieces: the first has a random length, except in the first repetition.
+
+    `short_seq_prob` of the others have a random length too.
+    """
     size = settings.target_seq_length - SPECIAL_TOKENS
     first = 0
     if number:
         key = stream_key(settings.seed, "first cut", block, number)
         first = int(integers_below(key, np.zeros(1, np.int64), np.array([size]))[0])
-    return np.unique(np.concatenate([[0], np.arange(first, num_tokens, size), [num_tokens]]))
+    edges = np.arange(first, num_tokens, size)
+    if settings.short_seq_prob:
+        key = stream_key(settings.seed, "lengths", block, number)
+        least = min(_FEWEST_TOKENS + 2, size)  # of which the [SEP] at either end may be cut
+        places = np.arange(num_tokens // least + 1)
+        short = least + integers_below(key, 2 * places, np.full(len(places), size - least + 1))
+        lengths = np.where(uniform(key, 2 * places + 1) < settings.short_seq_prob, short, size)
+        edges = first + np.concatenate([[0], np.cumsum(lengths)])
+    return np.unique(np.concatenate([[0], edges[edges < num_tokens], [num_tokens]]))
 
 
 _RANDOM_NEXT_SHARE = 0.5

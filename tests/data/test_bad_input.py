@@ -54,7 +54,7 @@ BAD = {
         *(f"{SHARDS} --{name} nan" for name in ("short-seq-prob", "sample-ratio", "masked-lm-ratio", "num-shards")),
         *(f"{SHARDS} --target-seq-length {length}" for length in ("3", "-1", "999999")),
         *(f"{SHARDS} --num-blocks 2 --block-size 3000", f"{SHARDS} --bin-size 129", f"{SHARDS} --short-seq-prob 2"),
-        *(f"{SHARDS} --objective mlm --short-seq-prob 0.2", f"{SHARDS} --books nowhere", f"{SHARDS} --text blank"),
+        *(f"{SHARDS} --books nowhere", f"{SHARDS} --text blank"),
         f"{SHARDS} --scheduler-address tcp://127.0.0.1:1",
         f"{SHARDS} --language klingon",
         "data.preprocess_bert_pretrain --vocab-file vocab.txt --sink out",

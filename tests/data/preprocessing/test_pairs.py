@@ -58,6 +58,19 @@ def test_no_sequence_begins_or_ends_with_the_separator_and_repetitions_are_cut_e
     assert len({sequence[0] for sequence in found}) > len(found) / 2
 
 
+@pytest.mark.parametrize(("share", "mean"), [(0.0, 126), (0.5, 97), (1.0, 68)])
+def test_a_share_of_the_sequences_has_a_random_length(share, mean):
+    counts = Counter()
+    settings = PairSettings(128, duplicate_factor=2, short_seq_prob=share)
+    packed, spans = pack_documents(documents(*[50] * 2000), settings, 0, SEP, counts)
+    lengths = spans.first_stop - spans.first_start
+    assert lengths.mean() == pytest.approx(mean, rel=0.05) and lengths.max() == 126
+    assert len(np.unique(lengths)) > 100 if share else np.mean(lengths >= 124) > 0.99
+    slices = zip(spans.first_start, spans.first_stop, strict=True)
+    read = np.concatenate([packed.token_ids[start:stop] for start, stop in slices])
+    assert np.sum(read != SEP) == 200_000 - counts["tokens dropped at the ends of blocks"], "all of it, twice"
+
+
 def test_ends_too_short_for_a_sequence_are_dropped_and_counted():
     counts = Counter()
     _, spans = pack_documents(documents(20), PairSettings(18), 0, SEP, counts)
