@@ -75,11 +75,10 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
         "data.preprocess_bert_pretrain",
         vocab_file=config.data.vocab_file,
         target_seq_length=config.data.max_seq_length,
-        objective="mlm" if config.run.objective == "mlm" else None,
         masking=True if static else None,
         max_predictions_per_seq=config.data.max_predictions_per_seq if static else None,
         masked_lm_ratio=config.data.masked_lm_ratio if static and config.data.masked_lm_ratio != MASKED_SHARE else None,
-        **options,
+        **{"objective": "mlm" if config.run.objective == "mlm" else None, **options},
     )
 
 

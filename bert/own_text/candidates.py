@@ -52,11 +52,11 @@ class Candidate:
 
     def mean_length(self) -> float:
         """Tokens of a sequence, padding excluded."""
-        return self.length * rules.FILLED_BY_A_SAMPLE[self.objective]
+        return self.length * rules.FILLED_BY_A_SAMPLE
 
     def text_tokens_of_sample(self) -> float:
         """Tokens of the text that a sample uses."""
-        return self.length * rules.USED_BY_A_SAMPLE[self.objective]
+        return self.length * rules.USED_BY_A_SAMPLE
 
     def predictions(self) -> int:
         """Most masked positions of a sequence."""

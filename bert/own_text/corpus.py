@@ -214,6 +214,7 @@ def shards_command(
         config,
         text=text,
         sink=sink,
+        objective=None,  # pairs of sentences, whatever is learned from them
         num_shards=1 if is_held_out else NUM_SHARDS,
         local_n_workers=len(psutil.Process().cpu_affinity()),
         seed=SEED,

@@ -88,11 +88,11 @@ CHARACTERS_PER_TOKEN = {2_048: 4.0, 4_096: 4.5, 8_192: 4.8, 16_384: 5.1, 30_528:
 # of the samples has a random length up to the longest, the rest the longest. Measured: MEASUREMENTS.md.
 SHORT_SHARE = 1.0
 # Of the longest length, means of such samples of 128: all tokens, and those of the text itself, which exclude special
-# tokens and, of pairs, what is cut from long ones and random next sentences.
-FILLED_BY_A_SAMPLE = {"mlm_nsp": 0.59, "mlm": 0.54}
-USED_BY_A_SAMPLE = {"mlm_nsp": 0.444, "mlm": 0.525}
+# tokens, what is cut from long pairs, and random next sentences.
+FILLED_BY_A_SAMPLE, USED_BY_A_SAMPLE = 0.59, 0.444
 
-# Of models that begin anew; measured: the table in the README. Weights that are given keep the objective of BERT.
+# Of models that begin anew, on the same sentence pairs: next sentences are not learned. Measured: the table in
+# MEASUREMENTS.md. Weights that are given keep BERT's objective, and with it their pooler.
 OBJECTIVE, MASKED_SHARE = "mlm", 0.25
 
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).

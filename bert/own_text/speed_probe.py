@@ -76,7 +76,7 @@ def made_up_batch(config: PretrainingConfig, program: TrainingProgram) -> dict[s
     """A micro-batch of random tokens with the padding and the masks of real samples, as the program reads it."""
     rng = np.random.default_rng(0)
     rows, length = config.batch.batch_size, config.data.max_seq_length
-    real = round(rules.FILLED_BY_A_SAMPLE[config.run.objective] * length)
+    real = round(rules.FILLED_BY_A_SAMPLE * length)
     masked = -(-rows * min(config.data.max_predictions_per_seq, round(config.data.masked_lm_ratio * real)) // 8) * 8
     vocab = config.model.vocab_size
     feed: dict[str, Any] = {

@@ -71,7 +71,7 @@ def test_a_few_minutes_on_a_laptop_are_the_quickstart():
         0.25,
         33,
     )
-    tokens = 32 * 128 * rules.FILLED_BY_A_SAMPLE["mlm"]
+    tokens = 32 * 128 * rules.FILLED_BY_A_SAMPLE
     assert settings["learning_rate"] == pytest.approx(6e-3 * (tokens / (32 * 64 * 0.77)) ** 0.5, rel=0.02)
 
 
@@ -92,7 +92,7 @@ def test_the_rate_grows_with_the_root_of_the_batch():
     assert rates[1]["learning_rate"] == pytest.approx(rates[0]["learning_rate"] * 2**0.5, rel=0.02)
     given = {"global_batch_size": 32_768, "max_seq_length": 128}
     large = plan_of(text(9000), EIGHT_GPUS, hours=8, model="large", settings=given).settings
-    with_less = (rules.FILLED_BY_A_SAMPLE["mlm"] / 0.77) ** 0.5  # tokens in a sequence than You et al., 2020
+    with_less = (rules.FILLED_BY_A_SAMPLE / 0.77) ** 0.5  # tokens in a sequence than You et al., 2020
     assert large["learning_rate"] == pytest.approx(5e-3 * with_less, rel=0.02)
     assert large["warmup_proportion"] == 0.2843
 

@@ -59,9 +59,10 @@ PADDED_PROGRAM = SimpleNamespace(
 )
 
 
-@pytest.mark.parametrize(("objective", "real", "masked"), [("mlm_nsp", 76, 88), ("mlm", 69, 80)])
-def test_made_up_samples_are_as_long_as_real_ones(objective, real, masked):
-    config = derive(quickstart_phase2(), objective=objective, batch_size=8)
+@pytest.mark.parametrize(("share", "masked"), [(0.15, 88), (0.25, 152)])
+def test_made_up_samples_are_as_long_as_real_ones(share, masked):
+    real, changes = 76, {"masked_lm_ratio": share, "max_predictions_per_seq": 33}
+    config = derive(quickstart_phase2(), batch_size=8, masking="dynamic", **changes)
     feed = made_up_batch(config, PADDED_PROGRAM)
     assert feed["input_ids"].shape == (8, 128) and feed["input_ids"].max() < config.model.vocab_size
     assert feed["attention_mask"].sum(axis=1).tolist() == [real] * 8 and feed["attention_mask"][:, real - 1].all()
