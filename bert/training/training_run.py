@@ -25,6 +25,7 @@ from bert.model.optimization import load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, Messages
 from bert.reporting.trackers import check_trackers
 from bert.runtime.distributed import Group, finalize, group_from_environment
+from bert.training.batch_fitting import fitted
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
 from bert.training.guards import is_trained
@@ -55,10 +56,14 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
         task = open_task(config, group)
         stop.install()
         log = Log() if messages is None else _open_log(task, messages, stack)
+        threads = join_ranks(task.config, group)
+        if task.trains and task.config.batch.fit_batch_size:
+            fitting = fitted(task.config, task.objective, group, build)
+            task = task if fitting is task.config else open_task(fitting, group)
         facts = {
             **json.loads(task.config.model_dump_json()),
             "world_size": group.world_size,
-            "cpu_threads_per_rank": join_ranks(task.config, group),
+            "cpu_threads_per_rank": threads,
         }
         if task.trains:
             code = _train(task, group, log, facts, stop, stack)
