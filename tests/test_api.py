@@ -117,3 +117,5 @@ def test_a_table_of_texts_comes_back_with_the_results_as_columns(tmp_path):
     assert vectors.map(len).tolist() == [foreign.CONFIG["hidden_size"]] * 2
     with pytest.raises(ValueError, match="the object has the keys id, label; it must have"):
         api.predict(classifier, table[["id", "label"]])
+    with pytest.raises(ValueError, match="^text 1, counted from 0: None must be text"):
+        api.predict(classifier, table.assign(text=["word1", None]))

@@ -109,7 +109,7 @@ class PredictRequest(ModelSettings):
         if self.nearest and self.task != "encoder":
             raise ValueError(f"--nearest compares sentence vectors; omit --task {self.task}")
         if self.show and (self.files or self.nearest or self.output or "://" in self.model):
-            raise ValueError("--show prints what a model here can do with a text; omit FILE, --nearest and --output")
+            raise ValueError("--show prints what the model can do, if it is here; omit FILE, --nearest and --output")
         if self.output and not self.output.absolute().parent.is_dir():
             raise ValueError(f"--output {self.output}: the folder does not exist; make it first")
         if self.text_pair_column and not self.text_column:

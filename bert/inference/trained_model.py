@@ -56,7 +56,13 @@ class TrainedModel:
 
     def predict(self, requests: Sequence[RawRequest]) -> list[Result]:
         """The results for texts (pairs of texts; questions and contexts), in their order."""
-        return self.run([self.request(request) for request in requests])
+        checked: list[Request] = []
+        for request in requests:
+            try:
+                checked.append(self.request(request))
+            except ValueError as error:
+                raise ValueError(f"text {len(checked)}, counted from 0: {error}") from None
+        return self.run(checked)
 
     def request(self, raw: RawRequest) -> Request:
         """A text, a sequence of texts or a JSON object, checked."""
