@@ -221,6 +221,7 @@ def test_every_setting_is_read_somewhere(name):
         "vocab_size": "padded_vocab_size",
         "pad_token_id": "check_files",
         "global_attn_every_n_layers": "uses_local_positions",
+        "eval_masked_lm_ratio": "for_evaluation",
         "from_phase1_final_params": "initial_weights",
         "fuse_linear": "fusions",
         "fuse_dropout_add": "fusions",

@@ -83,7 +83,7 @@ def test_the_sheets_of_a_workbook_are_tables(tmp_path):
     assert findings.guessed == [f"{tmp_path}/a.xlsx: column 'report', the longest text"]
     assert [problem.partition(": ")[2] for problem in findings.problems] == [
         "sheet 'codes' has no column 'text', only ['a', 'b']",
-        "field 'text' holds no text",
+        "field 'report' holds no text",
     ]
     with pytest.raises(NotTextError, match="no column 'nothing'"):
         read(tmp_path / "a.xlsx", text_field="nothing")
