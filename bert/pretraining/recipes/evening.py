@@ -11,5 +11,5 @@ HOURS = "4"  # with --text FOLDER, where the plan chooses everything else
 
 # On the documentation of this machine: the same model and updates everywhere, so that results can be compared.
 MODEL = "mini"
-FLAGS = {"vocab_size": "8192", "global_batch_size": "64"}
+FLAGS = {"vocab_size": "8192", "global_batch_size": "64", "objective": "mlm_nsp", "masked_lm_ratio": "0.15"}
 MAX_STEPS = "9000"
