@@ -129,7 +129,7 @@ def _candidate(
         assert request.weights is not None
         usual = min(rules.CONTINUED_LENGTH[device], request.weights.config.max_position_embeddings)
     length = request.setting("max_seq_length", usual)
-    model = _architecture(rule, text, request, length)
+    model = _architecture(rule, text, request, length, device)
     if length > model.max_position_embeddings:
         raise ValueError(
             f"max_seq_length={length} must be at most the {model.max_position_embeddings} positions of the model; "
@@ -149,7 +149,9 @@ def _device(machine: MachineFacts, request: TextRequest) -> str:
     return ("gpu" if machine.gpus else "cpu") if device == "auto" else device
 
 
-def _architecture(rule: rules.ModelRule | None, text: TextFacts, request: TextRequest, length: int) -> BertConfig:
+def _architecture(
+    rule: rules.ModelRule | None, text: TextFacts, request: TextRequest, length: int, device: str
+) -> BertConfig:
     if rule is None:
         assert request.weights is not None
         base = request.weights.config
@@ -158,7 +160,12 @@ def _architecture(rule: rules.ModelRule | None, text: TextFacts, request: TextRe
         base = rule.architecture(vocabulary_size(text, rule, request), max(length, rule.length))
     given = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
     sizes = base.model_dump()
-    if rule is not None and given.get("model_type") == "modernbert":  # as many parameters in three matrices as in two
+    is_small = rule is not None and rule.dropout is None  # base and large are published as they are
+    if is_small and device == "cpu" and request.setting("objective", rules.OBJECTIVE) == "mlm":
+        sizes["model_type"] = rules.CPU_MODEL_TYPE
+    if (
+        rule is not None and {**sizes, **given}["model_type"] == "modernbert"
+    ):  # as many parameters in 3 matrices as in 2
         sizes |= {"intermediate_size": -(-2 * base.intermediate_size // 24) * 8, "layer_norm_eps": 1e-5}
     return BertConfig(**{**sizes, **given})
 

@@ -177,10 +177,11 @@ def make_plan(
         seconds = _training_seconds(request, samples / speed, preparation)
         updates = max(1, round(seconds * speed / batch))
         epochs = updates * batch / samples
-    size = f"{model.num_hidden_layers} layers of {model.hidden_size}, {model.num_parameters() / 1e6:,.1f} M parameters"
+    layers = f"{model.num_hidden_layers} layers of {model.hidden_size}{', ModernBERT' if model.is_modern() else ''}"
+    size = f"{layers}, {model.num_parameters() / 1e6:,.1f} M parameters"
     balance = f"reads {epochs * tokens / layer_parameters(model):,.0f} tokens a layer parameter"
     why = "the weights given" if rule is None else f"{balance}, {rules.TOKENS_PER_PARAMETER:g} balance"
-    flag = "--from-pretrained-params" if rule is None else "--config"
+    flag = "--from-pretrained-params" if rule is None else "--config, --model-type"
     choices.add("model", f"{candidate.name}: {size}", GIVEN if request.model else why, flag)
     at_most = request.setting("eval_samples", rules.EVALUATED_SEQUENCES[candidate.placement.device])
     evaluated = min(at_most, max(1, int(tokens * held_out / sample))) if held_out else 0

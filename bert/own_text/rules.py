@@ -94,6 +94,8 @@ FILLED_BY_A_SAMPLE, USED_BY_A_SAMPLE = 0.59, 0.444
 # Of models that begin anew, on the same sentence pairs: next sentences are not learned. Measured: the table in
 # MEASUREMENTS.md. Weights that are given keep BERT's objective, and with it their pooler.
 OBJECTIVE, MASKED_SHARE = "mlm", 0.25
+# The block on CPUs; measured: "ModernBERT's block" in MEASUREMENTS.md of pre-training. Nobody has run it on a GPU.
+CPU_MODEL_TYPE = "modernbert"
 
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
 # anchor: the quickstart's first recipe read 19; that of now reads 33.

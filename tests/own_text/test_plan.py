@@ -84,6 +84,17 @@ def test_the_model_grows_with_text_and_time(megabytes, machine, hours, name):
     assert plan_of(text(megabytes), machine, hours=hours).model == name
 
 
+@pytest.mark.parametrize(
+    ("machine", "changes", "kind"),
+    [(LAPTOP, {}, "modernbert"), (ONE_GPU, {}, "bert"), (LAPTOP, {"model": "base"}, "bert"),
+     (LAPTOP, {"settings": {"model_type": "bert"}}, "bert"), (LAPTOP, {"settings": {"objective": "mlm_nsp"}}, "bert")],
+)  # fmt: skip
+def test_small_models_on_a_cpu_have_the_modern_block(machine, changes, kind):
+    plan = plan_of(text(5), machine, hours=2, **{"model": "quickstart", **changes})
+    assert plan.settings["model_type"] == kind
+    assert (", ModernBERT" in plan.table(TextRequest())) == (kind == "modernbert")
+
+
 def test_the_rate_grows_with_the_root_of_the_batch():
     rates = [
         plan_of(text(40), LAPTOP, hours=2, model="quickstart", settings={"global_batch_size": batch}).settings
