@@ -197,7 +197,9 @@ def test_own_text_in_one_command(clone):
     output_of(line, clone, "learned: held-out masked-LM loss", "Next, try:", timeout=600)
     line = command("bash scripts/run_pretraining.sh --text mine/raw --hours 2")
     output_of(line.replace("bert-base-uncased", "results/mine") + " --dry-run", clone, "the weights given")
-    output_of(command("bash scripts/run_pretraining.sh --text mine/raw --model-type") + " --dry-run", clone, "mlm  ")
+    output_of(
+        command("bash scripts/run_pretraining.sh --text mine/raw --model-type") + " --dry-run", clone, "ModernBERT"
+    )
     line = command("bash scripts/run_pretraining.sh --config evening") + " --dry-run"
     output_of(line, clone, "documentation", "mini: 4 layers")
     line = command("bash scripts/benchmark_own_text.sh").replace("--minutes 5", "--minutes 0.1")

@@ -173,6 +173,8 @@ def modern_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
     if values.get("model_type") != "modernbert":
         return values
     known = {key: value for key, value in values.items() if key not in _MODERN_IGNORED}
+    if not any("SequenceClassification" in name for name in values.get("architectures") or ()):
+        known.pop("classifier_pooling", None)  # nothing else reads it; the published models have "mean"
     for key, value in _MODERN_CONSTANTS.items():
         if known.pop(key, value) != value:
             raise ValueError(f"{key}={values[key]!r} in {path} must be {json.dumps(value)}; no other is built here")
@@ -182,7 +184,7 @@ def modern_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
             "instead: global_rope_theta, local_rope_theta, global_attn_every_n_layers"
         )
     if known.get("local_rope_theta", 0) is None:
-        known["local_rope_theta"] = known["global_rope_theta"]
+        known["local_rope_theta"] = known.get("global_rope_theta", 160_000.0)
     for key, name in _MODERN_KEYS.items():
         if key not in known:
             continue

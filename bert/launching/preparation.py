@@ -71,14 +71,19 @@ def prepare_data(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_thi
 def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str]:
     """Text to balanced shards that fit the phase: its length, vocabulary and masking. `options` are further flags."""
     static = config.data.masking == "static"
+    usual = {
+        "objective": "mlm" if config.run.objective == "mlm" else None,
+        "max_predictions_per_seq": config.data.max_predictions_per_seq if static else None,
+        "masked_lm_ratio": config.data.masked_lm_ratio
+        if static and config.data.masked_lm_ratio != MASKED_SHARE
+        else None,
+    }
     return module_command(
         "data.preprocess_bert_pretrain",
         vocab_file=config.data.vocab_file,
         target_seq_length=config.data.max_seq_length,
         masking=True if static else None,
-        max_predictions_per_seq=config.data.max_predictions_per_seq if static else None,
-        masked_lm_ratio=config.data.masked_lm_ratio if static and config.data.masked_lm_ratio != MASKED_SHARE else None,
-        **{"objective": "mlm" if config.run.objective == "mlm" else None, **options},
+        **{**usual, **options},
     )
 
 

@@ -137,8 +137,9 @@ def _candidate(
         )
     precision = PrecisionSettings(amp=request.setting("amp", device == "gpu"))
     placement = place(name, model, length, precision, machine, request)
-    objective = request.setting("objective", rules.OBJECTIVE if rule is not None else "mlm_nsp")
-    masked_share = request.setting("masked_lm_ratio", rules.MASKED_SHARE if rule is not None else MASKED_SHARE)
+    learns_pairs = request.weights is not None and "next-sentence head" in request.weights.heads
+    objective = request.setting("objective", "mlm_nsp" if learns_pairs else rules.OBJECTIVE)
+    masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else rules.MASKED_SHARE)
     return Candidate(name, rule, model, length, precision, placement, objective, masked_share)
 
 

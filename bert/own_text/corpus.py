@@ -138,10 +138,13 @@ def prepare(
         has_trained: there are checkpoints, and what is there is not made anew.
     """
     given = _given_vocabulary(request)
-    if request.tokens is not None and not given.exists():
-        given.parent.mkdir(parents=True, exist_ok=True)
-        write_vocabulary(given.parent, request.tokens)
-    steps = Steps(request.output_dir / "data/prepared.json", run, files)
+    if request.tokens is not None:
+        content = request.tokens.vocabulary.file_content()
+        if not given.exists() or (not has_trained and given.read_bytes() != content):
+            given.parent.mkdir(parents=True, exist_ok=True)
+            write_vocabulary(given.parent, request.tokens)
+        files += f" vocabulary {hashlib.sha256(content).hexdigest()[:16]} {request.add_words or 0}"
+    steps = Steps(request.output_dir / "data/prepared.json", run, files)  # another vocabulary makes everything anew
     for title, command, product in commands(request, plan, config):
         if has_trained and product.exists():
             continue
@@ -204,6 +207,12 @@ def import_command(
     return [*command, "--input", *(str(path.absolute()) for path in paths)]
 
 
+def _static_masks(config: PretrainingConfig) -> dict[str, float]:
+    """Those of the held-out evaluation."""
+    data = config.data.for_evaluation()
+    return {"masked_lm_ratio": data.masked_lm_ratio, "max_predictions_per_seq": data.max_predictions_per_seq}
+
+
 def shards_command(
     request: TextRequest, plan: TextPlan, config: PretrainingConfig, text: Path, sink: Path, is_held_out: bool = False
 ) -> list[str]:
@@ -224,6 +233,7 @@ def shards_command(
         language=plan.language,
         word_segmenter=segmenter,
         whole_word_masking=True if segmenter and is_static else None,
+        **(_static_masks(config) if is_static and is_held_out else {}),
         lowercase=True if request.lowercase and request.tokens is not None else None,
         no_lowercase=None if request.lowercase else True,
     )

@@ -45,15 +45,13 @@ def text_facts(
 
 def files_of(sources: Sequence[Source], follow_links: bool = False) -> dict[str, tuple[Path, int, int]]:
     """`NAME:PATH` in its source -> the file, its size and time, of all files that are read; none of a folder that is
-    gone."""
+    gone. The number of its folder stands before the path in the second and later folders of a source."""
     found: dict[str, tuple[Path, int, int]] = {}
     for source in sources:
-        for root in source.paths:
+        for number, root in enumerate(source.paths):
             for file in _inputs([root], follow_links):
                 inside = file.path.relative_to(root) if root.is_dir() else Path(root.name)
-                key = f"{source.name}:{inside}"
-                while key in found:
-                    key += "~"
+                key = f"{source.name}:{number or ''}{'/' if number else ''}{inside}"
                 found[key] = (file.path, (fact := file.path.stat()).st_size, fact.st_mtime_ns)
     return found
 

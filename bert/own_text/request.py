@@ -155,8 +155,6 @@ def read_text_request(line: CommandLine) -> TextRequest:
     settings = typed(common)
     if (lines := settings.get("probe_file")) is not None:
         read_labelled_lines(lines)
-    if settings.get("model_type") == "modernbert" or (weights is not None and weights.config.is_modern()):
-        settings.setdefault("objective", "mlm")  # it has no other
     if (steps := settings.get("max_steps")) is not None and steps < 1:
         raise ValueError(f"max_steps={steps} must be at least 1; change --max-steps")
     deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))

@@ -120,7 +120,9 @@ def make_plan(
     batch_size = config.batch.batch_size if fits else largest
     bias = (batch_size or 1) * attention_bias_bytes(config)
     if bias > 0.01 * part.usable_bytes():
-        notice = f"what hides padding from FlashAttention takes {_gb(bias)} of the activations; --unpad on needs none"
+        notice = f"what hides padding from FlashAttention takes {_gb(bias)} of the activations"
+        if not config.model.is_modern():  # FlashAttention reads packed tokens without a window
+            notice += "; --unpad on needs none"
     update = fused_update = mfu = None
     if batch_size is not None:
         micro_steps = global_batch // world_size // batch_size

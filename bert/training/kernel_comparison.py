@@ -219,8 +219,9 @@ class Comparison:
 
     def _prob(self, name: str) -> float:
         """The rate of dropout in a part."""
-        rates = {"attention": self._model.attention_probs_dropout_prob, "dropout_add": self._model.hidden_dropout_prob}
-        return rates.get(name, 0.0)
+        attention, hidden = self._model.attention_probs_dropout_prob, self._model.hidden_dropout_prob
+        # A ModernBERT adds the result of its attention so, and nothing else.
+        return {"attention": attention, "dropout_add": attention if self._model.is_modern() else hidden}.get(name, 0.0)
 
     def _size(self) -> int:
         return self._model.head_size()

@@ -115,7 +115,10 @@ def test_there_and_back_is_bit_for_bit(models, task, tmp_path):
     ("change", "rule"),
     [
         ({"attention_bias": True}, "attention_bias=True in .* must be false"),
-        ({"classifier_pooling": "mean"}, 'classifier_pooling=.mean. in .* must be "cls"'),
+        (
+            {"classifier_pooling": "mean", "architectures": ["ModernBertForSequenceClassification"]},
+            'classifier_pooling=.mean. in .* must be "cls"',
+        ),
         ({"classifier_activation": "silu"}, "classifier_activation=.silu. in .* must be 'gelu'"),
         ({"rope_parameters": {}}, "are of transformers 5; write the keys of transformers 4"),
         ({"model_type": "bert"}, "the weights are of a ModernBERT, model_type is bert"),

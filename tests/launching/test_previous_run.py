@@ -80,6 +80,7 @@ def test_the_settings_that_a_continued_run_must_repeat():
         "masking",
         "whole_word_masking",
         "masked_lm_ratio",
+        "eval_masked_lm_ratio",
         "best_by",
     }
     for task in (SquadConfig, GlueConfig, TaggingConfig):
