@@ -124,7 +124,7 @@ def test_pytorch_files_of_torchs_own_writer():
 def test_a_training_checkpoint_in_bfloat16():
     found = read_pretrained(GOLDEN / "torch_training.pt", config_file=GOLDEN / "torch/config.json")
     assert_is_the_model(found.parameters, rtol=2**-8, atol=0)
-    assert "torch_training.pt: read 'model'; left out beside it: epoch" in found.notes
+    assert "torch_training.pt: read 'model'; left out beside it: 'epoch'" in found.notes
     assert "removed the prefix `module.` from all names" in found.notes
     assert any(note.endswith("tensors in bfloat16, converted to float32") for note in found.notes)
 

@@ -42,7 +42,7 @@ def of_gpu(roundings: list[Rounding] | None = None) -> Iterator[None]:
     def supported(dtype):
         return "GPU", set(), core.op_supported_infos("CPU", core.VarDesc.VarType.FP16)[0]
 
-    def emulate(main: static.Program, *, bfloat16: bool = False) -> None:
+    def emulate(main: static.Program, *, bfloat16: bool = False, onednn: bool = True) -> None:
         found = round_half_precision(main)
         if roundings is not None:
             roundings[:] = found

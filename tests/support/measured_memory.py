@@ -69,7 +69,7 @@ def main(num_micro_batches: int, dropout: float) -> None:
     dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
     model = tiny.MODEL.model_copy(update=sizes | dropouts | {"max_position_embeddings": LENGTH})
     # As on a GPU: dropout draws by itself, and no operator is replaced.
-    programs.dropout_of = lambda *_: Dropout()
+    programs.dropout_of = lambda *_, **__: Dropout()
     programs.use_cpu_kernels = lambda *_, **__: None
     settings, feed = dict(model=model, micro_steps=num_micro_batches), random_feed()
     tiny.join(tiny.ONE_RANK)
