@@ -37,8 +37,8 @@ class RemoteModel(TrainedModel):
     def __init__(self, url: str, task: str | None = None, top_k: int = 5) -> None:
         self._url, self._session = url.rstrip("/"), requests.Session()
         self._session.trust_env = urlsplit(url).hostname not in _THIS_MACHINE  # no proxy on the way to this machine
-        if key := os.environ.get("BERT_API_KEY"):
-            self._session.headers["authorization"] = f"Bearer {key}"
+        if key := os.environ.get("BERT_API_KEY", "").strip():
+            self._session.headers["authorization"] = f"Bearer {key}".encode()
         served = self._json(self._ask("model"))
         self.task, self.top_k = task or served["task"], top_k
         self._most, self._most_bytes, self._most_characters = (

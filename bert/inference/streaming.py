@@ -72,6 +72,8 @@ class _Output:
         self.is_flat = self.form in ("csv", "tsv", "parquet")
         texts = _EXAMPLES.get(model.task, ("word", "word")[: max(model.num_texts)])
         self._example = flat(run([texts])[0]) if self.is_flat else {}
+        if "error" in self._example:  # a server refused it
+            raise ValueError(self._example["error"])
         self._source = request.files[0] if request.files else None
         self._kind = kind_of_table(self._source, request.input_format)
 

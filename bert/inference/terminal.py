@@ -48,6 +48,8 @@ def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = No
         for request in _questions(lines, out) if model.task == QuestionAnswerer.task else _texts(model, lines, out):
             try:
                 (result,) = (run or model.run)([model.request(request)])
+                if "error" in result:  # a server refused it
+                    raise ValueError(result["error"])
                 shown = result_lines(result, previous)
                 previous = result
             except ValueError as error:

@@ -18,6 +18,7 @@ from bert.files import only_writer, read_json, require_writable, write_atomicall
 from bert.launching.previous_run import continued, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.settings import Ranks, num_gpus
+from bert.reporting.trackers import check_trackers
 
 MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
 ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # before there was a state to save; Paddle's launcher
@@ -122,6 +123,7 @@ def launch(
             device = config.hardware.device
             devices = ranks.devices(device)
             started = continued(config) or start or config
+            check_trackers(config.hardware.trackers())
             started.prepare_files()
             require_writable(config.run.output_dir)
             refuse_other_run(config)

@@ -39,6 +39,7 @@ from bert.own_text.speed import measure_speeds
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.reporting.progress import duration
+from bert.reporting.trackers import check_trackers
 from data.text.readers import Reading
 
 _LEAST_SECONDS = 5.0  # of a training
@@ -222,6 +223,7 @@ class TextRun:
             self._record.forget_start()
             self._report(config, was_done=True)
             return 0
+        check_trackers(config.hardware.trackers())
         if code := self._prepare():
             return code
         samples = corpus.num_samples(self._request)

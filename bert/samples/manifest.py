@@ -81,10 +81,11 @@ class FirstReadings:
             return
         self._checksums[name] = checksum
         with suppress(OSError):
-            if not self._path.exists():
-                print(f"no manifest: checksums are kept in {self._path}, and checked from now on", file=sys.stderr)
+            is_new = not self._path.exists()
             with open(self._path, "a", encoding="utf-8") as file:
                 file.write(f"{checksum}  {name}\n")
+            if is_new:
+                print(f"no manifest: checksums are kept in {self._path}, and checked from now on", file=sys.stderr)
 
 
 def is_unfinished(directory: Path) -> bool:

@@ -135,8 +135,9 @@ class Guard:
 
     def __init__(self, app: FastAPI, service: Service) -> None:
         self._app, self._service = app, service
-        self._key = os.environ.get("BERT_API_KEY", "").encode()
-        self._names = {service.settings.host, *service.settings.allowed_hosts.lower().split(",")}
+        self._key = os.environ.get("BERT_API_KEY", "").strip().encode()
+        names = [service.settings.host, *service.settings.allowed_hosts.split(",")]
+        self._names = {name.strip().lower().removesuffix(".") for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = time.perf_counter(), 499  # unless an answer begins
@@ -189,7 +190,7 @@ class Guard:
     def _is_ours(self, host: str) -> bool:
         """Whether a Host is an address or a name of this server; others could be led here by an attacker."""
         try:
-            name = urlsplit(f"//{host}").hostname or "localhost"
+            name = (urlsplit(f"//{host}").hostname or "localhost").removesuffix(".")
             with contextlib.suppress(ValueError):
                 return bool(ipaddress.ip_address(name))
             return name in self._names or "*" in self._names

@@ -76,7 +76,8 @@ async def _serve(settings: ServerSettings, door: socket.socket) -> None:
         )
     )
     server.service = service
-    address = f"http://{settings.host}:{door.getsockname()[1]}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host  # IPv6
+    address = f"http://{host}:{door.getsockname()[1]}"
     print(f"{address} loads {settings.model}", file=sys.stderr, flush=True)
     service.on_loaded.append(
         lambda model: print(f"{address} is ready: {model.name}, {model.summary}", file=sys.stderr, flush=True)

@@ -187,6 +187,9 @@ def test_a_conversation_with_every_head(folders):
         assert all(part in out.getvalue() for part in shown), out.getvalue()
     out = io.StringIO()
     assert talk(load_model(folders["pretraining"], "encoder"), io.StringIO("word1\nword1\n"), out) == 0
+    refusal = {"error": "422: no mask"}
+    assert talk(load_model(folders["pretraining"]), io.StringIO("a [MASK]\n"), out, lambda texts: [refusal]) == 0
+    assert "  422: no mask" in out.getvalue()
     assert "8 numbers:" in out.getvalue() and "cosine with the sentence before: 1.000" in out.getvalue()
 
 

@@ -128,8 +128,8 @@ def test_other_hosts_and_endless_headers_are_refused(server, headers, status):
 
 @pytest.mark.thorough
 def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allowed(tmp_path, monkeypatch):
-    flags = ("--allowed-hosts", "bert.example,other.example")
-    with serving(tmp_path, "masked-lm", *flags, fake=True, BERT_API_KEY="open sesame") as server:
+    flags = ("--allowed-hosts", "Bert.example, other.example")
+    with serving(tmp_path, "masked-lm", *flags, fake=True, BERT_API_KEY="open sesame\n") as server:  # from a file
         statuses = {}
         for name, headers in {
             "none": {},
@@ -141,10 +141,11 @@ def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allow
         statuses["password"] = requests.get(f"{server.url}/", auth=("", "open sesame"), timeout=30).status_code
         assert statuses == {"none": 401, "wrong": 401, "key": 200, "no base64": 401, "password": 200}
         assert "Basic" in server.get("/").headers["www-authenticate"]
-        assert requests.get(f"{server.url}/ready", headers={"host": "bert.example:80"}, timeout=30).status_code == 200
+        for host in ("bert.example:80", "other.example."):
+            assert requests.get(f"{server.url}/ready", headers={"host": host}, timeout=30).status_code == 200
         with pytest.raises(ValueError, match="401 the key of this server"):
             RemoteModel(server.url)
-        monkeypatch.setenv("BERT_API_KEY", "open sesame")
+        monkeypatch.setenv("BERT_API_KEY", "open sesame\n")
         assert RemoteModel(server.url).run([("a [MASK]",)])[0]["filled"] == "aing"
 
 

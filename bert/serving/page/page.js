@@ -97,6 +97,11 @@ function problemOf(status, body) {
   return `${status}: ${body.detail}`;
 }
 
+// Without what the address bar may hold: a key in it is no part of an address that `fetch` takes.
+function address(path) {
+  return new URL(path, location.origin + location.pathname);
+}
+
 async function send(event) {
   if (event) event.preventDefault();
   const input = {};
@@ -108,7 +113,7 @@ async function send(event) {
   byId("problem").hidden = true;
   const start = performance.now();
   try {
-    const answer = await fetch("predict", {
+    const answer = await fetch(address("predict"), {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ inputs: [input] }),
@@ -141,16 +146,24 @@ function showForm() {
 }
 
 async function start() {
-  const answer = await fetch("model");
+  const answer = await fetch(address("model"));
   if (answer.status === 503) {
     byId("summary").textContent = `${(await answer.json()).detail} ...`;
-    setTimeout(start, 1000);
+    setTimeout(begin, 1000);
     return;
   }
   model = await answer.json();
+  if (!answer.ok) throw new Error(problemOf(answer.status, model));
   byId("name").textContent = model.name;
   byId("summary").textContent = model.summary + (model.labels ? `: ${model.labels.slice(0, SHOWN_CLASSES).join(", ")}` : "");
   showForm();
 }
 
-start();
+function begin() {
+  start().catch((error) => {
+    byId("problem").textContent = error.message;
+    byId("problem").hidden = false;
+  });
+}
+
+begin();
