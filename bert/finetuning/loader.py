@@ -27,18 +27,15 @@ class FeatureTable:
     """n tokenised sequences, T tokens in all. Tasks add arrays of their own.
 
     Attributes:
-        input_ids: integers [T]; sequence i is input_ids[offsets[i]:offsets[i + 1]].
-        offsets: int64 [n + 1].
         first_lengths: integers [n]: tokens of type 0; those after them have type 1. None: all have type 0.
         labels: name of the program's input -> integers or float32 [n], or those of tokens [T] with UNLABELLED.
-        pad_id: the token that pads shorter sequences.
     """
 
-    input_ids: np.ndarray
-    offsets: np.ndarray
+    input_ids: np.ndarray  # integers [T]; sequence i is input_ids[offsets[i]:offsets[i + 1]]
+    offsets: np.ndarray  # int64 [n + 1]
     first_lengths: np.ndarray | None = None
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
-    pad_id: int = 0
+    pad_id: int = 0  # the token that pads shorter sequences
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -26,19 +26,12 @@ MoveBar = Callable[[int], Any]  # moves the progress bar to a place
 
 @dataclass(frozen=True)
 class Window:
-    """Inputs that ran together.
+    """Inputs that ran together."""
 
-    Attributes:
-        contents: what they append to each file.
-        done: the number of inputs up to its end.
-        position: of the reading after it.
-        place: of the progress bar, in its unit; None: `done`.
-    """
-
-    contents: Sequence[bytes]
-    done: int
-    position: Position
-    place: int | None = None
+    contents: Sequence[bytes]  # what they append to each file
+    done: int  # the number of inputs up to its end
+    position: Position  # of the reading after it
+    place: int | None = None  # of the progress bar, in its unit; None: `done`
 
 
 def write_stream(
@@ -98,9 +91,6 @@ class ResumableFiles:
         key: equal for equal commands on equal inputs: partial files of another key are refused. None: the inputs
             cannot be read again, so that no partial file is left.
         flag: names the place of the files, for messages.
-
-    Attributes:
-        state: as last saved by an equal command; None: begin.
     """
 
     def __init__(self, targets: Sequence[Path], key: str | None, flag: str) -> None:
@@ -108,7 +98,7 @@ class ResumableFiles:
         self.partials = [target.with_name(f"{target.name}.partial") for target in targets]
         self._state_file = Path(f"{self.partials[0]}.json")
         self._saved_at = time.monotonic()
-        self.state: dict[str, Any] | None = None
+        self.state: dict[str, Any] | None = None  # as last saved by an equal command; None: begin
 
     def __enter__(self) -> "ResumableFiles":
         with ExitStack() as opened:

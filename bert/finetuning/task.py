@@ -56,21 +56,16 @@ class FineTuningTask(ABC):
     """A task and its files. Making one reads the file to train on, which can define the classes.
 
     Examples have a length. Predictions are what `decode` returns. Rank 0 alone decodes, scores and renders.
-
-    Attributes:
-        best_metric: the evaluation metric that decides which weights are best; larger is better.
-        training: the examples to train on.
-        predicted: files to predict; they are read while they are predicted.
     """
 
     unit: ClassVar[str] = "examples"
     summary_names: ClassVar[Mapping[str, str]] = {}
     results_beside_checkpoints: ClassVar[bool] = False  # links there to the files of the results
-    best_metric: str = "eval_f1"
-    training: Any = None
+    best_metric: str = "eval_f1"  # the evaluation metric that decides which weights are best; larger is better
+    training: Any = None  # the examples to train on
     training_file: Path | None = None
     evaluated: Sequence[Part] = ()
-    predicted: Sequence[Part] = ()
+    predicted: Sequence[Part] = ()  # files to predict; they are read while they are predicted
     labels: tuple[str, ...] | None = None
     notes: Sequence[str] = ()  # what was found and inferred about the files
 

@@ -31,19 +31,12 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Contents of manifest.json.
+    """Contents of manifest.json."""
 
-    Attributes:
-        shards: file name -> record.
-        vocabulary_sha256: of the vocabulary the token ids refer to, None if it is not known.
-        settings: the settings that shaped the samples.
-        counts: what was read, made and dropped, and why.
-    """
-
-    shards: dict[str, ShardRecord]
-    vocabulary_sha256: str | None
-    settings: dict[str, Any] = field(default_factory=dict)
-    counts: dict[str, Any] = field(default_factory=dict)
+    shards: dict[str, ShardRecord]  # file name -> record
+    vocabulary_sha256: str | None  # of the vocabulary the token ids refer to, None if it is not known
+    settings: dict[str, Any] = field(default_factory=dict)  # the settings that shaped the samples
+    counts: dict[str, Any] = field(default_factory=dict)  # what was read, made and dropped, and why
 
 
 def shard_totals(shards: dict[str, ShardRecord]) -> dict[str, Any]:

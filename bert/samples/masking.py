@@ -41,17 +41,14 @@ class MaskingRule:
     """Limits of masking and the ids of one vocabulary that it needs.
 
     Attributes:
-        masked_lm_ratio: share of a sample's tokens, special ones counted, to predict.
-        separators: bool [vocabulary size], tokens never masked: [CLS], [SEP], [PAD].
-        replacements: int64 [r], ids that may replace a token.
         continuations: bool [vocabulary size], tokens inside a word; None masks single tokens, not whole words.
     """
 
-    masked_lm_ratio: float
+    masked_lm_ratio: float  # share of a sample's tokens, special ones counted, to predict
     max_predictions_per_seq: int
     mask_id: int
-    separators: np.ndarray
-    replacements: np.ndarray
+    separators: np.ndarray  # bool [vocabulary size], tokens never masked: [CLS], [SEP], [PAD]
+    replacements: np.ndarray  # int64 [r], ids that may replace a token
     continuations: np.ndarray | None = None
 
     @classmethod

@@ -19,12 +19,11 @@ class Packing:
 
     Attributes:
         num_groups: groups of sequences of like length, each padded by itself in attention; 0: attention reads offsets.
-        per_token: whether its outputs are laid out as [b, s, ...] in the end.
     """
 
     num_heads: int
     num_groups: int
-    per_token: bool
+    per_token: bool  # whether its outputs are laid out as [b, s, ...] in the end
 
     def inputs(self) -> dict[str, tuple[list[int], str]]:
         """Name -> (shape, dtype) of `pack`'s inputs to the encoder."""

@@ -12,17 +12,11 @@ from bert.arrays.ragged import offsets_of, ragged_indices
 
 @dataclass(frozen=True)
 class StaticMasks:
-    """Masks of n samples; row i has the positions positions[offsets[i]:offsets[i + 1]] and as many labels.
+    """Masks of n samples; row i has the positions positions[offsets[i]:offsets[i + 1]] and as many labels."""
 
-    Attributes:
-        offsets: int64 [n + 1].
-        positions: uint16 [P], places in the sample; 0 is [CLS].
-        labels: [P], the true token ids.
-    """
-
-    offsets: np.ndarray
-    positions: np.ndarray
-    labels: np.ndarray
+    offsets: np.ndarray  # int64 [n + 1]
+    positions: np.ndarray  # uint16 [P], places in the sample; 0 is [CLS]
+    labels: np.ndarray  # [P], the true token ids
 
     def counts(self) -> np.ndarray:
         """int64 [n]: number of masks of each sample."""
@@ -41,20 +35,15 @@ class SampleTable:
     A row may be a single sequence, [CLS] A [SEP]: of masked-LM training without sentence pairs.
 
     Attributes:
-        token_ids: uint16 or int32 [T].
-        offsets: int64 [n + 1].
-        first_lengths: int32 [n], the number of tokens with type 0, i.e. len(A) + 2.
-        is_random_next: bool [n].
-        masks: static masks, already applied to token_ids; None without.
         continues: bool [T], tokens that belong to the word of the one before, as a word segmenter found them; None:
             the vocabulary's ## pieces are all that continue words.
     """
 
-    token_ids: np.ndarray
-    offsets: np.ndarray
-    first_lengths: np.ndarray
-    is_random_next: np.ndarray
-    masks: StaticMasks | None = None
+    token_ids: np.ndarray  # uint16 or int32 [T]
+    offsets: np.ndarray  # int64 [n + 1]
+    first_lengths: np.ndarray  # int32 [n], the number of tokens with type 0, i.e. len(A) + 2.
+    is_random_next: np.ndarray  # bool [n]
+    masks: StaticMasks | None = None  # static masks, already applied to token_ids; None without
     continues: np.ndarray | None = None
 
     def __len__(self) -> int:

@@ -30,7 +30,6 @@ class Connections:
 
     Attributes:
         waiting: those without a whole request, and the bytes held of it, in the order in which they began to wait.
-        num_closed: how many were closed before their request was whole.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -41,7 +40,7 @@ class Connections:
         self._most = min(limits.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _SPARE_FILES)
         self.open: set[LimitedProtocol] = set()
         self.waiting: dict[LimitedProtocol, int] = {}
-        self.num_closed = 0
+        self.num_closed = 0  # how many were closed before their request was whole
 
     def make_room(self) -> None:
         """Close what has waited longest while there are too many connections or bytes."""

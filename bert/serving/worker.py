@@ -87,15 +87,13 @@ class ModelWorker:
 
     Args:
         on_start: called with the description each time the model is ready.
-    Attributes:
-        starts: how many times the model became ready.
     """
 
     def __init__(self, settings: ModelSettings, on_start: Callable[[Description], None]) -> None:
         self._settings, self._on_start = settings, on_start
         self._ready = asyncio.Event()
         self._is_stopping = False
-        self.starts = 0
+        self.starts = 0  # how many times the model became ready
         self._start_process()
 
     def _start_process(self) -> None:

@@ -215,19 +215,16 @@ class BestMetric:
     """The metric of the evaluations that decides which weights are best.
 
     Attributes:
-        keeps: the checkpoint with the best value is saved, and never pruned.
         is_result: the best weights are the result of the training; otherwise the last are, without early stopping.
-        overfitting_evaluations: warn after this many evaluations in a row that are worse than the best; 0: never.
-        early_stopping: end after this many without a new best, and take the best as the result; 0: neither.
         counts_from: update before which no evaluation counts for the two: a rate that warms up may raise the loss.
     """
 
     name: str
     larger_is_better: bool = False
-    keeps: bool = True
+    keeps: bool = True  # the checkpoint with the best value is saved, and never pruned
     is_result: bool = False
-    overfitting_evaluations: int = 0
-    early_stopping: int = 0
+    overfitting_evaluations: int = 0  # warn after this many evaluations in a row that are worse than the best; 0: never
+    early_stopping: int = 0  # end after this many without a new best, and take the best as the result; 0: neither
     counts_from: int = 0
 
 

@@ -170,21 +170,14 @@ class Input:
 
 @dataclass
 class Findings:
-    """What reading notes.
-
-    Attributes:
-        problems: the first ones, "file:line: reason".
-        left_out: what was not read, "file: reason".
-        guessed: tables whose text column was guessed, "file: column".
-        bytes_left_out: of the files among `left_out`.
-    """
+    """What reading notes."""
 
     counts: Counter = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # the first ones, "file:line: reason"
     encodings: Counter = field(default_factory=Counter)
-    left_out: list[str] = field(default_factory=list)
-    guessed: list[str] = field(default_factory=list)
-    bytes_left_out: int = 0
+    left_out: list[str] = field(default_factory=list)  # what was not read, "file: reason"
+    guessed: list[str] = field(default_factory=list)  # tables whose text column was guessed, "file: column"
+    bytes_left_out: int = 0  # of the files among `left_out`
 
     def problem(self, text: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:

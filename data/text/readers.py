@@ -66,16 +66,14 @@ class Reading:
     """Settings for reading files.
 
     Attributes:
-        encoding: "auto" or a codec.
-        separator: of txt.
         text_field, id_field: of rows; text_field as for `TextColumn`.
         group_by: what keeps documents together when some are held out: "folder" (that of the file), "folder:N" (the
             first N folders of its path), or a column or field.
     """
 
     language: str = "en"
-    encoding: str = "auto"
-    separator: str = "file"
+    encoding: str = "auto"  # "auto" or a codec
+    separator: str = "file"  # of txt
     text_field: str | None = None
     id_field: str | None = None
     group_by: str | None = None

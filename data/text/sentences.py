@@ -44,15 +44,12 @@ class TokenizedDocuments:
     """D documents, n sentences, T tokens; no document and no sentence is empty.
 
     Attributes:
-        token_ids: [T] of the vocabulary's id dtype.
-        sentence_offsets: int64 [n + 1], into token_ids.
-        document_offsets: int64 [D + 1], into the sentences.
         continues: bool [T], tokens that belong to the word of the one before, if a segmenter found the words.
     """
 
-    token_ids: np.ndarray
-    sentence_offsets: np.ndarray
-    document_offsets: np.ndarray
+    token_ids: np.ndarray  # [T] of the vocabulary's id dtype
+    sentence_offsets: np.ndarray  # int64 [n + 1], into token_ids
+    document_offsets: np.ndarray  # int64 [D + 1], into the sentences
     continues: np.ndarray | None = None
 
 

@@ -31,15 +31,11 @@ _NEXT_BLOCK = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the hashes of a documen
 
 @dataclass
 class Documents:
-    """64 bits of the hash of each document's text, and its bytes without the id; 16 bytes of memory each.
-
-    Attributes:
-        are_grouped: the hashes are of groups of documents, which are not divided.
-    """
+    """64 bits of the hash of each document's text, and its bytes without the id; 16 bytes of memory each."""
 
     hashes: array = field(default_factory=lambda: array("Q"))
     sizes: array = field(default_factory=lambda: array("Q"))
-    are_grouped: bool = False
+    are_grouped: bool = False  # the hashes are of groups of documents, which are not divided
 
     def add(self, sha256: bytes, num_bytes: int) -> None:
         self.hashes.append(int.from_bytes(sha256[:8], "big"))
@@ -48,15 +44,10 @@ class Documents:
 
 @dataclass(frozen=True)
 class Division:
-    """What decided the parts of an import, so that a later one gives equal texts and groups the same part.
+    """What decided the parts of an import, so that a later one gives equal texts and groups the same part."""
 
-    Attributes:
-        block_bytes: of the blocks of long documents.
-        last_key: the largest hash that is held out.
-    """
-
-    block_bytes: int
-    last_key: int
+    block_bytes: int  # of the blocks of long documents
+    last_key: int  # the largest hash that is held out
 
 
 def read_division(report: Path) -> Division:

@@ -24,29 +24,20 @@ _WARNED_SHARE = 0.1  # of the bytes of a folder
 
 @dataclass
 class Survey:
-    """What is in the files; of a large folder, of those that were read.
-
-    Attributes:
-        scale: all the bytes of the files, divided by those that were read.
-        files: that are read, by format.
-        documents: of each format.
-        alphabet: the characters that occur, in lower case.
-        text_bytes: in UTF-8.
-        every: each n-th file was read.
-    """
+    """What is in the files; of a large folder, of those that were read."""
 
     findings: Findings
-    scale: float = 1.0
-    files: Counter = field(default_factory=Counter)
-    documents: Counter = field(default_factory=Counter)
+    scale: float = 1.0  # all the bytes of the files, divided by those that were read
+    files: Counter = field(default_factory=Counter)  # that are read, by format
+    documents: Counter = field(default_factory=Counter)  # of each format
     words: int = 0
     characters: int = 0
-    text_bytes: int = 0
+    text_bytes: int = 0  # in UTF-8
     file_bytes: int = 0
-    alphabet: set[str] = field(default_factory=set)
+    alphabet: set[str] = field(default_factory=set)  # the characters that occur, in lower case
     num_chinese: int = 0
     num_kana: int = 0
-    every: int = 1
+    every: int = 1  # each n-th file was read
     groups: set[str] = field(default_factory=set)
 
     def is_chinese(self) -> bool:

@@ -43,22 +43,18 @@ class TableForm:
     """What to read of a table, and how.
 
     Attributes:
-        columns: None: all that the table names.
-        header: whether the first line of CSV and TSV names the columns.
         quotes: how CSV and TSV are quoted. "none": marks are text; a row must have as many fields as the first line,
             and a blank line is a row of one empty field, but not at the end. "loose" loses no text: a mark that quotes
             nothing is text, and a delimiter after the beginning of the last column too; trailing fields may be missing,
             and blank lines are no rows. "cells": as "loose", but a row may not have more fields than the first line,
             and in a table of one column a blank line is an empty field, but not at the end.
-        text: what chooses one more column, of text; None: `columns` are all.
-        optional: one more column, where a table has it.
     """
 
-    columns: Sequence[Column] | None
-    header: bool = True
+    columns: Sequence[Column] | None  # None: all that the table names
+    header: bool = True  # whether the first line of CSV and TSV names the columns
     quotes: Literal["none", "cells", "loose"] = "loose"
-    text: TextColumn | None = None
-    optional: str | None = None
+    text: TextColumn | None = None  # what chooses one more column, of text; None: `columns` are all
+    optional: str | None = None  # one more column, where a table has it
 
     def all_columns(self, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[Column]:
         """The columns to read of a table with these names; `rows` are its first ones."""
@@ -72,16 +68,14 @@ class Row(NamedTuple):
     """A row of a table.
 
     Attributes:
-        number: of its first line in the file, from 1; in a JSON document and in Parquet, of the row.
         values: by column: texts of CSV and TSV, otherwise what JSON or Parquet holds, in JSON of all its keys. A field
             that the row does not have is left out. None if the row cannot be read; where all columns are read, one with
             too many fields has the first of them, and a problem.
-        problem: why it cannot be read; "" if it can.
     """
 
-    number: int
+    number: int  # of its first line in the file, from 1; in a JSON document and in Parquet, of the row
     values: dict[Any, Any] | None
-    problem: str = ""
+    problem: str = ""  # why it cannot be read; "" if it can
 
 
 def rows_of_chunks(chunks: Iterable[str], kind: str, form: TableForm, counts: Counter) -> Iterator[Row]:

@@ -14,13 +14,11 @@ class Decision:
     """From logits to probabilities and classes.
 
     Attributes:
-        several: whether a text may have several labels, each with a probability of its own.
-        temperature: logits are divided by it; 1 if it was not fitted.
         positive: the index of the class that is predicted from the probability `threshold` on; None: the likeliest is.
     """
 
-    several: bool = False
-    temperature: float = 1.0
+    several: bool = False  # whether a text may have several labels, each with a probability of its own
+    temperature: float = 1.0  # logits are divided by it; 1 if it was not fitted
     positive: int | None = None
     threshold: float = 0.5
 

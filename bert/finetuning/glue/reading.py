@@ -110,23 +110,15 @@ def _fields(row: Row, columns: Sequence[Column]) -> Fields:
 
 @dataclass(frozen=True)
 class Examples:
-    """n examples of one file.
-
-    Attributes:
-        texts: one list of n sentences, or two.
-        labels: n labels as written in the file; None for a file without labels.
-        indices: n identifiers for the prediction file.
-        groups: n values of rows that belong together; None without a column of them.
-        counts: numbers of skipped and unusual lines, by kind.
-    """
+    """n examples of one file."""
 
     source: Path
-    texts: tuple[list[str], ...]
-    labels: list[str] | None
-    indices: list[str]
-    counts: dict[str, int] = field(default_factory=dict)
+    texts: tuple[list[str], ...]  # one list of n sentences, or two
+    labels: list[str] | None  # n labels as written in the file; None for a file without labels
+    indices: list[str]  # n identifiers for the prediction file
+    counts: dict[str, int] = field(default_factory=dict)  # numbers of skipped and unusual lines, by kind
     warnings: Sequence[str] = ()
-    groups: list[str] | None = None
+    groups: list[str] | None = None  # n values of rows that belong together; None without a column of them
 
     def __len__(self) -> int:
         return len(self.indices)

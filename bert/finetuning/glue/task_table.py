@@ -23,19 +23,15 @@ class Split:
     """One file of a task.
 
     Attributes:
-        files: possible names; the first that exists is read.
-        label: column of the label; None if the file has no labels.
         index: column of the leaderboard's identifier of the example; None: examples are numbered from 0.
-        group: column whose equal values are held out together; None: there is none.
-        header: whether the first line names the columns.
     """
 
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # possible names; the first that exists is read
     texts: tuple[Column, ...]
-    label: Column | None = None
+    label: Column | None = None  # column of the label; None if the file has no labels
     index: Column | None = None
-    group: Column | None = None
-    header: bool = True
+    group: Column | None = None  # column whose equal values are held out together; None: there is none
+    header: bool = True  # whether the first line names the columns
 
     def columns(self) -> list[Column]:
         """The texts, then the label, the index and the group if there are any."""
@@ -55,25 +51,18 @@ class GlueTask:
     Attributes:
         labels: as written in the files, in the order of the classes; None for a regression, or if the training file
             defines them.
-        metrics: keys of bert.finetuning.glue.metrics.METRICS; their mean is the task's score.
-        train: None for a task that uses the model of another, `model_of`.
-        dev: name -> labelled file to evaluate on.
-        test: name of the leaderboard's file, without .tsv -> file to predict.
-        value_range: of a regression; predictions are clipped to it for the leaderboard.
-        no_label: the label of unlabelled examples, which are skipped.
-        separator: between the labels of an example, which may have several; None: each has one.
     """
 
     name: str
     labels: tuple[str, ...] | None
-    metrics: tuple[str, ...]
-    train: Split | None
-    dev: dict[str, Split]
-    test: dict[str, Split]
-    value_range: tuple[float, float] | None = None
+    metrics: tuple[str, ...]  # keys of bert.finetuning.glue.metrics.METRICS; their mean is the task's score
+    train: Split | None  # None for a task that uses the model of another, `model_of`
+    dev: dict[str, Split]  # name -> labelled file to evaluate on
+    test: dict[str, Split]  # name of the leaderboard's file, without .tsv -> file to predict
+    value_range: tuple[float, float] | None = None  # of a regression; predictions are clipped to it for the leaderboard
     model_of: str | None = None
-    no_label: str | None = None
-    separator: str | None = None
+    no_label: str | None = None  # the label of unlabelled examples, which are skipped
+    separator: str | None = None  # between the labels of an example, which may have several; None: each has one
 
     @property
     def is_regression(self) -> bool:

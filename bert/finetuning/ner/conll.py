@@ -20,25 +20,15 @@ _COLUMNS = re.compile(r"[ \t]+")  # no other white space: published words contai
 
 @dataclass(frozen=True)
 class TaggedText:
-    """n words and s sentences of a file.
+    """n words and s sentences of a file."""
 
-    Attributes:
-        lines: without line ends.
-        line_numbers: int64 [n], index of each word's line in `lines`.
-        words: n words.
-        sentence_offsets: int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]].
-        document_of_sentence: int64 [s], ascending from 0.
-        spans: the entities; None for a file without tags.
-        scheme: the tag scheme of the file; without tags, the one to write.
-    """
-
-    lines: list[str]
-    line_numbers: np.ndarray
-    words: list[str]
-    sentence_offsets: np.ndarray
-    document_of_sentence: np.ndarray
-    spans: list[Span] | None
-    scheme: Scheme
+    lines: list[str]  # without line ends
+    line_numbers: np.ndarray  # int64 [n], index of each word's line in `lines`
+    words: list[str]  # n words
+    sentence_offsets: np.ndarray  # int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]]
+    document_of_sentence: np.ndarray  # int64 [s], ascending from 0
+    spans: list[Span] | None  # the entities; None for a file without tags
+    scheme: Scheme  # the tag scheme of the file; without tags, the one to write
     warnings: tuple[str, ...] = ()
 
     def __len__(self) -> int:

@@ -30,17 +30,14 @@ class SquadFeatures(FeatureTable):
     """n windows for E questions about paragraphs of P tokens.
 
     Attributes:
-        first_lengths: int32 [n], tokens of [CLS] question [SEP].
         labels: start_positions, end_positions: int32 [n], first and last token of the answer in the window; 0 ([CLS])
             if the window does not contain it, and without labels.
-        examples: int32 [n], index of the window's question in the file; ascending.
-        paragraph_starts: int64 [n], index among the P tokens of the first paragraph token in the window.
         token_starts, token_ends: int32 [P], characters of the context that each paragraph token covers.
     """
 
-    first_lengths: np.ndarray
-    examples: np.ndarray
-    paragraph_starts: np.ndarray
+    first_lengths: np.ndarray  # int32 [n], tokens of [CLS] question [SEP]
+    examples: np.ndarray  # int32 [n], index of the window's question in the file; ascending
+    paragraph_starts: np.ndarray  # int64 [n], index among the P tokens of the first paragraph token in the window
     token_starts: np.ndarray
     token_ends: np.ndarray
 

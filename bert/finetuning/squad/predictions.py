@@ -29,14 +29,12 @@ class Candidate(NamedTuple):
     """A possible answer to a question.
 
     Attributes:
-        text: "" for no answer.
-        probability: relative to the n best answers of the question.
         start_logit, end_logit: of the first and last token; of [CLS] for no answer.
         start, end: characters of the context; 0 and 0 for no answer.
     """
 
-    text: str
-    probability: float
+    text: str  # "" for no answer
+    probability: float  # relative to the n best answers of the question
     start_logit: float
     end_logit: float
     start: int
@@ -52,16 +50,13 @@ class Predictions:
     """The answers to all questions, by id.
 
     Attributes:
-        answers: the predicted text; "" for no answer.
         best_answers: the best text, ignoring the score of no answer; "" only if the paragraph has no token.
-        n_best: candidates, best first; at least one.
-        null_odds: score of no answer minus score of the best answer; empty unless version_2.
     """
 
-    answers: dict[str, str]
+    answers: dict[str, str]  # the predicted text; "" for no answer
     best_answers: dict[str, str]
-    n_best: dict[str, list[Candidate]]
-    null_odds: dict[str, float]
+    n_best: dict[str, list[Candidate]]  # candidates, best first; at least one
+    null_odds: dict[str, float]  # score of no answer minus score of the best answer; empty unless version_2
 
     def n_best_as_json(self) -> dict[str, list[dict[str, Any]]]:
         """The content of nbest_predictions.json."""
