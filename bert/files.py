@@ -108,9 +108,6 @@ def only_writer(folder: Path) -> Iterator[None]:
     """Lock a folder, which is made if it does not exist; folders that were made and are left empty are removed.
 
     The lock leaves no file. Where the file system has no locks for folders (NFS), the folder is not locked.
-
-    Raises:
-        OSError: the folder cannot be made or opened.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)

@@ -38,11 +38,7 @@ from data.preprocessing.pipeline import Piece, cut
 
 
 def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snappy") -> Manifest:
-    """Write the shards and their manifest.
-
-    Raises:
-        FileNotFoundError: no shards in indir.
-    """
+    """Write the shards and their manifest. Raises FileNotFoundError: no shards in indir."""
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards} must be at least 1")
     source = read_manifest(indir)

@@ -50,11 +50,7 @@ class CheckpointWriter:
             print(f"error: {error}", file=sys.stderr)
 
     def save(self, step: int, capture: Callable[[], Callable[[], None]]) -> None:
-        """Copy the state now; write it in the thread.
-
-        Raises:
-            SaveFailed: this save, or the one before.
-        """
+        """Copy the state now; write it in the thread. Raises SaveFailed: this save, or the one before."""
         begin = time.monotonic()
         self.finish()
         waited = time.monotonic() - begin

@@ -165,11 +165,7 @@ MODERN_ONLY = {"global_attn_every_n_layers", "local_attention", "global_rope_the
 
 
 def modern_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
-    """A description in Hugging Face's keys of a ModernBERT, in ours; of any other model as it is.
-
-    Raises:
-        ValueError: a network that is not built here.
-    """
+    """A description in Hugging Face's keys of a ModernBERT, in ours; of any other model as it is."""
     if values.get("model_type") != "modernbert":
         return values
     known = {key: value for key, value in values.items() if key not in _MODERN_IGNORED}

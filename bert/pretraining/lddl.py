@@ -37,9 +37,6 @@ class LddlLoader:
 
     The loss of an update is the mean of the means of its micro-batches, as in NVIDIA's trainers: the number of
     predictions of the other ranks is not known before they are read.
-
-    Raises:
-        ValueError: LDDL cannot divide the shards among the ranks, or cannot be loaded.
     """
 
     def __init__(self, config: PretrainingConfig, dataset: PretrainingDataset, group: Group) -> None:

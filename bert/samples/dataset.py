@@ -30,13 +30,7 @@ _NO_PAIRS = (
 
 
 class PretrainingDataset:
-    """The checked shards of one directory and the rule that turns their samples into batches.
-
-    Raises:
-        FileNotFoundError, ValueError: as `ShardDirectory`; static masks are asked for and not in the shards; dynamic
-            whole-word masks are asked for and the shards do not record the words; next-sentence prediction is asked
-            for and the shards have single sequences.
-    """
+    """The checked shards of one directory and the rule that turns their samples into batches."""
 
     def __init__(
         self,

@@ -29,11 +29,7 @@ Build = Callable[[Any, Objective, Group], tuple[TrainingProgram, Device]]
 
 
 def fitted(config: AnyConfig, objective: Objective, group: Group, build: Build) -> AnyConfig:
-    """The settings, with the largest micro-batch that fits on all ranks; an update has as many sequences as before.
-
-    Raises:
-        ValueError: not even an odd micro-batch fits.
-    """
+    """The settings, with the largest micro-batch that fits on all ranks; an update has as many sequences as before."""
     batch_size, total = config.batch.batch_size, config.batch.resolved_global_batch_size(group.world_size)
     while not _fits(config, objective, group, build, batch_size):
         if batch_size % 2:

@@ -50,9 +50,6 @@ def initialize_weights(
         earlier_data: fingerprints of the data before others were added, each with the last step that it decides.
 
     Every rank reads the same files, so all start from the same bytes (and `RankGuard` compares them).
-
-    Raises:
-        CheckpointError: what the settings name is missing, damaged, or does not fit, with all differences.
     """
     settings = config.initialization
     if settings.from_checkpoint:
@@ -110,11 +107,7 @@ def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: 
 
 
 def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: Device) -> None:
-    """Load the weights of a program that is not trained: none may be missing.
-
-    Raises:
-        CheckpointError: the settings name none; they are missing, damaged, of another shape or without the task's head.
-    """
+    """Load the weights of a program that is not trained: none may be missing."""
     settings = config.initialization
     source: Path | VerifiedCheckpoint | None = None
     if settings.from_checkpoint:
@@ -142,8 +135,6 @@ def pretrained_parameters(
 
     Args:
         vocab_file: of the run, which may have further words at its end.
-    Raises:
-        CheckpointError: unreadable, or made for another network whose tensors have the same shapes.
     """
     pretrained = read_pretrained(path)
     for line in pretrained.notes:
@@ -205,11 +196,7 @@ def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None
 def _before_the_decay(
     config: TrainingConfig, source: VerifiedCheckpoint, resumed: Progress
 ) -> VerifiedCheckpoint | None:
-    """The checkpoint before the decay where `auto` continues longer than the decay was planned for.
-
-    Raises:
-        CheckpointError: it is gone or damaged.
-    """
+    """The checkpoint before the decay where `auto` continues longer than the decay was planned for."""
     decay = resumed.carried.decay
     is_own_choice = config.initialization.last_step_of_checkpoint == "auto" and not config.run.benchmark
     if decay is None or decay.first == resumed.step or not (is_own_choice and _outlasts_decay(config, resumed)):

@@ -92,9 +92,6 @@ class Checkpoints(NoCheckpoints):
         """Rank 0 copies the state and writes it, in the background if the writer does; the others continue.
 
         Of a step that was saved before, only what an evaluation or the start of a decay has added since is written.
-
-        Raises:
-            SaveFailed: this save, or the one before.
         """
         if not self._device.group.is_main:
             return

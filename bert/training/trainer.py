@@ -96,9 +96,6 @@ class Trainer:
 
         Args:
             open_batches: step -> generator of global batches from there on.
-        Raises:
-            TrainingDiverged, RanksDiffer: before anything is saved.
-            SaveFailed: a checkpoint could not be written.
         """
         if self._step == 0 and self._task.evaluates_first and self._config.initialization.initial_weights() is not None:
             self._run_evaluation()

@@ -45,8 +45,6 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
 
     Args:
         open_task: (settings, ranks) -> the task, its data opened and checked.
-    Raises:
-        Failure: a guard ended the training, or a checkpoint could not be written.
     """
     age = time.time() - psutil.Process().create_time()
     stop = StopRequest(age_seconds=age)  # first, because a STOP file made from now on is meant for this run

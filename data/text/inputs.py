@@ -79,9 +79,6 @@ def files_below(folder: Path, findings: "Findings", hidden: bool = True, follow_
 
     Without `hidden`, hidden files and everything below hidden folders are left out and not counted. Without
     `follow_links`, links out of the folder are left out and named.
-
-    Raises:
-        OSError: a folder cannot be read.
     """
     files: list[Path] = []
     visited: set[str] = set()

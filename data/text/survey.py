@@ -119,11 +119,7 @@ def _grouped(indent: str, lines: Sequence[str], remedy: str = "") -> Iterator[st
 
 
 def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, flag: str = "input") -> Survey:
-    """Read the files below the paths; of much text, a part.
-
-    Args:
-        flag: names the paths in errors.
-    """
+    """Read the files below the paths; of much text, a part. `flag`: names the paths in errors."""
     findings = Findings()
     inputs = list_inputs(paths, "auto", findings, follow_links, flag)
     sizes = [source.path.stat().st_size for source in inputs]

@@ -76,11 +76,7 @@ class Extraction:
 
 
 def extract(job: Extraction, num_workers: int) -> dict:
-    """Write the text and its report; finished spans of an earlier run with the same dump and settings are kept.
-
-    Raises:
-        DumpError: the dump is empty, damaged, cut off, or holds no article.
-    """
+    """Write the text and its report; finished spans of an earlier run with the same dump and settings are kept."""
     spans = plan_spans(job.dump, job.bytes_per_span())
     if finished := _finished(job):
         shutil.rmtree(job.output / UNFINISHED_NAME, ignore_errors=True)

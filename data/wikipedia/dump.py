@@ -60,11 +60,7 @@ def plan_spans(path: Path, span_bytes: int) -> tuple[Span, ...]:
 
 
 def read_namespaces(path: Path) -> dict[int, str]:
-    """Number -> local name of each namespace, from the dump's header.
-
-    Raises:
-        DumpError: the file does not begin like a dump.
-    """
+    """Number -> local name of each namespace, from the dump's header."""
     head = b""
     with open(path, "rb") as file:
         for _, data in _segments(file, path, 0, path.stat().st_size):
@@ -99,11 +95,7 @@ class SpanReader:
         self.last = self.tail = b""
 
     def pages(self) -> Iterator[bytes | None]:
-        """The XML of each page that begins in the span's streams; None for one longer than max_page_bytes.
-
-        Raises:
-            DumpError: the data is damaged or ends too early; the message gives the place and names the last page.
-        """
+        """The XML of each page that begins in the span's streams; None for one longer than max_page_bytes."""
         splitter = _Splitter(self._max_page_bytes)
         try:
             with open(self._path, "rb") as file:
