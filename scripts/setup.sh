@@ -91,7 +91,7 @@ find_python() {
   if [[ -x "${PYTHON}" && -f "${stamp}" && "$(<"${stamp}")" == "${wanted}" ]]; then
     return
   fi
-  make_environment "${venv}" "$@"
+  if [[ ! -x "${PYTHON}" ]] || ! requirements "${PYTHON}" "$@" 2>/dev/null; then make_environment "${venv}" "$@"; fi
   echo "${wanted}" >"${stamp}"
 }
 

@@ -90,6 +90,17 @@ def test_an_environment_with_the_right_stamp_is_used_as_it_is(tmp_path):
     assert done.stdout == "used -m bert.launching pretraining --seed 3\n", done.stderr
 
 
+def test_an_environment_that_has_the_packages_is_not_installed_again(tmp_path):
+    """As one of `setup.sh serve`, whose stamp is that of other extras."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python").write_text("#!/bin/sh\necho used $*\n")  # its check of the packages finds them
+    (tmp_path / "bin/python").chmod(0o755)
+    done = bash("bash scripts/run_pretraining.sh --seed 3", BERT_PYTHON="", BERT_VENV=str(tmp_path))
+    assert done.stdout.endswith("used -m bert.launching pretraining --seed 3\n"), done.stderr
+    assert "Installing" not in done.stderr
+    assert (tmp_path / "installed-train-paddle.sha256").read_text() == bash("cat lock-*.txt | sha256sum").stdout
+
+
 CARD = '#!/bin/sh\ncase "$*" in *compute_cap*) echo "$CARD" ;; esac\n'
 
 

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from bert import __version__
@@ -45,10 +46,11 @@ class ModelServer:
         if self.model.opened.can_encode():
             self.model.encode(["a"])
 
-    def describe(self) -> Description:
+    def describe(self, name: str) -> Description:
+        """`name` is that of a model whose training has none: the last part of its path."""
         model, opened = self.model, self.model.opened
         return Description(
-            name=opened.usage.name or opened.path.name,
+            name=name if opened.usage.name in (None, "custom") else opened.usage.name,
             task=model.task,
             summary=HEADS[model.task],
             labels=opened.labels,
@@ -121,7 +123,7 @@ def main(connection: Connection, settings: ModelSettings) -> None:
         connection.send(str(error))
         return
     try:
-        connection.send(server.describe())
+        connection.send(server.describe(Path(settings.model).name))
         while (batch := connection.recv()) is not None:
             connection.send(server.answer(batch))
     except (EOFError, OSError):  # the server was killed

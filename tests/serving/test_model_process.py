@@ -42,7 +42,7 @@ def test_every_head_answers_as_predict_does_and_as_its_schema_says(folders, task
     assert [mark for mark, _ in outcomes] == [DONE, DONE]
     results = [json.loads(text) for _, text in outcomes]
     assert results == load_model(folders[task], device="cpu").predict([tuple(texts) for texts in TEXTS[task]])
-    request, whole_answer = request_schemas(serving.describe(), PREDICT, Limits())
+    request, whole_answer = request_schemas(serving.describe("notes"), PREDICT, Limits())
     whole_answer.model_validate({"results": results})
     names = ("question", "context") if task == "question-answering" else ("text", "text_pair")
     request.model_validate({"inputs": [dict(zip(names, texts, strict=False)) for texts in TEXTS[task]]})
@@ -97,7 +97,8 @@ def test_exports_are_served(folders, tmp_path, form):
         pytest.importorskip("onnxruntime")
     source = folders["sequence-classification"]
     serving = server(export(source, tmp_path / "export", "--format", form))
-    assert not serving.describe().can_encode
+    assert not serving.describe("notes").can_encode
+    assert serving.describe("notes").name == "notes"
     _, outcomes = answer(serving, TEXTS["sequence-classification"])
     (expected, _) = load_model(source, device="cpu").predict(["word1 word2", ("word3", "word4")])
     assert json.loads(outcomes[0][1])["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
