@@ -1,5 +1,6 @@
 """The model process: results as `predict` gives them, for every head and for exports; one bad input costs no other."""
 
+import dataclasses
 import json
 import time
 
@@ -98,6 +99,9 @@ def test_exports_are_served(folders, tmp_path, form):
     source = folders["sequence-classification"]
     serving = server(export(source, tmp_path / "export", "--format", form))
     assert not serving.describe("notes").can_encode
+    opened = serving.model.opened
+    assert serving.describe("notes").name == opened.usage.name
+    serving.model.opened = dataclasses.replace(opened, usage=dataclasses.replace(opened.usage, name="custom"))
     assert serving.describe("notes").name == "notes"
     _, outcomes = answer(serving, TEXTS["sequence-classification"])
     (expected, _) = load_model(source, device="cpu").predict(["word1 word2", ("word3", "word4")])
