@@ -62,7 +62,7 @@ def refuse_other_run(config: TrainingConfig) -> None:
         old = before.get(name, field.get_default())  # a setting that its version did not have had the default
         if section in MAY_DIFFER_SECTIONS or old == value:
             continue
-        if name in MAY_DIFFER and not (name == "predict_file" and _is_scored(config)):
+        if name in MAY_DIFFER and not _chooses_weights(config, name):
             continue
         if not _may_extend(config, name, value, old):
             raise ValueError(
@@ -71,9 +71,11 @@ def refuse_other_run(config: TrainingConfig) -> None:
             )
 
 
-def _is_scored(config: TrainingConfig) -> bool:
-    """Whether predict_file is also the evaluation set, as SQuAD's: it chooses the best weights."""
-    return getattr(config.run, "do_eval", False) and "eval_file" not in flat_fields(type(config))
+def _chooses_weights(config: TrainingConfig, name: str) -> bool:
+    """Whether a file decides which weights are best: labelled lines, or predict_file where it is evaluated, as SQuAD's."""
+    if name == "predict_file":
+        return getattr(config.run, "do_eval", False) and "eval_file" not in flat_fields(type(config))
+    return name == "probe_file" and getattr(config.run, "best_by", "") == "probe"
 
 
 def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> bool:

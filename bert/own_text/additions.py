@@ -51,7 +51,10 @@ class Changes:
         follow_links = bool(request.import_options.get("follow_links"))
         found = files_of(request.sources, follow_links)
         self._now = {name: [size, time] for name, (_, size, time) in found.items()}
-        made = read_json(self.record)
+        self._next, mixes = self.record.with_name("files-next.json"), read_mixture(shards(request, "train")) or ()
+        begun, mixed = read_json(self._next), {Path(folder).name for mix in mixes[-1:] for folder in mix.samples}
+        # The files that a start had mixed in and not yet recorded when it was killed were imported too.
+        made = begun["files"] if begun.get("folder") in mixed else read_json(self.record)
         self.is_known = bool(made)  # not of a run that an earlier version began
         gone = Counter(tuple(fact) for name, fact in made.items() if name not in self._now)
         self.added: dict[str, Path] = {}
@@ -65,6 +68,10 @@ class Changes:
     def fingerprint(self) -> str:
         """Of the files that were added."""
         return hashlib.sha256(repr(sorted((name, self._now[name]) for name in self.added)).encode()).hexdigest()
+
+    def begin(self, folder: str) -> None:
+        """Record that the files of now are imported as soon as the folder of those that were added is mixed in."""
+        write_atomically(self._next, json.dumps({"folder": folder, "files": self._now}).encode())
 
     def save(self) -> None:
         """Record the files of now as imported."""
@@ -96,7 +103,7 @@ def note_of_changes(request: TextRequest, made: Mapping, now: Mapping) -> str:
     if changes.added:
         notes.append(
             f"{len(changes.added):,} files were added below {text}: a training that continues imports them and uses "
-            "them from its next pass over the data on"
+            "them from its next pass over the data on; what they repeat of the text before is read again"
         )
     return "\n".join(notes)
 
@@ -116,9 +123,6 @@ def add_files(
             changes.save()
         return None
     name, mixes = f"{ADDED}{changes.fingerprint()[:8]}", read_mixture(train) or (Mix({".": count_samples(train)}),)
-    if any(Path(folder).name == name for folder in mixes[-1].samples):  # by a start that was killed before it noted it
-        changes.save()
-        return None
     documents, samples = 0, dict[str, int]()
     steps = Steps(request.output_dir / "data/prepared.json", run, changes.fingerprint())
     for source in request.sources:
@@ -150,6 +154,7 @@ def add_files(
         documents += number
         samples[str(sink.relative_to(train))] = count_samples(sink)
     mix = _next_mix(request, mixes[-1], samples, plan.settings["global_batch_size"], step)
+    changes.begin(name)
     if samples:
         write_mixture(train, [*mixes, mix])
     changes.save()

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from bert.conversion.vocabularies import write_vocabulary
-from bert.launching.preparation import Run, Steps, preprocessing_command
+from bert.launching.preparation import REPORT_NAME, Run, Steps, preprocessing_command
 from bert.launching.process_runner import module_command
 from bert.own_text.flags import IMPORT_FLAGS
 from bert.own_text.plan import TextPlan
@@ -134,9 +134,21 @@ def prepare(
     """Make what is missing; exit code of the first command that failed, else 0.
 
     Args:
-        files: the fingerprint of the text that the data are made from.
+        files: the fingerprint of the files that the data are made from; "" if these are not all of one import.
         has_trained: there are checkpoints, and what is there is not made anew.
+    Raises:
+        ValueError: data of a training that has begun are gone, and the files that they were made of too.
     """
+    todo = commands(request, plan, config)
+    lost = [product for _, _, product in todo if not product.exists()] if has_trained else []
+    if has_trained and all(product.name == REPORT_NAME for product in lost):
+        return 0  # the imported text itself is not needed any more
+    if has_trained and files != fingerprint(request.paths(), bool(request.import_options.get("follow_links"))):
+        raise ValueError(
+            f"the data of the run in {request.output_dir} are gone ({lost[0].parent}), and files of --text are not as "
+            f"they were, so they cannot be made again; restore one of the two ({continuing_elsewhere(request.output_dir)}"
+            " the new text)"
+        )
     given = _given_vocabulary(request)
     if request.tokens is not None:
         content = request.tokens.vocabulary.file_content()
@@ -145,7 +157,7 @@ def prepare(
             write_vocabulary(given.parent, request.tokens)
         files += f" vocabulary {hashlib.sha256(content).hexdigest()[:16]} {request.add_words or 0}"
     steps = Steps(request.output_dir / "data/prepared.json", run, files)  # another vocabulary makes everything anew
-    for title, command, product in commands(request, plan, config):
+    for title, command, product in todo:
         if has_trained and product.exists():
             continue
         if code := steps.step(title, command, product):
@@ -168,7 +180,7 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
     for source in request.sources:
         folder = request.output_dir / "data/text" / source.name
         title = f"importing the text{f' of {source.name}' if source.name else ''}"
-        steps.append((title, import_command(request, plan, folder, source.paths), folder / "report.json"))
+        steps.append((title, import_command(request, plan, folder, source.paths), folder / REPORT_NAME))
     if request.tokens is None or request.add_words:
         own = [text_folder(request, plan, "train", source) for source in request.sources if source.name != REPLAY]
         trained = module_command(

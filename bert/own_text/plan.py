@@ -51,7 +51,7 @@ _ORDER = (
         "optimizer",
         "warm-up",
     ),
-    *("schedule", "dropout", "early stopping", "device", "ranks", "updates", "epochs", "time", "disk"),
+    *("schedule", "dropout", "probe", "early stopping", "device", "ranks", "updates", "epochs", "time", "disk"),
 )
 
 
@@ -205,7 +205,7 @@ def make_plan(
         "masking": "dynamic",
         **({"whole_word_masking": True} if segmenter and request.setting("masking", "dynamic") == "dynamic" else {}),
         **_optimization(choices, candidate, batch, updates),
-        **_evaluations(choices, evaluated * rules.EVALUATION_COST / speed, updates, updates * batch / speed),
+        **_evaluations(choices, evaluated, rules.EVALUATION_COST / speed, updates, updates * batch / speed),
         "eval_samples": at_most,
     }
     plan = TextPlan(
@@ -476,21 +476,30 @@ def _learning_rate(
     return float(f"{rate:.2g}"), why
 
 
-def _evaluations(choices: _Choices, cost: float, updates: int, seconds: float) -> dict[str, Any]:
+def _evaluations(choices: _Choices, evaluated: int, cost: float, updates: int, seconds: float) -> dict[str, Any]:
     """Evaluations take a twentieth of the time.
 
     Args:
-        cost: of one, in seconds; 0 if nothing is held out.
+        evaluated: held-out sequences of one.
+        cost: of a sequence or labelled line, in seconds.
+        seconds: of the training.
     """
-    if not cost:
+    request, every = choices.request, max(1, updates // 4)
+    lines, by_probe = request.probe_lines, request.setting("best_by") == "probe"
+    settings = dict[str, Any]()
+    if evaluated + lines:
+        number = max(2, int(0.05 * seconds / (cost * (evaluated + lines))))
+        every = settings["eval_freq"] = -(-updates // min(rules.EVALUATIONS, number))
+    if lines:
+        why = f"about {lines * cost:.1f} s an evaluation; {'the best is the result' if by_probe else 'for the log'}"
+        choices.add("probe", f"{lines:,} labelled lines", why, "--probe-file, --best-by")
+    settings["num_steps_per_checkpoint"] = every
+    if not (evaluated or by_probe):
         choices.add("early stopping", "off", "nothing is held out to measure", "--held-out-fraction")
-        probed = {"eval_freq": -(-updates // rules.EVALUATIONS)} if choices.request.setting("probe_file") else {}
-        return {"num_steps_per_checkpoint": max(1, updates // 4), "early_stopping": 0, **probed}
-    every = -(-updates // min(rules.EVALUATIONS, max(2, int(0.05 * seconds / cost))))
-    rule, given = (rules.EARLY_STOPPING, "the best is the result"), choices.request.setting("early_stopping")
-    show = functools.partial(_patience, request=choices.request)
-    stopping = choices.make("early stopping", "--early-stopping", given, rule, show)
-    settings = {"eval_freq": every, "num_steps_per_checkpoint": every, "early_stopping": stopping}
+        return {**settings, "early_stopping": 0}
+    rule, given = (rules.EARLY_STOPPING, "the best is the result"), request.setting("early_stopping")
+    show = functools.partial(_patience, request=request)
+    settings["early_stopping"] = choices.make("early stopping", "--early-stopping", given, rule, show)
     return {**settings, "early_stopping_from": rules.EARLY_STOPPING_FROM}
 
 

@@ -60,6 +60,7 @@ class TextRequest:
         epochs: passes over the text.
         model: a name of `rules.MODELS`.
         settings: of the training, by their flat names, typed.
+        probe_lines: labelled lines of --probe-file.
         tokens: the vocabulary that was given, by a file or by pre-trained weights; None: it will be trained.
         segmenter: of Chinese words; "none": none.
         import_options: of data.import_text.
@@ -72,6 +73,7 @@ class TextRequest:
     model: str | None = None
     num_processes: int | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    probe_lines: int = 0
     tokens: Tokens | None = None
     weights: Weights | None = None
     weights_path: Path | None = None
@@ -147,14 +149,14 @@ def read_text_request(line: CommandLine) -> TextRequest:
     tokens, weights = _tokens(weights_path, vocab_file)
     launch = read_settings(PretrainingLaunch, {"job_name": "bert_own_text", **launcher})
     fraction, stopping = _fraction(launcher.get("held_out_fraction")), common.get("early_stopping", "0")
-    if fraction == 0 and str(stopping) != "0":
+    if fraction == 0 and str(stopping) != "0" and common.get("best_by") != "probe":
         raise ValueError(
             f"early_stopping={stopping} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
-            "the two"
+            "the two, or pass --probe-file with --best-by probe"
         )
     settings = typed(common)
-    if (lines := settings.get("probe_file")) is not None:
-        read_labelled_lines(lines)
+    lines = settings.get("probe_file")
+    probe_lines = 0 if lines is None else len(read_labelled_lines(lines).texts)
     if (steps := settings.get("max_steps")) is not None and steps < 1:
         raise ValueError(f"max_steps={steps} must be at least 1; change --max-steps")
     deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
@@ -166,6 +168,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
         model=model,
         num_processes=launch.nodes.num_processes if "num_processes" in launcher else None,
         settings=settings,
+        probe_lines=probe_lines,
         tokens=tokens,
         weights=weights,
         weights_path=Path(weights_path) if weights_path else None,

@@ -243,7 +243,7 @@ class TextRun:
     def _prepare(self) -> int:
         request, record, run = self._request, self._record, self._runner.run
         config, steps = training_config(request, record), _list_steps(request.output_dir)
-        files = record.data.get("files", "")
+        files = "" if record.additions else record.data.get("files", "")
         code = corpus.prepare(request, record.plan, config, run, files=files, has_trained=bool(steps))
         if not code and steps:
             code = self._add_files(config, max(steps))

@@ -33,6 +33,7 @@ from tests.support.waiting import wait_until
 
 SENTENCE = "The committee read the report twice before anybody asked where the figures came from. "
 STOPPED = {"stopped_early": True, "ends_with_best": True, "early_stopping": 5}  # of a summary
+PREPARE = corpus.prepare
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
 
 
@@ -488,6 +489,41 @@ def test_files_that_change_after_the_training_began_are_noticed(workplace, capsy
     with pytest.raises(SystemExit):
         workplace.start("--hours", "0.1")
     assert re.search("text=.*/other differs from .*/text of the run in", capsys.readouterr().err)
+
+
+def test_data_that_are_gone_are_made_again_only_of_the_same_files(workplace, monkeypatch, capsys):
+    assert workplace.start("--max-steps", "9") == 0
+    monkeypatch.setattr(corpus, "prepare", PREPARE)
+    number = len(workplace.ran)
+    with pytest.raises(SystemExit):
+        workplace.start("--max-steps", "12")
+    assert "should exist after" in capsys.readouterr().err and len(workplace.ran) == number + 1, "of the same files"
+    (workplace.text / "7.txt").write_text(SENTENCE * 90)
+    with pytest.raises(SystemExit):
+        workplace.start("--max-steps", "12")
+    shown = capsys.readouterr().err
+    assert re.search("error: the data of the run in .* are gone .*, and files of --text are not as they were", shown)
+    assert len(workplace.ran) == number + 1 and len(workplace.trained) == 1
+    request = read_text_request(line_of("--text", str(workplace.text), "--output-dir", str(workplace.folder / "out")))
+    record = own_text.record_of(request)
+    config = own_text.training_config(request, record)
+    for name in ("vocab.txt", "shards/train/manifest.json", "shards/held_out/manifest.json"):
+        (file := workplace.folder / "out/data" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert PREPARE(request, record.plan, config, workplace.run, files="other", has_trained=True) == 0, "without text"
+
+
+def test_other_labelled_lines_for_a_run_whose_best_they_choose_are_refused(workplace, capsys):
+    for name in ("a.csv", "b.csv"):
+        (workplace.folder / name).write_text("text,label\n" + "x y,0\nz w,1\n" * 3)
+    words = ("--max-steps", "9", "--best-by", "probe", "--held-out-fraction", "0", "--early-stopping", "4")
+    assert workplace.start(*words, "--probe-file", "a.csv") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"\nprobe +6 labelled lines +about 0.0 s an evaluation; the best is the result", shown)
+    assert re.search("\nearly stopping +4 evaluations without a better probe", shown)
+    with pytest.raises(SystemExit):
+        workplace.start(*words, "--probe-file", "b.csv")
+    assert "probe_file=b.csv differs from a.csv of the run in" in capsys.readouterr().err
 
 
 def test_a_model_that_was_better_before_is_named(workplace, capsys):

@@ -13,7 +13,7 @@ from bert.own_text.additions import Changes
 from bert.own_text.request import TextRequest, read_text_request
 from bert.own_text.sources import Source, held_out_mix, pass_over, read_sources
 from bert.samples.dataset import PretrainingDataset
-from bert.samples.mixture import Mix, read_mixture
+from bert.samples.mixture import Mix, read_mixture, write_mixture
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
 from tests.own_text.test_command import Workplace
@@ -100,6 +100,12 @@ def test_files_that_are_added_are_told_from_those_that_are_changed_or_moved(tmp_
     (text / "two.txt").unlink()
     changes = Changes(request)
     assert list(changes.added) == [":new.txt"] and changes.altered == 2
+    changes.begin("added-1")
+    assert list(Changes(request).added) == [":new.txt"], "killed before they were mixed in"
+    write_mixture(tmp_path / "out/data/shards/train", [Mix({".": 9}), Mix({".": 9, "added-1": 3})])
+    (text / "newer.txt").write_text("newer")
+    assert list(Changes(request).added) == [":newer.txt"], "killed after that"
+    (text / "newer.txt").unlink()
     text.rename(tmp_path / "elsewhere")
     assert not Changes(request).added and Changes(request).altered == 3, "a folder that is gone"
 

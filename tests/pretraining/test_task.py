@@ -12,6 +12,7 @@ from bert.config.training_settings import derive
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.entry import ENTRY, dry_run_report
 from bert.pretraining.epochs import SampleSet, sample_set, with_known_steps, with_steps
+from bert.samples.mixture import Mix, write_mixture
 from bert.pretraining.task import Pretraining
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
@@ -132,3 +133,5 @@ def test_text_that_is_in_the_samples_several_times_is_counted(tmp_path):
     content["settings"] = {"pairs": {"duplicate_factor": 5}}
     manifest.write_text(json.dumps(content))
     assert "12.00 epochs over 103 samples, 60.00 over the text" in dry_run_report(config, 1)
+    write_mixture(tmp_path, [Mix({"shards": 103})])
+    assert sample_set(derive(config, input_dir=tmp_path)) == SampleSet(103, 5), "weighted sources"
