@@ -67,7 +67,10 @@ def _rows(shards: Path, vocabulary: Path, length: int) -> dict[str, np.ndarray]:
     for batch in evaluation_batches(dataset, micro_batch_size=32):
         feed = batch.feed
         rows, width = feed["input_ids"].shape
-        inputs[row : row + rows, :width], attention[row : row + rows, :width] = feed["input_ids"], feed["attention_mask"]
+        inputs[row : row + rows, :width], attention[row : row + rows, :width] = (
+            feed["input_ids"],
+            feed["attention_mask"],
+        )
         real = feed["masked_lm_weights"] > 0
         places = feed["masked_lm_positions"][real]
         labels[row + places // width, places % width] = feed["masked_lm_labels"][real]

@@ -12,10 +12,10 @@ from bert.config.training_settings import derive
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.entry import ENTRY, dry_run_report
 from bert.pretraining.epochs import SampleSet, sample_set, with_known_steps, with_steps
-from bert.samples.mixture import Mix, write_mixture
 from bert.pretraining.task import Pretraining
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
+from bert.samples.mixture import Mix, write_mixture
 from bert.samples.settings import LoaderSettings
 from tests.support import runs, tiny
 from tests.support.corpora import random_table, vocabulary, write_shards, write_vocabulary
