@@ -72,7 +72,7 @@ def refuse_other_run(config: TrainingConfig) -> None:
 
 
 def _chooses_weights(config: TrainingConfig, name: str) -> bool:
-    """Whether a file decides which weights are best: labelled lines, or predict_file where it is evaluated, as SQuAD's."""
+    """Whether a file decides which weights are best: labelled lines, or where it is evaluated SQuAD's."""
     if name == "predict_file":
         return getattr(config.run, "do_eval", False) and "eval_file" not in flat_fields(type(config))
     return name == "probe_file" and getattr(config.run, "best_by", "") == "probe"

@@ -146,8 +146,8 @@ def prepare(
     if has_trained and files != fingerprint(request.paths(), bool(request.import_options.get("follow_links"))):
         raise ValueError(
             f"the data of the run in {request.output_dir} are gone ({lost[0].parent}), and files of --text are not as "
-            f"they were, so they cannot be made again; restore one of the two ({continuing_elsewhere(request.output_dir)}"
-            " the new text)"
+            "they were, so they cannot be made again; restore one of the two "
+            f"({continuing_elsewhere(request.output_dir)} the new text)"
         )
     given = _given_vocabulary(request)
     if request.tokens is not None:
