@@ -3,7 +3,7 @@
     python -m tests.benchmarks.own_text_transformers prepare RUN FOLDER    where Paddle is: the run's own losses
     python -m tests.benchmarks.own_text_transformers train FOLDER --cpu-seconds 1440 --learning-rate 1e-3
 
-RUN is the output folder of a `--text` run. Both are evaluated on the same rows of its held-out text with the same masks,
+RUN is the output folder of a `--text` run. Both are evaluated on the same rows of its held-out text with equal masks,
 15% at lengths 64 and 128. BertForMaskedLM learns blocks of 128 tokens of the same text, 15% masked anew each time, with
 AdamW and a linear warm-up and decay over its CPU seconds, of which starting, tokenizing and evaluating are no part.
 """
