@@ -3,7 +3,9 @@
 import json
 import math
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +17,7 @@ from bert.launching import calls
 from tests.inference.models import model
 from tests.support import corpora, foreign
 from tests.support.fake_hub import put_in_cache, tiny_model
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -67,6 +70,22 @@ def test_a_silent_run_that_fails_without_an_error_line_has_its_last_lines_as_the
     with pytest.raises(Failure, match=r"(?s)^12\n13\n.*30\nRuntimeError: no memory$") as ended:
         calls.run_task("glue", is_silent=True, output_dir=tmp_path)
     assert ended.value.exit_code == 9
+
+
+def test_an_interrupt_of_this_process_alone_stops_the_run_which_saves_first(stand_in, tmp_path):
+    stand_in("trap 'exit 75' INT; touch '%s/up'; while :; do sleep 0.05; done" % tmp_path)
+
+    def interrupt():
+        wait_until((tmp_path / "up").exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests before this one may have set another
+    threading.Thread(target=interrupt, daemon=True).start()
+    try:
+        with pytest.raises(KeyboardInterrupt, match="the same call continues from here"):
+            calls.run_task("glue", is_silent=True, output_dir=tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_records_reach_the_caller_and_a_notebook_shows_a_bar(stand_in, tmp_path, capsys):

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from bert import __version__
-from bert.files import lock, read_json, sha256_of, sync, write_atomically
+import bert
+from bert.files import checksum_of_file, lock, read_json, sha256_of, sync, write_atomically
 from bert.reporting.progress import progress
 
 WINDOW_EXAMPLES, WINDOW_CHARACTERS = 2048, 4 << 20  # of input that is sorted by length and run together
@@ -166,7 +166,8 @@ class ResumableFiles:
 
 
 def key_of(settings: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """A key of this version, settings and files (or all files of folders), by names, sizes and times of change."""
+    """A key of this code, settings and files (or all files of folders), by names, sizes and times of change."""
+    code = [checksum_of_file(path) for path in sorted(Path(bert.__file__).parent.rglob("*.py"))]
     paths = [path for file in files for path in ([file] if file.is_file() else sorted(file.rglob("*")))]
     stamps = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.is_file()]
-    return sha256_of(json.dumps([__version__, settings, stamps], sort_keys=True, default=str).encode())
+    return sha256_of(json.dumps([code, settings, stamps], sort_keys=True, default=str).encode())

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from bert.config.flags import Formatter, Parser, add_flag, flag_name, members
 from bert.config.settings_base import Settings
 
+MODEL_HEADER = "x-bert-model"  # of a server's answers: the fingerprint of the model
 Task = Literal["masked-lm", "encoder", "question-answering", "sequence-classification", "token-classification"]
 
 

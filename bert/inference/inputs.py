@@ -29,11 +29,12 @@ class Position:
     mark: str = ""
 
 
-Read = Iterator[tuple[Result, Request | None, Position] | None]
+Read = Iterator[tuple[Result, Request | None, Position, str] | None]
 
 
 def read_requests(model: TrainedModel, request: PredictRequest, position: Position) -> Read:
-    """The record of each line after a position, its request if it can be used, and the new position; None: a pause."""
+    """The record of each line after a position, its request if it can be used, the new position, and where the line is,
+    for messages; None: a pause."""
     keys = model.columns()
     if request.text_column is not None:
         names = (request.text_column, request.text_pair_column)
@@ -62,7 +63,7 @@ def read_requests(model: TrainedModel, request: PredictRequest, position: Positi
                 if table is not None and isinstance(line.raw, Mapping) and line.raw and line.place["line"] == done + 1:
                     require_columns(line.raw, keys, name)
                 record, texts, position = _read(model, keys, line, name, position, is_row=table is not None)
-                yield record, texts, position
+                yield record, texts, position, f"{name}:{line.number}"
     yield None
 
 
@@ -85,11 +86,16 @@ def _read(
         problem = error
     columns = position.columns or (list(record) if is_row or problem is None else ())
     if problem is not None:
-        if position.bad < _LISTED:
-            print(f"{name}:{line.number}: {problem}", file=sys.stderr)
-        elif position.bad == _LISTED:
-            print("further bad lines are counted; each has its error in the output", file=sys.stderr)
+        report_bad(f"{name}:{line.number}", problem, position.bad)
         numbered = {} if is_row else {"line": line.number}
         record = joined(record, {**numbered, "error": str(problem)})
     lines, bad = position.lines + 1, position.bad + (problem is not None)
     return record, texts, replace(position, columns=columns, lines=lines, bad=bad, **line.place)
+
+
+def report_bad(place: str, problem: object, earlier: int) -> None:
+    """Print the error of a line, after `earlier` others; only the first ones."""
+    if earlier < _LISTED:
+        print(f"{place}: {problem}", file=sys.stderr)
+    elif earlier == _LISTED:
+        print("further bad lines are counted; each has its error in the output", file=sys.stderr)

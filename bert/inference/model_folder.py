@@ -1,9 +1,11 @@
 """Opens a model from any folder: a checkpoint, a run's output, an export, or another library's model."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import converting, locating
@@ -11,6 +13,7 @@ from bert.conversion.model_description import Usage, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
+from bert.files import checksum_of, checksum_of_file
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
@@ -42,6 +45,7 @@ class OpenedModel:
     usage: Usage
     labels: tuple[str, ...] | None  # the classifier's classes
     most_positions: int  # the longest sequence that the network can read, in tokens
+    fingerprint: str  # of all that its results depend on
     is_export: bool = False
 
     def can_encode(self) -> bool:
@@ -97,7 +101,17 @@ def open_model(
         labels = pretrained.labels or ()
         labels = labels if len(labels) == count else tuple(f"LABEL_{index}" for index in range(count))
     network = Network(pretrained.parameters, config, default_device() if device == "auto" else device)
-    return OpenedModel(folder, task, network.run, tokens, read_usage(folder), labels, config.max_position_embeddings)
+    arrays = sorted(pretrained.parameters.items())
+    weights = [f"{name} {checksum_of(np.ascontiguousarray(value).data)}" for name, value in arrays]
+    most, identity = config.max_position_embeddings, _fingerprint(folder, tokens, weights)
+    return OpenedModel(folder, task, network.run, tokens, read_usage(folder), labels, most, identity)
+
+
+def _fingerprint(folder: Path, tokens: Tokens, weights: Sequence[str]) -> str:
+    """Of checksums of the weights, the vocabulary, and the small files beside them: labels, thresholds, lengths."""
+    small = [path for path in sorted(folder.glob("*.json")) if path.is_file() and path.stat().st_size < 1 << 20]
+    files = [f"{path.name} {checksum_of_file(path)}" for path in small]
+    return checksum_of("\n".join([*weights, *files, *tokens.vocabulary.tokens]).encode())
 
 
 def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -> Tokens:
@@ -127,4 +141,5 @@ def _open_export(
         return predictor.run(feed)
 
     most = int(description["max_length"])
-    return OpenedModel(path, task, forward, tokens, read_usage(path), labels or None, most, is_export=True)
+    identity = _fingerprint(path, tokens, [checksum_of_file(file) for file in predictor.files])
+    return OpenedModel(path, task, forward, tokens, read_usage(path), labels or None, most, identity, is_export=True)

@@ -42,8 +42,9 @@ class Predictor:
         names = [self.description.get("file", ONNX_FILE)] if is_onnx else paddle_files
         if missing := [name for name in names if not (self.folder / name).is_file()]:
             raise ValueError(f"{self.folder} lacks {' and '.join(missing)}; export it again")
-        files = [str(self.folder / name) for name in names]
-        self._session = (_onnx_session if is_onnx else _paddle_session)(files, self.description, cpu_threads)
+        self.files = [self.folder / name for name in names]
+        start = _onnx_session if is_onnx else _paddle_session
+        self._session = start([str(file) for file in self.files], self.description, cpu_threads)
 
     def run(self, feed: Arrays) -> Arrays:
         """int64 [b, s] arrays by the names of the inputs -> float32 arrays by the names of the outputs."""

@@ -13,6 +13,7 @@ import numpy as np
 import requests
 
 from bert.conversion.model_description import Usage
+from bert.inference.command_line import MODEL_HEADER
 from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest
 from bert.inference.trained_model import Request, Result, TrainedModel
 
@@ -56,7 +57,10 @@ class RemoteModel(TrainedModel):
         self._options = {"top_k": top_k} if self.task in ("masked-lm", "question-answering") else {}
         words = f"{self._url}: {served['summary']}, {served['name']}"
         self.opened: Any = SimpleNamespace(
-            path=Path(self._url), usage=Usage(text_columns=columns), describe=lambda: words
+            path=Path(self._url),
+            usage=Usage(text_columns=columns),
+            describe=lambda: words,
+            fingerprint=served.get("fingerprint", ""),
         )
 
     def check(self, texts: Request) -> None:
@@ -77,6 +81,8 @@ class RemoteModel(TrainedModel):
         body = json.dumps({"inputs": inputs, **self._options}, ensure_ascii=False).encode()
         if len(body) <= self._most_bytes or len(texts) == 1:
             answer = self._ask(self._kind, body)
+            if answer.headers.get(MODEL_HEADER, self.opened.fingerprint) != self.opened.fingerprint:
+                raise ValueError(f"{self._url} serves another model than before; start again, with that model")
             if answer.status_code not in _OF_AN_INPUT:
                 return self._json(answer)["results"]
             if len(texts) == 1:

@@ -14,7 +14,7 @@ from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.inference.command_line import PredictRequest
 from bert.inference.demonstration import demonstrate
 from bert.inference.heads import load_from_settings
-from bert.inference.inputs import Position, read_requests
+from bert.inference.inputs import Position, read_requests, report_bad
 from bert.inference.tables import TableInput, csv_lines, flat, free_name, joined, kind_of_table, write_parquet
 from bert.inference.terminal import talk
 from bert.inference.trained_model import NearestSentences, Request, Result, Run, TrainedModel
@@ -132,9 +132,10 @@ def _write(model: TrainedModel, request: PredictRequest, run: Run) -> Position:
 
     key = None
     if request.is_resumable():
-        compared = [model.opened.path, *request.files, *([request.nearest] if request.nearest else [])]
+        compared = [*request.files, *([request.nearest] if request.nearest else [])]
         free = dict.fromkeys(("batch_size", "device", "cpu_threads"))
-        key = key_of({**vars(request), **free, "opened": model.opened.describe()}, compared)
+        opened = [model.opened.describe(), model.opened.fingerprint]
+        key = key_of({**vars(request), **free, "opened": opened}, compared)
     end = write_stream(
         [request.output],
         windows,
@@ -160,20 +161,25 @@ def results_of(
     whole = flat if is_flat else dict
     records: list[Result] = []
     requests: list[Request | None] = []
+    places: list[str] = []  # of those that can be used
     characters, failed, position = 0, 0, start
     for line in read_requests(model, request, position):
         if line is not None:
-            record, texts, position = line
+            record, texts, position, place = line
             records.append(record)
             requests.append(texts)
+            places += [place] if texts else []
             characters += sum(map(len, texts or ()))
         if records and (line is None or len(records) >= WINDOW_EXAMPLES or characters >= WINDOW_CHARACTERS):
             usable = [texts for texts in requests if texts]
             answers = run(usable) if usable else []
-            failed += sum("error" in answer for answer in answers)  # at a server
+            for place, answer in zip(places, answers, strict=True):
+                if "error" in answer:  # at a server
+                    report_bad(place, answer["error"], position.bad + failed)
+                    failed += 1
             results = iter(answers)
             yield (
                 [joined(r, whole(next(results))) if texts else r for r, texts in zip(records, requests, strict=True)],
                 replace(position, bad=position.bad + failed),
             )
-            records, requests, characters = [], [], 0
+            records, requests, places, characters = [], [], [], 0

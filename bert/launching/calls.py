@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -143,6 +144,7 @@ def _started(
     return subprocess.Popen(
         [sys.executable, "-m", *words, *flags_of(settings)],
         env={**isolated_environment(), **variables, CALLER: str(os.getpid())},
+        start_new_session=True,  # Ctrl-C reaches this process, whose it is; so does a signal to this process alone
         stdout=stdout,
         stderr=subprocess.PIPE,
         encoding="utf-8",  # whatever the locale of this process
@@ -166,13 +168,16 @@ def _own_output() -> int | None:
 
 
 def _wait(process: "subprocess.Popen[str]", look: Callable[[], None]) -> int:
-    """Ctrl-C reaches the launcher too, which saves first; another exception here stops it."""
+    """Ctrl-C is passed on to the command, which saves first; another exception here stops it."""
     try:
-        while True:
-            with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
-                return process.wait(_POLL_SECONDS)
-            with contextlib.suppress(KeyboardInterrupt):
+        while process.poll() is None:
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_SECONDS)
                 look()
+            except KeyboardInterrupt:
+                process.send_signal(signal.SIGINT)
+        return process.returncode
     finally:
         if process.poll() is None:
             process.terminate()

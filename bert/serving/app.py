@@ -79,7 +79,8 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
     @app.get("/model", summary="The model that is served")
     async def model() -> dict[str, Any]:
         limits = {name: getattr(settings, name) for name in ("max_inputs", "max_characters", "max_body_bytes")}
-        return {**asdict(description), "inputs": text_fields(description, PREDICT), **limits}
+        own = {"inputs": text_fields(description, PREDICT), "fingerprint": service.fingerprint}
+        return {**asdict(description), **own, **limits}
 
     def add_post(kind: str, summary: str) -> None:
         fields = text_fields(description, kind)

@@ -60,6 +60,7 @@ class ModelServer:
             top_k=model.top_k,
             can_encode=opened.can_encode(),
             version=__version__,
+            fingerprint=opened.fingerprint,
             columns=tuple(opened.usage.text_columns),
             gives_labels=opened.usage.label_separator is not None,
         )

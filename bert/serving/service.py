@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
+from bert.inference.command_line import MODEL_HEADER
 from bert.serving.batching import Batcher, LengthEstimate
 from bert.serving.settings import ServerSettings
 from bert.serving.worker import DONE, FAILED, LATE, LOST, Description, Figures, ModelWorker, Outcome
@@ -50,6 +51,7 @@ class Service:
 
     Attributes:
         on_loaded: called with the description of the model once it is loaded.
+        fingerprint: of the model at its latest start; "" before.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -58,12 +60,14 @@ class Service:
         self.on_loaded: list[Callable[[Description], None]] = []
         self.is_stopping = False
         self._batcher: Batcher | None = None
+        self.fingerprint = ""
         self._batches: asyncio.Task[None] | None = None
         watch("bert_ready", "Whether the model can be used", lambda: self.why_not_ready() is None)
         watch("bert_queue_inputs", "Inputs that wait", lambda: len(self._batcher.waiting) if self._batcher else 0)
         watch("bert_model_starts", "How often the model process became ready", lambda: self.worker.starts)
 
     def _on_start(self, description: Description) -> None:
+        self.fingerprint = description.fingerprint
         if self._batcher is None:
             estimate = LengthEstimate(description.max_seq_length, windows=description.task == "question-answering")
             self._batcher = Batcher(self.worker.run, self.settings, estimate, _count_batch)
@@ -96,7 +100,9 @@ class Service:
             if leaving.done() and not all_done.done():
                 return problem(499, "the client closed the connection")
             outcomes = [item.outcome.result() for item in items] if all_done.done() else [Outcome(LATE)]
-            return _answer_of(outcomes, seconds)
+            answer = _answer_of(outcomes, seconds)
+            answer.headers[MODEL_HEADER] = self.fingerprint
+            return answer
         finally:
             self._batcher.withdraw(items)
 

@@ -1,5 +1,6 @@
 """Settings and command line of the server. The descriptions of the fields are the flags' help."""
 
+import os
 from collections.abc import Sequence
 from typing import Self
 
@@ -65,4 +66,6 @@ def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
     settings = ServerSettings(**vars(parser.parse_args(argv)))
     if "://" in settings.model:
         raise ValueError(f"model={settings.model} is an address; name the folder of a model, or a published name")
+    if not os.environ.get("BERT_API_KEY", "key").strip():
+        raise ValueError("BERT_API_KEY is set but empty; give it the key, or unset it to serve without one")
     return settings

@@ -32,8 +32,11 @@ class Boundaries:
 
     def _hook(self, frame, event, argument) -> None:
         if event in ("c_call", "c_return") and getattr(argument, "__name__", "") in SYSTEM_CALLS:
-            number, self.seen = self.seen, self.seen + 1
-            self._act(number)
+            self.reach()
+
+    def reach(self) -> None:
+        number, self.seen = self.seen, self.seen + 1
+        self._act(number)
 
 
 def signals_at(boundaries: dict[int, Sequence[int]]) -> Callable[[int], None]:

@@ -1,5 +1,6 @@
 """The server behind `trainings`: reads requests as JSON lines, forks a training for each, answers with JSON lines."""
 
+import importlib
 import json
 import os
 import signal
@@ -7,35 +8,50 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import bert  # noqa: F401 - before Paddle, whichever module loads it
-import run_pretraining
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
-from bert.model.objectives import PretrainingObjective
+from bert.config.command_line import parse_arguments
+from bert.config.entry_point import load_task
+from bert.finetuning import prediction_stream
+from bert.finetuning import run as finetuning
+from bert.finetuning.glue import task as glue
+from bert.finetuning.ner import task as ner
+from bert.finetuning.squad import task as squad
 from bert.pretraining import task as pretraining
 from bert.runtime import distributed
 from bert.training import trainer as training
 from bert.training import training_run as runs
+from bert.training.fused_kernels import choose_kernels
 from tests.faults import sabotage
 from tests.faults.boundaries import Boundaries, signals_at
 
+COMMANDS = {
+    "run_pretraining": ("bert.pretraining.entry", pretraining, "build_evaluation_program"),
+    **{
+        f"run_{name}": (f"bert.finetuning.{name}.config", finetuning, "build_prediction_program")
+        for name in ("glue", "ner", "squad")
+    },
+}
+finetuning.build_prediction_program = lru_cache(maxsize=None)(finetuning.build_prediction_program)
+pretraining.build_evaluation_program = lru_cache(maxsize=None)(pretraining.build_evaluation_program)
+runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_program)
 
-def warm(argv: list[str]) -> None:
+
+def warm(command: str, argv: list[str]) -> None:
     """Build the programs of a command once: forks find them made."""
-    from bert.config.command_line import parse_arguments
-    from bert.pretraining.entry import ENTRY as PRETRAINING
-
-    runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_program)
-    pretraining.build_evaluation_program = lru_cache(maxsize=None)(pretraining.build_evaluation_program)
-    config = parse_arguments(PRETRAINING, argv)
-    group = distributed.Group(0, 1, "cpu")
-    objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
+    module, evaluating, build_other = COMMANDS[command]
+    entry, group = importlib.import_module(module).ENTRY, distributed.Group(0, 1, "cpu")
+    task = load_task(entry.task).open(parse_arguments(entry, argv), group)
+    config, objective = task.config, replace(task.objective, kernels=choose_kernels(task.config, group))
     distributed.initialize(group)
-    pretraining.build_evaluation_program(objective, config.precision)
+    getattr(evaluating, build_other)(objective, config.precision)
     runs.build_training_program(
         objective,
         config.optimizer,
@@ -44,6 +60,7 @@ def warm(argv: list[str]) -> None:
         gradient_accumulation_steps=config.batch.gradient_accumulation_steps(1),
         num_scheduled_steps=config.run.max_steps,
         seed=config.run.seed + 1,
+        recompute=config.hardware.recompute,
     )
 
 
@@ -51,17 +68,20 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
     """In the fork: the command, with faults.
 
     Options:
-        signals_at: boundary of a save -> numbers of the signals that this process then gets.
-        boundaries_file: where the number of boundaries passed is written at the end.
+        command: the module; by default run_pretraining.
+        part, signals_at: one of `_parts`, by default saves; boundary there -> numbers of the signals that come then.
+        boundaries_file: where the numbers of boundaries passed are written at the end, by part.
         stall: [step, how] - the update of that step hangs: "python", "foreign" (outside of Python), "a while".
         clock: seed of a clock that jumps by days at every look.
         visualdl_raises: VisualDL fails when it is opened.
         no_space_check: the free space is not looked at before a save.
         fsync_fails_at: from this fsync on, each raises EIO.
     """
-    boundaries = Boundaries(signals_at({int(at): numbers for at, numbers in options.get("signals_at", {}).items()}))
-    for owner, name in ((checkpoint, "save"), (checkpoint_files, "prune"), (checkpoint_files, "set_aside_newer")):
-        setattr(owner, name, boundaries.wrap(getattr(owner, name)))
+    signals = {int(at): numbers for at, numbers in options.get("signals_at", {}).items()}
+    parts = _parts(options.get("part", "save"), signals_at(signals))
+    prediction_stream._SECONDS_BETWEEN_SAVES = 0.0
+    for module in (glue, ner, squad):
+        module.WINDOW_EXAMPLES = 9
     if "stall" in options:
         _stall(*options["stall"])
     if "clock" in options:
@@ -74,15 +94,40 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
     if options.get("visualdl_raises"):
         sys.modules["visualdl"] = None  # type: ignore[assignment]
     try:
-        code = run_pretraining.main(argv)
+        code = importlib.import_module(options.get("command", "run_pretraining")).main(argv)
     except SystemExit as exit:
         code = exit.code if isinstance(exit.code, int) else 1
     for thread in threading.enumerate():  # what the interpreter does at its end
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
     if "boundaries_file" in options:
-        Path(options["boundaries_file"]).write_text(str(boundaries.seen))
+        Path(options["boundaries_file"]).write_text(json.dumps({name: part.seen for name, part in parts.items()}))
     return code
+
+
+def _parts(chosen: str, act: Callable[[int], None]) -> dict[str, Boundaries]:
+    """The parts of a run at whose boundaries it can be killed; `act` is called at those of one."""
+    run = finetuning.FineTuningEvaluation
+    wrapped: dict[str, list[tuple[Any, str]]] = {
+        "save": [(checkpoint, "save"), (checkpoint_files, "prune"), (checkpoint_files, "set_aside_newer")],
+        "best": [(checkpoint, "amend"), (checkpoint_files, "write_best")],
+        "results": [(run, "_finish_evaluation")],
+        "stream": [(run, "_write_predictions")],
+        "batches": [],
+    }
+    parts = {name: Boundaries(act if name == chosen else lambda number: None) for name in wrapped}
+    for name, places in wrapped.items():
+        for owner, attribute in places:
+            setattr(owner, attribute, parts[name].wrap(getattr(owner, attribute)))
+    batches = finetuning.prediction_batches
+
+    def counted(*arguments):
+        for batch in batches(*arguments):
+            parts["batches"].reach()
+            yield batch
+
+    finetuning.prediction_batches = counted
+    return parts
 
 
 def _stall(step: int, how: str) -> None:
@@ -167,7 +212,7 @@ def main() -> None:
         request = json.loads(line)
         answer: Any = True
         if request["do"] == "warm":
-            warm(request["argv"])
+            warm(request["command"], request["argv"])
         elif request["do"] == "start":
             answer = _fork(request["argv"], request["broken"], request["options"])
         else:

@@ -135,6 +135,16 @@ def read_one_share(real):
     return own_samples
 
 
+def keep_what_follows(real):
+    """Partial predictions keep what was written after their last saved state."""
+
+    def saved_sizes(self):
+        sizes = real(self)
+        return sizes and [path.stat().st_size for path in self.partials]
+
+    return saved_sizes
+
+
 def assume_utf8(real):
     from data.text.encodings import Encoding
 
@@ -205,5 +215,8 @@ PROTECTIONS: dict[str, dict[str, Break]] = {
         "bert.tokenization.vocabulary:_bytes_of": lambda real: lambda path: Path(path).read_bytes(),
     },
     "log sinks raise": {"bert.reporting.logs:Sink.__call__": lambda real: lambda self, action: action()},
+    "partial predictions are continued at their end": {
+        "bert.finetuning.prediction_stream:ResumableFiles._saved_sizes": keep_what_follows
+    },
     "ranks have shares of their own": {"bert.samples.global_batches:GlobalBatchLoader._own_samples": read_one_share},
 }

@@ -202,7 +202,7 @@ def trainings(folder: Path) -> Iterator[tuple[Server, Data]]:
     """A server, warm for the command of `Data.argv`, and the data below `folder`."""
     data, server = make_data(folder), Server()
     try:
-        server.ask(do="warm", argv=data.argv(folder / "never"))
+        server.ask(do="warm", command="run_pretraining", argv=data.argv(folder / "never"))
         yield server, data
     finally:
         server.close()
@@ -237,4 +237,4 @@ def reference() -> tuple[Server, Data, Reference]:
         os.environ.pop(sabotage.VARIABLE, None)  # what is compared with is the real thing, whatever is broken now
         must_end(server.run(data.argv(whole), whole, boundaries_file=str(counted)))
     seconds = time.monotonic() - begin
-    return server, data, Reference(whole, digest(data, whole), seconds, int(counted.read_text()))
+    return server, data, Reference(whole, digest(data, whole), seconds, json.loads(counted.read_text())["save"])

@@ -254,11 +254,14 @@ def test_results_that_another_process_finishes_meanwhile_are_left_alone(tmp_path
     assert target.read_bytes() == b"whole"
 
 
-def test_results_of_another_version_are_another_key(tmp_path, monkeypatch):
-    before = prediction_stream.key_of({}, [tmp_path])
-    assert before == prediction_stream.key_of({}, [tmp_path])
-    monkeypatch.setattr(prediction_stream, "__version__", "0.0.0")
-    assert before != prediction_stream.key_of({}, [tmp_path])
+def test_results_of_other_code_are_another_key(tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction_stream.bert, "__file__", str(tmp_path / "bert/__init__.py"))
+    (tmp_path / "bert/inference").mkdir(parents=True)
+    (module := tmp_path / "bert/inference/heads.py").write_text("a = 1")
+    before = prediction_stream.key_of({}, [])
+    assert before == prediction_stream.key_of({}, [])
+    module.write_text("a = 2")
+    assert before != prediction_stream.key_of({}, [])
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"key": "key", "sizes": [1], "state": {}}', '{"sizes": 3}'])

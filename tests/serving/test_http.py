@@ -149,6 +149,12 @@ def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allow
         assert RemoteModel(server.url).run([("a [MASK]",)])[0]["filled"] == "aing"
 
 
+def test_a_key_that_is_set_but_empty_opens_no_server(monkeypatch):
+    monkeypatch.setenv("BERT_API_KEY", " ")
+    with pytest.raises(ValueError, match="BERT_API_KEY is set but empty; give it the key, or unset it"):
+        parse_settings(["model"])
+
+
 def test_a_body_without_a_length_is_cut_off_too(server):
     def pieces():
         for _ in range(100):

@@ -9,6 +9,9 @@ import pytest
 
 import run_predict
 from bert import REPOSITORY, api
+from bert.finetuning import prediction_stream
+from bert.inference import streaming
+from bert.inference.remote import RemoteModel
 from tests.serving.servers import serving
 
 DOCUMENT = (REPOSITORY / "bert/serving/MEASUREMENTS.md").read_text(encoding="utf-8")
@@ -31,6 +34,7 @@ def test_a_table_is_sent_in_requests_and_comes_back_with_columns(server, tmp_pat
     assert run_predict.main([server.url, str(tmp_path / "in.csv"), "--output", str(tmp_path / "out.csv")]) == 0
     shown = capsys.readouterr().err
     assert f"{server.url}: a fake for sequence-classification" in shown and "50 lines, 4 of them bad" in shown
+    assert "in.csv:9: no [MASK] in the text\n" in shown and "in.csv:22: the model failed" in shown
     found = pd.read_csv(tmp_path / "out.csv", sep=";", index_col="id")
     assert found.index.tolist() == table["id"].tolist()
     assert found["label"].dropna().eq("good").all() and found["probability_bad"].dropna().eq(0.2).all()
@@ -89,3 +93,36 @@ def test_the_example_of_a_client_runs_as_written(server):
     names = {}
     exec(example.replace("http://localhost:8000", server.url), names)
     assert [result["label"] for result in names["results"]] == ["good"] * len(names["texts"])
+
+
+def test_a_prediction_does_not_mix_two_models(tmp_path, capsys, monkeypatch):
+    """Neither that of an interrupted command and that of its next start, nor those before and after a crash."""
+    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
+    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
+    source, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_text("".join(f"word {number}\n" for number in range(12)))
+    with serving(tmp_path, "encoder", fake=True) as server:
+        words = [server.url, str(source), "--output", str(output)]
+        with monkeypatch.context() as broken:
+            whole, seen = RemoteModel.run, []
+
+            def interrupted(model, requests):
+                seen.append(requests)
+                if len(seen) == 2:
+                    raise KeyboardInterrupt
+                return whole(model, requests)
+
+            broken.setattr(RemoteModel, "run", interrupted)
+            assert run_predict.main(words) == 75
+        port = server.port
+    with serving(tmp_path, "encoder", "--port", port, fake=True, FAKE_WEIGHTS="others") as server:
+        with pytest.raises(SystemExit):
+            run_predict.main(words)
+        assert "holds the results of another command (other inputs, model" in capsys.readouterr().err
+        model = RemoteModel(server.url)
+        model.opened.fingerprint = "f"  # as the model process was before it was started again
+        with pytest.raises(ValueError, match="serves another model than before; start again"):
+            model.predict(["a"])
+    with serving(tmp_path, "encoder", "--port", port, fake=True):
+        assert run_predict.main(words) == 0
+    assert "continuing after 4 lines" in capsys.readouterr().err and len(output.read_text().splitlines()) == 12

@@ -1,0 +1,56 @@
+"""The row about whole fine-tunings: killed in training, saves, evaluations, and while results are written."""
+
+import shutil
+import signal
+
+from tests.faults.harness import Row, Trials
+from tests.faults.trainings import must_end
+from tests.faults.tunings import NAMES, whole_tuning
+
+PARTS = ("stream", "save", "batches", "best", "results", "any time")
+
+
+def killed_tunings(trials: Trials) -> None:
+    """Chains of up to three kill -9 and restarts; each chain ends in the losses, weights and files of the whole run."""
+    kills = chain = 0
+    while kills < trials.count:
+        name, chain = NAMES[chain % len(NAMES)], chain + 1
+        server, whole = whole_tuning(name)
+        output, mine = trials.folder / f"chain{chain}", []  # type: ignore[var-annotated]
+        argv, command = whole.tuning.argv(output), f"run_{name}"
+        for _ in range(min(3, trials.count - kills)):
+            part = PARTS[(kills + len(mine)) % len(PARTS)] if not trials.full else trials.random.choice(PARTS)
+            place = trials.random.uniform(0.4, 0.9)  # in a restart fewer are left
+            if part == "any time":
+                training = server.start(argv, output, command=command)
+                training.wait(place * whole.seconds)
+                training.kill()
+            else:
+                at = {int(place * whole.boundaries[part]): [signal.SIGKILL]}
+                training = server.run(argv, output, command=command, part=part, signals_at=at)
+            if training.code != -signal.SIGKILL:
+                must_end(training)
+                break
+            mine.append(part)
+        if not mine:
+            mine.append("none: it ended before")
+        kills += len(mine)
+        with trials.trial(f"{name}, killed in {', '.join(mine)}", weight=len(mine)):
+            must_end(server.run(argv, output, command=command))
+            assert whole.tuning.digest(output) == whole.digest, "it is not the uninterrupted run"
+        shutil.rmtree(output)
+    trials.note(f"{chain} chains of SQuAD, an own table and NER")
+
+
+ROWS = [
+    Row(
+        33,
+        "kill -9 of a fine-tuning: at any time, in saves, best weights, evaluations, results, streamed predictions",
+        "the same command ends in the same losses, best weights and files",
+        killed_tunings,
+        6,
+        200,
+        ("position in the data is not restored", "partial predictions are continued at their end"),
+        slow=True,
+    )
+]
