@@ -48,8 +48,7 @@ class Changes:
 
     def __init__(self, request: TextRequest) -> None:
         self.record = request.output_dir / "data/files.json"
-        follow_links = bool(request.import_options.get("follow_links"))
-        found = files_of(request.sources, follow_links)
+        found = files_of(request.sources, request.follow_links)
         self._now = {name: [size, time] for name, (_, size, time) in found.items()}
         self._next, mixes = self.record.with_name("files-next.json"), read_mixture(shards(request, "train")) or ()
         begun, mixed = read_json(self._next), {Path(folder).name for mix in mixes[-1:] for folder in mix.samples}

@@ -11,7 +11,7 @@ import psutil
 from bert.conversion.vocabularies import write_vocabulary
 from bert.launching.preparation import REPORT_NAME, Run, Steps, preprocessing_command
 from bert.launching.process_runner import module_command
-from bert.own_text.flags import IMPORT_FLAGS
+from bert.own_text import rules
 from bert.own_text.plan import TextPlan
 from bert.own_text.reading import fingerprint
 from bert.own_text.request import TextRequest
@@ -79,20 +79,20 @@ def check_samples(samples: int, global_batch: int) -> None:
 
 def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     """What the data are made from, by the names of the flags; `files` is a fingerprint."""
-    tokens, fraction, segmenter = request.tokens, request.held_out_fraction, request.segmenter or plan.segmenter
-    several = len(request.sources) > 1
+    tokens, fraction, several = request.tokens, request.held_out_fraction, len(request.sources) > 1
+    segmenter = plan.segmenter if request.word_segmenter == "auto" else request.word_segmenter
     return {
         "text": [word for source in request.sources for word in source.words()],
-        "files": fingerprint(request.paths(), bool(request.import_options.get("follow_links"))),
+        "files": fingerprint(request.paths(), request.follow_links),
         "add_words": request.add_words,
         "weights": {source.name: round(source.share, 6) for source in request.sources} if several else {},
         "held_out_fraction": plan.held_out_fraction if fraction is None else fraction,
         "duplicate_factor": request.duplicate_factor or plan.duplicate_factor,
         "vocab_size": request.vocab_size() or plan.settings["vocab_size"],
-        "lang": request.language or plan.language,
+        "lang": request.lang or plan.language,
         "word_segmenter": None if segmenter == "none" else segmenter,
         "lowercase": request.lowercase,
-        **{name: request.import_options.get(name) for name in ("deduplicate", *IMPORT_FLAGS)},
+        **request.import_options(),
         "vocab_file": None if tokens is None else hashlib.sha256(repr(tokens.vocabulary.tokens).encode()).hexdigest(),
     }
 
@@ -143,7 +143,7 @@ def prepare(
     lost = [product for _, _, product in todo if not product.exists()] if has_trained else []
     if has_trained and all(product.name == REPORT_NAME for product in lost):
         return 0  # the imported text itself is not needed any more
-    if has_trained and files != fingerprint(request.paths(), bool(request.import_options.get("follow_links"))):
+    if has_trained and files != fingerprint(request.paths(), request.follow_links):
         raise ValueError(
             f"the data of the run in {request.output_dir} are gone ({lost[0].parent}), and files of --text are not as "
             "they were, so they cannot be made again; restore one of the two "
@@ -214,7 +214,7 @@ def import_command(
         output_dir=folder,
         held_out_fraction=plan.held_out_fraction,
         lang=plan.language,
-        **{**request.import_options, **changes},
+        **{**request.import_options(), **changes},
     )
     return [*command, "--input", *(str(path.absolute()) for path in paths)]
 
@@ -240,7 +240,7 @@ def shards_command(
         local_n_workers=len(psutil.Process().cpu_affinity()),
         seed=SEED,
         duplicate_factor=1 if is_held_out else plan.duplicate_factor,
-        short_seq_prob=plan.short_share or None,
+        short_seq_prob=rules.SHORT_SHARE,
         bin_size=None if is_held_out else plan.bin_size,
         language=plan.language,
         word_segmenter=segmenter,

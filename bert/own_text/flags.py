@@ -1,46 +1,70 @@
-"""The flags of a pre-training on own text (`--text FOLDER`), beside those of every training."""
+"""The settings of a pre-training on own text (`--text FOLDER`), beside those of every training, and their flags."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
+
+from bert.config.flags import add_flag
+from bert.config.settings_base import Settings
 from bert.pretraining.recipes import evening
 
-# name -> (metavar, help)
-_VALUES: dict[str, tuple[str, str]] = {
-    "hours": ("H", "time for everything, data included (default: 40 epochs, at most 8 hours)"),
-    "held_out_fraction": ("R", "share of the text to measure on (default: by the size of the text)"),
-    "duplicate_factor": ("N", "sentence pairs made of each document (default: 5; of much text 1)"),
-    "lang": ("CODE", "language of the text (default: zh for Chinese text, else en)"),
-    "word_segmenter": (
-        "jieba|none",
-        "finds the words of Chinese text, which masks then cover whole (default: jieba, if it is installed)",
-    ),
-    "encoding": ("NAME", "of text, HTML, JSON and CSV (default: detected, file by file)"),
-    "document_separator": ("file|line|blank-line", "of txt: what separates documents (default: file)"),
-    "text_field": (
-        "NAME[,NAME...]",
-        "column or field of tables and JSON: the first of these that there is (default: text, else the longest text)",
-    ),
-    "group_by": (
-        "folder|folder:N|COLUMN",
-        "hold out whole groups, such as all notes of a patient: the files of a folder (of the first N of its path), or "
-        "the rows of a column's value",
-    ),
-    "add_words": (
-        "N",
-        "with --from-pretrained-params: words of the text to add to its vocabulary, such as 500 (default: none)",
-    ),
-    "replay_share": ("R", "with --replay: its share of the samples (default: 0.1)"),
-    "deduplicate": ("exact|near|none", "drop repeated documents (default: exact)"),
-}
-TEXT_FLAGS = ("text", "replay", *_VALUES, "lowercase", "follow_links")
-IMPORT_FLAGS = (
-    "encoding",
-    "document_separator",
-    "text_field",
-    "follow_links",
-    "group_by",
-)  # of data.import_text, passed on as they are
+
+class TextSettings(Settings):
+    """How own text becomes data, and how long it is learned."""
+
+    hours: float | None = Field(
+        None, gt=0, description="time for everything, data included; without a length 40 epochs, at most 8 hours"
+    )
+    held_out_fraction: float | None = Field(
+        None, ge=0, le=0.5, description="share of the text to measure on, 0 for nothing; none: by the size of the text"
+    )
+    duplicate_factor: int | None = Field(
+        None, ge=1, description="sentence pairs made of each document; none: 5, of much text 1"
+    )
+    lang: str | None = Field(None, description="language of the text, such as de; none: zh for Chinese text, else en")
+    word_segmenter: Literal["auto", "jieba", "none"] = Field(
+        "auto", description="finds the words of Chinese text, which masks then cover whole; auto: jieba, if installed"
+    )
+    encoding: str | None = Field(None, description="of text, HTML, JSON and CSV; none: detected, file by file")
+    document_separator: Literal["file", "line", "blank-line"] | None = Field(
+        None, description="of txt: what separates documents; none: each file is one"
+    )
+    text_field: str | None = Field(
+        None,
+        description="column or field of tables and JSON, or several with commas: the first that there is; none: text, "
+        "else that of the longest text",
+    )
+    group_by: str | None = Field(
+        None,
+        description="hold out whole groups, such as all notes of a patient. folder, folder:N: the files of a folder, "
+        "of the first N of its path; COLUMN: the rows of a column's value",
+    )
+    add_words: int | None = Field(
+        None, ge=1, description="with --from-pretrained-params: words of the text to add to its vocabulary, such as 500"
+    )
+    replay_share: float | None = Field(
+        None, gt=0, le=0.9, description="with --replay: its share of the samples; none: 0.1"
+    )
+    deduplicate: Literal["exact", "near", "none"] = Field("exact", description="drop repeated documents")
+    follow_links: bool = Field(False, description="also links that lead out of the folders")
+    lowercase: bool = Field(True, description="lower-case the text; of a given vocabulary, as that is")
+
+    def import_options(self) -> dict[str, Any]:
+        """The flags of data.import_text, passed on as they are."""
+        names = ("encoding", "document_separator", "text_field", "follow_links", "group_by")
+        return {name: getattr(self, name) or None for name in names} | {
+            "deduplicate": None if self.deduplicate == "none" else self.deduplicate
+        }
+
+
+class OwnText(Settings):
+    """The section of own text on a command line."""
+
+    text: TextSettings = TextSettings()
+
+
+TEXT_FLAGS = ("text", "replay", *TextSettings.model_fields)
 
 
 def is_evening(flags: Mapping[str, Any]) -> bool:
@@ -56,18 +80,13 @@ def is_about_own_text(flags: Mapping[str, Any]) -> bool:
 def add_text_flags(parser: Any) -> None:
     """Add them to a launcher's parser."""
     group = parser.add_argument_group("text")
-    several = {"nargs": "+", "action": "extend"}
+    several = {"nargs": "+", "action": "extend", "metavar": "PATH"}
     text = "train on the files of these folders, or NAME=WEIGHT:PATH; see --hours"
-    parser.add_argument("--text", **several, metavar="PATH", help=text)
-    group.add_argument(
-        "--replay", **several, metavar="PATH", help="with --from-pretrained-params: general text, against forgetting"
-    )
-    for name, (metavar, text) in _VALUES.items():
-        group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=f"with --text: {text}")
-    add = group.add_argument
-    add("--follow-links", action="store_true", help="with --text: also links that lead out of its folders")
-    add("--lowercase", action="store_true", help="with --text: lower-case it (default, if no vocabulary is given)")
-    add("--no-lowercase", dest="lowercase", action="store_false", help="with --text: keep its case")
+    parser.add_argument("--text", **several, help=text)
+    text = "with --from-pretrained-params: general text, against forgetting"
+    group.add_argument("--replay", **several, help=text)
+    for name, field in TextSettings.model_fields.items():
+        add_flag(group, name, field)
 
 
 def refuse_without_text(flags: Mapping[str, Any]) -> None:

@@ -38,20 +38,8 @@ _BINS = 4
 _OF_A_START = ("max_steps", "finish_in", "steps_this_run")  # settings that are not the plan's
 _LENGTHS = ("updates", "epochs", "time")  # rows of which a start of a run that has begun has its own
 _ORDER = (
-    *(
-        "text",
-        "held out",
-        "vocabulary",
-        "learns",
-        "masks",
-        "model",
-        "lengths",
-        "batch",
-        "micro-batch",
-        "optimizer",
-        "warm-up",
-    ),
-    *("schedule", "dropout", "probe", "early stopping", "device", "ranks", "updates", "epochs", "time", "disk"),
+    "text|held out|vocabulary|learns|masks|model|lengths|batch|micro-batch|optimizer|warm-up|schedule|dropout|probe|"
+    "early stopping|device|ranks|updates|epochs|time|disk".split("|")
 )
 
 
@@ -73,7 +61,6 @@ class TextPlan:
         model: a name of `rules.MODELS`, or that of the weights.
         settings: of the training by their flat names, without paths and length; what was given is in them.
         updates, seconds: that are expected, of the training and of everything.
-        tokens: of the text.
         epochs: passes over the text that are expected.
         extent: of the text, for a reader.
     """
@@ -86,10 +73,8 @@ class TextPlan:
     language: str
     segmenter: str | None
     bin_size: int | None
-    short_share: float
     updates: int
     seconds: float
-    tokens: float
     epochs: float
     extent: str
     num_bytes: int
@@ -160,7 +145,7 @@ def make_plan(
     duplicates = request.duplicate_factor or usual
     preparation = preparation_seconds(text.all_bytes(), machine, duplicates)
     candidate = _choose_model(choices, found, speeds, preparation)
-    model, speed = candidate.model, speeds[candidate.name]
+    model, rule, speed = candidate.model, candidate.rule, speeds[candidate.name]
     tokens, sample = text_tokens(text, model.vocab_size), candidate.text_tokens_of_sample()
     held_out = _text_and_vocabulary(choices, model, tokens)
     segmenter = _segmenter(choices)
@@ -169,29 +154,15 @@ def make_plan(
     seconds = _training_seconds(request, samples / speed, preparation)
     batch = _global_batch(choices, candidate, seconds * speed, samples * duplicates)
     updates = given_steps or max(1, round(seconds * speed / batch))
-    epochs = updates * batch / samples
-    rule, dropouts = candidate.rule, _dropouts(choices, candidate, epochs)
+    dropouts = _dropouts(choices, candidate, updates * batch / samples)
     is_cheaper_without = rule is not None and rule.dropout is None and candidate.placement.device == "cpu"
     if any(dropouts.values()) and is_cheaper_without and not given_steps:
         speed /= rules.DROPOUT_COST
-        seconds = _training_seconds(request, samples / speed, preparation)
-        updates = max(1, round(seconds * speed / batch))
-        epochs = updates * batch / samples
-    layers = f"{model.num_hidden_layers} layers of {model.hidden_size}{', ModernBERT' if model.is_modern() else ''}"
-    size = f"{layers}, {model.num_parameters() / 1e6:,.1f} M parameters"
-    balance = f"reads {epochs * tokens / layer_parameters(model):,.0f} tokens a layer parameter"
-    why = "the weights given" if rule is None else f"{balance}, {rules.TOKENS_PER_PARAMETER:g} balance"
-    flag = "--from-pretrained-params" if rule is None else "--config, --model-type"
-    choices.add("model", f"{candidate.name}: {size}", GIVEN if request.model else why, flag)
-    at_most = request.setting("eval_samples", rules.EVALUATED_SEQUENCES[candidate.placement.device])
+        updates = max(1, round(_training_seconds(request, samples / speed, preparation) * speed / batch))
+    epochs, at_most = updates * batch / samples, rules.EVALUATED_SEQUENCES[candidate.placement.device]
+    at_most = request.setting("eval_samples", at_most)
     evaluated = min(at_most, max(1, int(tokens * held_out / sample))) if held_out else 0
-    length = request.setting("max_seq_length")
-    named = "masked words" if candidate.objective == "mlm" else "masked words and next sentences"
-    of_objective = [name for name in ("objective", "masked_lm_ratio") if request.setting(name) is not None]
-    why = GIVEN if of_objective else "measured" if rule else "as the weights were trained"
-    choices.add("learns", f"{named}, {candidate.masked_share:.0%} masked", why, "--objective, --masked-lm-ratio")
-    reason = (candidate.length, "short and long sequences from the first update on")
-    choices.make("lengths", "--max-seq-length", length, reason, lambda x: f"up to {x} tokens, mixed")
+    _describe_model(choices, candidate, epochs * tokens)
     settings = {
         **model.model_dump(),
         **dropouts,
@@ -214,13 +185,11 @@ def make_plan(
         ranks=candidate.placement.ranks,
         held_out_fraction=held_out,
         duplicate_factor=duplicates,
-        language=request.language or text.language(),
+        language=request.lang or text.language(),
         segmenter=segmenter,
         bin_size=candidate.length // _BINS if samples * duplicates >= _BINS * _LEAST_SAMPLES_IN_A_BIN * batch else None,
-        short_share=rules.SHORT_SHARE,
         updates=updates,
         seconds=preparation + rules.START_SECONDS + updates * batch / speed + rules.END_SECONDS,
-        tokens=tokens,
         epochs=epochs,
         extent=text.extent(),
         num_bytes=text.all_bytes(),
@@ -231,9 +200,9 @@ def make_plan(
     need = disk_bytes(plan, model)
     choices.add("disk", f"about {need / 1e9:,.2f} GB", f"{machine.disk_bytes / 1e9:,.0f} GB free", "--output-dir")
     masked = evaluated * sample * request.setting("eval_masked_lm_ratio", MASKED_SHARE)
-    warnings = tuple(_warnings(plan, candidate, choices, masked, need))
+    warnings = tuple(_warnings(plan, candidate, choices, tokens, masked, need))
     plan = dataclasses.replace(plan, choices=tuple(choices.rows), warnings=warnings)
-    return _placed(plan, candidate.placement, candidate.precision, model, machine, request)
+    return _placed(plan, candidate.placement, machine, request)
 
 
 def on_devices(plan: TextPlan, request: TextRequest, machine: MachineFacts) -> TextPlan:
@@ -242,23 +211,21 @@ def on_devices(plan: TextPlan, request: TextRequest, machine: MachineFacts) -> T
     What decides the result stays: model, batch, rate. Without --num-processes the ranks are so many as divide the
     batch.
     """
-    settings = plan.settings
-    model = BertConfig(**{name: settings[name] for name in BertConfig.model_fields if name in settings})
-    precision, batch = PrecisionSettings(amp=settings["amp"]), settings["global_batch_size"]
+    settings, (model, precision) = plan.settings, _model_of(plan)
+    batch = settings["global_batch_size"]
     placement = place(plan.model, model, settings["max_seq_length"], precision, machine, request, batch)
-    return _placed(plan, placement, precision, model, machine, request)
+    return _placed(plan, placement, machine, request)
 
 
-def _placed(
-    plan: TextPlan,
-    placement: Placement,
-    precision: PrecisionSettings,
-    model: BertConfig,
-    machine: MachineFacts,
-    request: TextRequest,
-) -> TextPlan:
+def _model_of(plan: TextPlan) -> tuple[BertConfig, PrecisionSettings]:
+    sizes = {name: plan.settings[name] for name in BertConfig.model_fields if name in plan.settings}
+    return BertConfig(**sizes), PrecisionSettings(amp=plan.settings["amp"])
+
+
+def _placed(plan: TextPlan, placement: Placement, machine: MachineFacts, request: TextRequest) -> TextPlan:
     """The plan with the settings and choices that depend on devices, and do not decide what is learned."""
-    rows, device, ranks = {row.name: row for row in plan.choices}, placement.device, placement.ranks
+    rows, (model, precision) = {row.name: row for row in plan.choices}, _model_of(plan)
+    device, ranks = placement.device, placement.ranks
     why = f"{machine.gpus} here" if device == "gpu" else f"no GPU here{machine.note}"
     why += "; mixed precision" if precision.amp else "; float32"
     shown, each = (f"{ranks} x {machine.gpu_name}", f"{ranks}"), "one a GPU"
@@ -339,6 +306,25 @@ def preparation_seconds(num_bytes: int, machine: MachineFacts, duplicates: int) 
     return 15.0 + num_bytes * seconds_of_a_byte
 
 
+def _describe_model(choices: _Choices, candidate: Candidate, tokens: float) -> None:
+    """The model, what it learns, and from what lengths; tokens: that it reads."""
+    request, model, rule = choices.request, candidate.model, candidate.rule
+    layers = f"{model.num_hidden_layers} layers of {model.hidden_size}{', ModernBERT' if model.is_modern() else ''}"
+    size = f"{layers}, {model.num_parameters() / 1e6:,.1f} M parameters"
+    balance = f"reads {tokens / layer_parameters(model):,.0f} tokens a layer parameter"
+    why, flag = f"{balance}, {rules.TOKENS_PER_PARAMETER:g} balance", "--config, --model-type"
+    if rule is None:
+        why, flag = "the weights given", "--from-pretrained-params"
+    choices.add("model", f"{candidate.name}: {size}", GIVEN if request.model else why, flag)
+    named = "masked words" if candidate.objective == "mlm" else "masked words and next sentences"
+    is_given = request.setting("objective") or request.setting("masked_lm_ratio") is not None
+    why = GIVEN if is_given else "measured" if rule else "as the weights were trained"
+    choices.add("learns", f"{named}, {candidate.masked_share:.0%} masked", why, "--objective, --masked-lm-ratio")
+    reason = (candidate.length, "short and long sequences from the first update on")
+    given = request.setting("max_seq_length")
+    choices.make("lengths", "--max-seq-length", given, reason, lambda x: f"up to {x} tokens, mixed")
+
+
 def _choose_model(choices: _Choices, found: tuple[Candidate, ...], speeds: Speeds, preparation: float) -> Candidate:
     """The largest candidate that reads enough tokens for its parameters in the time; the smallest if none does."""
     request, fitting = choices.request, [found[0]]
@@ -356,13 +342,13 @@ def _segmenter(choices: _Choices) -> str | None:
     """What finds the words that masks cover whole; None: masks cover single tokens."""
     text, request = choices.text, choices.request
     usual = choices.machine.segmenter if text.is_chinese else ""
-    chosen = usual if request.segmenter is None else request.segmenter
+    chosen = usual if request.word_segmenter == "auto" else request.word_segmenter
     segmenter = chosen if chosen not in ("", "none") else None
     if text.is_chinese or segmenter:
         covers = bool(segmenter) and request.setting("whole_word_masking", True)
         value = f"whole words that {segmenter} finds" if covers else "single characters"
         reason = "neighbours would give single characters away" if covers else "no words are known"
-        if request.segmenter is not None or (segmenter and not covers):
+        if request.word_segmenter != "auto" or (segmenter and not covers):
             reason = GIVEN
         choices.add("masks", value, reason, "--word-segmenter, --whole-word-masking")
     return segmenter
@@ -542,10 +528,13 @@ def disk_bytes(plan: TextPlan, model: BertConfig) -> float:
 # ---- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _warnings(plan: TextPlan, candidate: Candidate, choices: _Choices, masked: float, need: float) -> Iterator[str]:
+def _warnings(
+    plan: TextPlan, candidate: Candidate, choices: _Choices, tokens: float, masked: float, need: float
+) -> Iterator[str]:
     """What is wrong with the plan, each with a remedy.
 
     Args:
+        tokens: of the text.
         masked: tokens that the held-out loss is a mean of.
         need: bytes on the disk.
     """
@@ -560,16 +549,16 @@ def _warnings(plan: TextPlan, candidate: Candidate, choices: _Choices, masked: f
         )
     if rule is not None and rule is not rules.MODELS[0] and not has_enough_text(rule, text, request):
         yield (
-            f"{_short(plan.tokens)} tokens of text are few for {layer_parameters(candidate.model) / 1e6:,.0f} M "
+            f"{_short(tokens)} tokens of text are few for {layer_parameters(candidate.model) / 1e6:,.0f} M "
             "parameters in the layers: pass a smaller --config, or continue a published model "
             "(--from-pretrained-params)"
         )
-    if rule is not None and plan.tokens < 100_000:
+    if rule is not None and tokens < 100_000:
         yield (
-            f"about {_short(plan.tokens)} tokens are little text to learn a language from: add text, or continue a "
+            f"about {_short(tokens)} tokens are little text to learn a language from: add text, or continue a "
             "published model (--from-pretrained-params)"
         )
-    wants_words = request.segmenter is None and request.setting("whole_word_masking", True)
+    wants_words = request.word_segmenter == "auto" and request.setting("whole_word_masking", True)
     if text.is_chinese and not machine.segmenter and wants_words:
         yield (
             "the text is Chinese, and jieba, which finds its words, is not installed, so masks cover single "

@@ -1,13 +1,11 @@
 """The command line of a pre-training on own text -> what the user asked for; contradictions are refused."""
 
-import dataclasses
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError, model_validator
 
 from bert.config.architecture import BertConfig
 from bert.config.command_line import resolve_config, suggest
@@ -19,10 +17,10 @@ from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.interpreter import shell_command
-from bert.launching.arguments import CommandLine, one_of
+from bert.launching.arguments import CommandLine
 from bert.launching.settings import JobSettings, PretrainingLaunch
 from bert.own_text.facts import Weights
-from bert.own_text.flags import IMPORT_FLAGS
+from bert.own_text.flags import OwnText, TextSettings
 from bert.own_text.rules import MODEL_NAMES, MODELS
 from bert.own_text.sources import Source, read_sources
 from bert.planning.planner import PLAN_FLAGS
@@ -32,8 +30,7 @@ from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.settings import check_language
 from data.text.encodings import check_encoding
-from data.text.readers import SEPARATORS
-from data.text.word_boundaries import SEGMENTERS, version_of
+from data.text.word_boundaries import version_of
 
 _OF_THE_DATA = ("input_dir", "eval_dir")
 _OF_A_START = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
@@ -52,8 +49,7 @@ _OF_WIKIPEDIA = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TextRequest:
+class TextRequest(TextSettings):
     """A command line with --text. None and absent names leave the choice to the plan.
 
     Attributes:
@@ -62,32 +58,32 @@ class TextRequest:
         settings: of the training, by their flat names, typed.
         probe_lines: labelled lines of --probe-file.
         tokens: the vocabulary that was given, by a file or by pre-trained weights; None: it will be trained.
-        segmenter: of Chinese words; "none": none.
-        import_options: of data.import_text.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     sources: tuple[Source, ...] = (Source("", ()),)
     output_dir: Path = Path("results/text")
-    hours: float | None = None
     epochs: float | None = None
     model: str | None = None
     num_processes: int | None = None
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: dict[str, Any] = {}
     probe_lines: int = 0
     tokens: Tokens | None = None
     weights: Weights | None = None
     weights_path: Path | None = None
-    lowercase: bool = True
-    duplicate_factor: int | None = None
-    add_words: int | None = None
-    held_out_fraction: float | None = None
-    segmenter: str | None = None
-    language: str | None = None
-    import_options: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    job: JobSettings = dataclasses.field(default_factory=JobSettings)
+    job: JobSettings = JobSettings()
     dry_run: bool = False
     show_config: bool = False
-    line: CommandLine = CommandLine((), (), {}, {}, {})
+    line: InstanceOf[CommandLine] = CommandLine((), (), {}, {}, {})
+
+    @model_validator(mode="after")
+    def _known(self) -> "TextRequest":
+        check_encoding(self.encoding or "auto")
+        check_language(self.lang or "en")
+        if self.word_segmenter not in ("auto", "none"):
+            version_of(self.word_segmenter)  # raises ValueError if it is not installed
+        return self
 
     def paths(self) -> tuple[Path, ...]:
         """Of all sources."""
@@ -134,54 +130,39 @@ def read_text_request(line: CommandLine) -> TextRequest:
         )
     launcher, common = dict(line.launch), dict(line.training)
     _refuse_phases(common, line.phases)
-    if "epochs" in common:
-        launcher["epochs"] = common.pop("epochs")
     _refuse_contradictions(launcher, common)
     model = _model(launcher, common)
     common.pop("phase", None)
-    sources = read_sources(launcher["text"], launcher.get("replay"), launcher.get("replay_share"))
+    options = read_settings(OwnText, launcher).text
+    sources = read_sources(launcher["text"], launcher.get("replay"), options.replay_share)
     output_dir = Path(common.pop("output_dir", None) or _output_dir(sources[0].paths[0]))
     _refuse_output_in_text(output_dir, sources)
-    check_encoding(launcher.get("encoding", "auto"))
-    one_of("document_separator", launcher.get("document_separator", SEPARATORS[0]), SEPARATORS)
-    check_language(launcher.get("lang", "en"))
     weights_path, vocab_file = common.pop("from_pretrained_params", None), common.pop("vocab_file", None)
     tokens, weights = _tokens(weights_path, vocab_file)
     launch = read_settings(PretrainingLaunch, {"job_name": "bert_own_text", **launcher})
-    fraction, stopping = _fraction(launcher.get("held_out_fraction")), common.get("early_stopping", "0")
-    if fraction == 0 and str(stopping) != "0" and common.get("best_by") != "probe":
+    settings = typed(common)
+    stopping, by_probe = settings.get("early_stopping", 0), settings.get("best_by") == "probe"
+    if stopping and options.held_out_fraction == 0 and not by_probe:
         raise ValueError(
             f"early_stopping={stopping} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
             "the two, or pass --probe-file with --best-by probe"
         )
-    settings = typed(common)
-    lines = settings.get("probe_file")
-    probe_lines = 0 if lines is None else len(read_labelled_lines(lines).texts)
     if (steps := settings.get("max_steps")) is not None and steps < 1:
         raise ValueError(f"max_steps={steps} must be at least 1; change --max-steps")
-    deduplicate = one_of("deduplicate", launcher.get("deduplicate", "exact"), ("exact", "near", "none"))
+    lines = settings.get("probe_file")
     return TextRequest(
+        **options.model_dump(exclude={"lowercase"}),
+        lowercase=options.lowercase if "lowercase" in launcher or not tokens else tokens.lowercase,
         sources=sources,
         output_dir=output_dir,
-        hours=_positive("hours", launcher.get("hours")),
-        epochs=_positive("epochs", launcher.get("epochs")),
+        epochs=settings.pop("epochs", None),
         model=model,
         num_processes=launch.nodes.num_processes if "num_processes" in launcher else None,
         settings=settings,
-        probe_lines=probe_lines,
+        probe_lines=0 if lines is None else len(read_labelled_lines(lines).texts),
         tokens=tokens,
         weights=weights,
         weights_path=Path(weights_path) if weights_path else None,
-        lowercase=launcher.get("lowercase", tokens.lowercase if tokens else True),
-        duplicate_factor=_whole("duplicate_factor", launcher.get("duplicate_factor")),
-        add_words=_whole("add_words", launcher.get("add_words")),
-        held_out_fraction=fraction,
-        segmenter=_segmenter(launcher.get("word_segmenter")),
-        language=launcher.get("lang"),
-        import_options={
-            **{name: launcher[name] for name in IMPORT_FLAGS if name in launcher},
-            "deduplicate": None if deduplicate == "none" else deduplicate,
-        },
         job=launch.start,
         dry_run=launcher.get("dry_run", False),
         show_config=launcher.get("show_config", False),
@@ -288,39 +269,6 @@ def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None,
         raise ValueError(f"vocab_file={vocab_file} must be an existing vocabulary; correct it, or drop it to train one")
     Vocabulary.from_file(vocab_file)  # raises ValueError with the line that is wrong
     return find_tokens(Path(vocab_file).parent, Path(vocab_file), None, []), None
-
-
-def _number(name: str, text: str | None, rule: str, holds: Callable[[float], bool]) -> float | None:
-    """The number that a flag gives; ValueError unless the rule holds."""
-    if text is None:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not holds(number):
-        raise ValueError(f"{name}={text} must be {rule}; change --{name.replace('_', '-')}")
-    return number
-
-
-def _positive(name: str, text: str | None) -> float | None:
-    return _number(name, text, "a number above 0", lambda number: 0 < number < math.inf)
-
-
-def _whole(name: str, text: str | None) -> int | None:
-    number = _number(name, text, "a whole number from 1 up", lambda number: number >= 1 and number.is_integer())
-    return None if number is None else int(number)
-
-
-def _fraction(text: str | None) -> float | None:
-    rule = "at most 0.5, to leave text to train on, and at least 0, which measures nothing"
-    return _number("held_out_fraction", text, rule, lambda number: 0 <= number <= 0.5)
-
-
-def _segmenter(name: str | None) -> str | None:
-    if name is not None and one_of("word_segmenter", name, (*SEGMENTERS, "none")) != "none":
-        version_of(name)  # raises ValueError if it is not installed
-    return name
 
 
 def _refuse_output_in_text(output_dir: Path, sources: Iterable[Source]) -> None:

@@ -108,23 +108,24 @@ def record_of(request: TextRequest) -> TextRecord:
 
 
 def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
-    options = request.import_options
     reading = Reading(
-        request.language or "en",
-        options.get("encoding") or "auto",
-        options.get("document_separator") or "file",
-        options.get("text_field"),
-        group_by=options.get("group_by"),
+        request.lang or "en",
+        request.encoding or "auto",
+        request.document_separator or "file",
+        request.text_field,
+        group_by=request.group_by,
     )
-    facts, follow_links = dict[str, TextFacts](), bool(options.get("follow_links"))
+    facts = dict[str, TextFacts]()
     for source in request.sources:
         of_name = f"{source.name}: " if source.name else ""
         print(f"reading {of_name}{' '.join(map(str, source.paths))} ...", flush=True)
-        facts[source.name] = text_facts(source.paths, reading, follow_links, lambda line: print(line, flush=True))
+        facts[source.name] = text_facts(
+            source.paths, reading, request.follow_links, lambda line: print(line, flush=True)
+        )
     text = TextFacts.of(facts, [source.name for source in request.sources if source.name != REPLAY])
     machine = machine_facts(request.output_dir)
-    if request.language is not None:  # of characters that Chinese and Japanese share, or of a mixed text
-        text = dataclasses.replace(text, is_chinese=request.language.partition("-")[0] == "zh")
+    if request.lang is not None:  # of characters that Chinese and Japanese share, or of a mixed text
+        text = dataclasses.replace(text, is_chinese=request.lang.partition("-")[0] == "zh")
     found = candidates(text, machine, request)
     print("measuring the speed of this machine ...", flush=True)
     begun = time.monotonic()

@@ -39,7 +39,7 @@ class Source:
         return [f"{prefix}{path.absolute()}" for path in self.paths]
 
 
-def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share: str | None) -> tuple[Source, ...]:
+def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share: float | None) -> tuple[Source, ...]:
     """The sources, that of the general text last; ValueError for a contradiction."""
     if "" in text or "" in (replay or ()):
         raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
@@ -54,9 +54,7 @@ def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share
         if replay_share is not None:
             raise ValueError(f"replay_share={replay_share} is a share of --replay PATH; pass it too, or drop it")
         return tuple(sources)
-    share = REPLAY_SHARE if replay_share is None else _number(replay_share)
-    if not 0 < share <= 0.9:
-        raise ValueError(f"replay_share={replay_share} must be above 0 and at most 0.9; change --replay-share")
+    share = REPLAY_SHARE if replay_share is None else replay_share
     sources = [dataclasses.replace(source, share=source.share * (1 - share)) for source in sources]
     sources.append(Source(REPLAY, tuple(map(Path, replay)), share))
     _refuse_shared_files(sources)

@@ -140,7 +140,7 @@ class Comparison:
             if not (shards / part).exists():
                 flags = ("--text", corpus / part / "source", "--sink", shards / part, "--vocab-file", vocabulary)
                 flags += ("--target-seq-length", length, "--num-shards", number, "--duplicate-factor", factor)
-                flags += ("--short-seq-prob", self.chosen.short_share)
+                flags += ("--short-seq-prob", rules.SHORT_SHARE)
                 run_module("data.preprocess_bert_pretrain", *flags, **_ONE_THREAD)
         return vocabulary, shards
 

@@ -193,7 +193,7 @@ def test_epochs_that_were_set_are_shown_beside_those_that_whole_updates_make():
 def test_a_script_without_spaces_is_counted_by_its_characters():
     chinese = text(0.05, words=700, characters=17_000, distinct_characters=900)
     plan = plan_of(chinese, LAPTOP, hours=0.1)
-    assert plan.tokens > 10_000 and plan.settings["vocab_size"] >= 2 * 900
+    assert plan.settings["vocab_size"] >= 2 * 900
     assert "17,000 characters" in plan.table(TextRequest())
 
 
@@ -220,7 +220,7 @@ def test_steps_that_were_set_need_no_hours():
 def test_other_scripts_have_larger_vocabularies():
     chinese = text(5, words=2500, characters=1_700_000, distinct_characters=3000)
     plan = plan_of(chinese, LAPTOP, hours=0.2)
-    assert plan.settings["vocab_size"] >= 4096 and plan.tokens > 1e6
+    assert plan.settings["vocab_size"] >= 4096
 
 
 def test_weights_bring_sizes_vocabulary_and_a_lower_rate():

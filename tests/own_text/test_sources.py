@@ -11,7 +11,7 @@ from bert.own_text import corpus
 from bert.own_text import run as own_text
 from bert.own_text.additions import Changes
 from bert.own_text.request import TextRequest, read_text_request
-from bert.own_text.sources import Source, held_out_mix, pass_over, read_sources
+from bert.own_text.sources import Source, held_out_mix, pass_over
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.mixture import Mix, read_mixture, write_mixture
 from bert.samples.settings import LoaderSettings
@@ -56,12 +56,6 @@ def test_sources_that_contradict_themselves_are_refused(tmp_path, monkeypatch, w
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(ValueError, match=message):
         read_text_request(line_of(*words.split()))
-
-
-@pytest.mark.parametrize("share", ["0", "lots", "1"])
-def test_shares_of_replay_that_are_none_are_refused(tmp_path, share):
-    with pytest.raises(ValueError, match=f"replay_share={share} must be above 0 and at most 0.9"):
-        read_sources([str(tmp_path)], [str(tmp_path / "x")], share)
 
 
 def test_text_that_is_named_twice_is_read(tmp_path, monkeypatch):
