@@ -117,6 +117,11 @@ def _append_in_place(block, collective: tuple, values) -> None:
     block.append_op(type=operator, inputs={read: values}, outputs={written: values}, attrs=attributes)
 
 
+def append_sum(block, values) -> None:
+    """Append the sum over the ranks of a variable, in place."""
+    _append_in_place(block, _SUM, values)
+
+
 def reduce_on_compute_stream(program: static.Program) -> None:
     """Run the all-reduces of a program in the stream of its computations.
 
@@ -200,6 +205,6 @@ class Collective:
         program = static.Program()
         with static.program_guard(program, static.Program()):
             total = paddle.assign(static.data("values", [-1], dtype))
-            _append_in_place(program.global_block(), _SUM, total)
+            append_sum(program.global_block(), total)
         fit_to_gloo(program, self.group)
         return program, total

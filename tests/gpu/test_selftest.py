@@ -18,14 +18,17 @@ from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
 from bert.tokenization.vocabulary import Vocabulary
 from tests.gpu.cases import distinct, pretraining
+from tests.gpu.selftest import __main__ as selftest
 from tests.gpu.selftest import machine as machines
 from tests.gpu.selftest import recipe_checks, trainings
 from tests.gpu.selftest.__main__ import all_checks, chosen, listing, main
-from tests.gpu.selftest.checks import Bench, Check, Failed, Result, Skipped, Verdict, json_in, report
+from tests.gpu.selftest.answers import FIRST_CHECKS, answers
+from tests.gpu.selftest.checks import Bench, Check, Failed, Result, Skipped, Verdict, json_in
 from tests.gpu.selftest.kernel_checks import judge_doctor, judge_fused_kernels, judge_kernels
 from tests.gpu.selftest.machine import Machine, find_machine, part_name
 from tests.gpu.selftest.recipe_checks import write_shards
-from tests.gpu.selftest.trainings import compared, fusion_problem, loss_problem
+from tests.gpu.selftest.report import report
+from tests.gpu.selftest.trainings import compared, fusion_problem, judge_all_reduce, loss_problem
 
 CPU = Machine("cpu", 2)
 
@@ -110,17 +113,16 @@ def test_results_of_another_machine_and_damaged_ones_are_not_kept(tmp_path):
         assert start(tmp_path, [check("first", failing)]) == 1
 
 
-def test_the_report_has_all_for_people_and_for_programs(tmp_path):
+def test_the_report_has_all_for_people_and_the_record_all_for_programs(tmp_path):
     start(tmp_path, [check("first", failing), check("second")])
     text = (tmp_path / "report.md").read_text()
-    assert "1 passed, 1 failed, 0 skipped" in text and "| `second`: the check second | passed |" in text
-    assert "### first failed" in text and "last line of the rank" in text
+    assert "1 passed, 1 failed, 0 skipped" in text and "- `first` failed (the check first): it is wrong" in text
     assert "Not covered: the speed of training on packed tokens" in text
-    everything = json.loads(text.split("````json\n")[-1].split("\n````")[0])
+    everything = json.loads((tmp_path / "results.json").read_text())
     assert everything["machine"]["packages"]["numpy"] and everything["machine"]["device"] == "cpu"
-    assert [(row["name"], row["figures"]) for row in everything["results"]] == [
-        ("first", {"loss": 3.5}),
-        ("second", {"answer": 42}),
+    assert [(row["name"], row["figures"], row["output"]) for row in everything["results"]] == [
+        ("first", {"loss": 3.5}, "last line of the rank"),
+        ("second", {"answer": 42}, ""),
     ]
 
 
@@ -343,7 +345,7 @@ def test_every_machine_has_its_list():
     assert all(text.count("\n") + 1 == len(names) for text in on.values())
     assert on[EIGHT_A100].count("not here") == 0
     assert on[V100].count("bfloat16 needs compute capability 8.0, this card has 7.0") == 4
-    assert on[V100].count("there is one GPU") == 2 and on[CPU].count("not here") == 0
+    assert on[V100].count("there is one GPU") == 3 and on[CPU].count("not here") == 0
 
 
 def test_every_published_recipe_is_measured():
@@ -375,20 +377,24 @@ def test_a_small_card_takes_a_smaller_micro_batch_or_none(tmp_path):
     assert tiny.hardware(1) is None and unknown.batch.batch_size == 256
 
 
+def measured(speed, gigabytes, planned, **more):
+    figures = {"sequences per second": speed, "planned sequences per second": planned}
+    return figures | {"peak bytes": {"allocated": gigabytes * 1e9}, "estimated bytes": {"total": 40e9}} | more
+
+
 def test_much_slower_than_planned_or_much_more_memory_fails():
     config = derive(RECIPES["phase1_large"](), gradient_merge_steps=8, global_batch_size=None)
     plan = make_plan(config, EIGHT_A100.hardware(8))
     planned = plan.sequences_per_second()
 
-    def problem(speed, gigabytes, plan=plan):
-        figures = {"sequences per second": speed, "planned sequences per second": planned}
-        figures |= {"peak bytes": {"allocated": gigabytes * 1e9}, "estimated bytes": {"total": 40e9}}
-        return recipe_checks.shortfall(figures, plan)
+    def problems(speed, gigabytes, plan=plan):
+        return recipe_checks.shortfalls(measured(speed, gigabytes, planned), plan)
 
-    assert problem(0.8 * planned, 43) == problem(2 * planned, 10) == problem(1.0, 90, None) == ""
-    assert problem(0.7 * planned, 43).endswith("below 75% of the planned speed")
-    assert problem(planned, 45).endswith("more than 110% of the estimated memory")
-    assert problem(None, 43) == "no update was measured"
+    assert problems(0.8 * planned, 43) == problems(2 * planned, 10) == problems(1.0, 90, None) == {}
+    assert problems(0.7 * planned, 43) == {"speed": "below 75% of the planned speed"}
+    assert problems(planned, 45) == {"memory": "more than 110% of the estimated memory"}
+    assert list(problems(0.7 * planned, 45)) == ["memory", "speed"]
+    assert problems(None, 43) == {"speed": "no update was measured"}
 
 
 def test_the_run_is_planned_with_the_kernels_that_it_chose():
@@ -414,13 +420,139 @@ def test_synthetic_shards_are_full_and_masked(tmp_path):
     assert len(set(weighted)) == 160 and set(ids[weighted]) == {vocabulary.id_of("[MASK]")}
 
 
+SPEED_FIGURES = {"model": "bert-large-uncased", "ranks x micro-batches x sequences": [8, 8, 256]}
+SPEED_FIGURES |= {"fused kernels": ["linear"]}
+FACTS = {**EIGHT_A100.identity(), "packages": {}, **dict.fromkeys(("python", "system", "commit", "date"), "x")}
+
+
 def test_the_table_of_speeds_has_a_row_for_each_recipe():
-    figures = {"model": "bert-large-uncased", "ranks x micro-batches x sequences": [8, 8, 256]}
-    figures |= {"fused kernels": ["linear"], "sequences per second": 5000.0, "planned sequences per second": 4000.0}
-    figures |= {"peak bytes": {"allocated": 43.2e9}, "estimated bytes": {"total": 42.9e9}}
-    result = Result("throughput-phase1_large", "", "passed", 1.0, "", figures)
-    facts = {**EIGHT_A100.identity(), "packages": {}, "links between GPUs": "GPU0 NV12"}
-    text = report({**facts, **dict.fromkeys(("python", "system", "commit", "date"), "x")}, [result])
-    row = "| phase1_large | bert-large-uncased | 8 x 8 x 256 | linear | 5,000.0 | 4,000.0 (+25%) | 43.20 | 42.90 |"
-    assert row in text
-    assert "8 x NVIDIA A100-SXM4-80GB, 81920 MiB, driver 535.104" in text and "GPU0 NV12" in text
+    figures = measured(5000.0, 43.2, 4000.0, **SPEED_FIGURES) | {"estimated bytes": {"total": 42.9e9}}
+    result = Result("throughput-phase1_large-plain", "", "passed", 1.0, "", figures)
+    text = report(FACTS, [result])
+    row = (
+        "| phase1_large-plain | bert-large-uncased | 8 x 8 x 256 | linear | 5,000.0 | 4,000.0 (+25%) | 43.20 | 42.90 |"
+    )
+    assert row in text and "Machine: 8 x NVIDIA A100-SXM4-80GB, 81920 MiB, driver 535.104; gpu, 8 ranks" in text
+
+
+# ---- the first five minutes ------------------------------------------------------------------------------------------
+
+GPU_FINDING = {"level": "ok", "name": "GPU", "found": "8 x A100, driver 535.104", "advice": ""}
+PADDLE_FINDING = {"level": "ok", "name": "Paddle", "found": "2.6.2, CUDA 11.8", "advice": ""}
+GOOD = {
+    "doctor": Result("doctor", "", "passed", 9.0, "fit", {"findings": [GPU_FINDING, PADDLE_FINDING]}),
+    "nccl": Result("nccl", "", "passed", 9.0, "8 ranks sum 150.0 GB/s"),
+    "fused-kernels-float16": Result("fused-kernels-float16", "", "passed", 9.0, "agree: linear (2 ms)"),
+    "throughput-phase1_large": Result("throughput-phase1_large", "", "passed", 9.0, "", measured(4100.0, 39, 4000.0)),
+}
+TRAINING, OLD_DRIVER = "throughput-phase1_large", "Paddle sees 0 of them: is the driver new enough"
+
+
+def failed(name, text, figures=None, output=""):
+    return GOOD | {name: Result(name, "", "failed", 9.0, text, figures or {}, output)}
+
+
+@pytest.mark.parametrize(
+    ("topic", "results", "figure", "command"),
+    [
+        (
+            "driver",
+            failed("doctor", "GPU", {"findings": [{**GPU_FINDING, "level": "warning", "advice": OLD_DRIVER}]}),
+            f"8 x A100, driver 535.104: {OLD_DRIVER}",
+            "nvidia-smi; ",
+        ),
+        (
+            "driver",  # a GPU's Paddle, and no card is listed
+            failed("doctor", "", {"findings": [{**GPU_FINDING, "found": "none; training runs on the CPU"}]}),
+            "none; training runs on the CPU: nvidia-smi lists no GPU",
+            "nvidia-smi; ",
+        ),
+        ("NCCL", failed("nccl", "not finished after 120 s"), "not finished after 120 s", "NCCL_DEBUG=INFO NCCL_P2P"),
+        (
+            "kernels",
+            failed("fused-kernels-float16", "attention: its self-test differs"),
+            "attention: its self-test differs",
+            "bash scripts/run_gpu_selftest.sh --again --only train-amp --only throughput-phase1_large-plain",
+        ),
+        (
+            "memory",
+            failed(TRAINING, "exit code 1", output="ResourceExhaustedError: Out of memory error on GPU 0"),
+            "exit code 1",
+            "run_pretraining.sh --config large --fit-batch-size",
+        ),
+        (
+            "memory",
+            failed(TRAINING, "", measured(4100.0, 45, 4000.0, shortfalls={"memory": "more than 110%"})),
+            "peak 45.00 GB, estimated 40.00: more than 110%",
+            "run_pretraining.sh --config large --fit-batch-size",
+        ),
+        (
+            "speed",
+            failed(TRAINING, "", measured(1000.0, 39, 4000.0, shortfalls={"speed": "below 75%"})),
+            "1,000.0 sequences/s, planned 4,000.0: below 75%",
+            "nvidia-smi -q -d PERFORMANCE",
+        ),
+    ],
+)
+def test_each_of_the_likely_failures_is_told_by_its_row_with_what_to_type(topic, results, figure, command):
+    found = answers(results, "gpu")
+    assert [answer.topic for answer in found] == ["driver", "NCCL", "kernels", "memory", "speed"]
+    (failing,) = [answer for answer in found if answer.verdict == "FAILS"]
+    assert failing.topic == topic and failing.figure == figure and command in failing.command
+    text = report(FACTS, list(results.values()))
+    assert text.startswith(f"# Self-test of BERT on Paddle: {topic} failed\n")
+    assert f"| FAILS | {figure} | `{failing.command}` |" in text
+
+
+def test_what_works_is_not_needed_or_was_not_measured_is_said():
+    found = answers(GOOD, "gpu")
+    assert [answer.verdict for answer in found] == ["works"] * 5
+    assert [answer.figure for answer in found[3:]] == [
+        "peak 39.00 GB, estimated 40.00",
+        "4,100.0 sequences/s, planned 4,000.0",
+    ]
+    assert [bool(answer.command) for answer in found] == [False] * 4 + [True], "the training is next"
+    one_gpu = GOOD | {"nccl": Result("nccl", "", "skipped", 0.0, "there is one GPU")}
+    assert answers(one_gpu, "gpu")[1].verdict == "not needed"
+    crashed = answers(failed(TRAINING, "training: NCCL error"), "gpu")
+    assert [(answer.verdict, answer.figure) for answer in crashed[3:]] == [("not measured", "training: NCCL error")] * 2
+    nothing = answers({}, "gpu")
+    assert {answer.verdict for answer in nothing} == {"not measured"}
+    assert nothing[1].command == "bash scripts/run_gpu_selftest.sh --again --only nccl"
+
+
+def test_the_report_is_a_page_whatever_failed():
+    long = "word " * 500
+    rows = [Result(f"check-{number}", "its title", "failed", 1.0, long, {"much": long}, long) for number in range(40)]
+    speeds = [
+        Result(f"throughput-{number}", "", "failed", 1.0, long, measured(1.0, 1, 2.0, **SPEED_FIGURES))
+        for number in range(16)
+    ]
+    text = report(FACTS, [*failed("doctor", long).values(), *rows, *speeds])
+    assert text.count("\n") <= 60 and max(map(len, text.splitlines())) < 700 and "more in results.json" in text
+
+
+def test_the_first_five_minutes_answer_them():
+    first = all_checks()[: len(FIRST_CHECKS)]
+    assert tuple(found.name for found in first) == FIRST_CHECKS
+    assert sum(found.seconds["gpu"] for found in first) <= 300
+
+
+def test_without_a_card_the_report_says_so_before_the_error(tmp_path, monkeypatch, capsys):
+    for module in (machines, selftest):
+        monkeypatch.setattr(module, "num_gpus", lambda: 0)
+    figures = {"findings": [{**GPU_FINDING, "level": "warning", "found": "none", "advice": "install the driver"}]}
+    checks = [check("doctor", lambda bench: Verdict("fit", figures)), check("second")]
+    with pytest.raises(SystemExit) as ended:
+        main(["--output-dir", str(tmp_path)], checks)
+    assert ended.value.code == 2 and "nvidia-smi lists none" in capsys.readouterr().err
+    text = (tmp_path / "report.md").read_text()
+    assert "driver failed" in text and "| FAILS | none: install the driver | `nvidia-smi; " in text
+
+
+def test_a_wrong_sum_over_the_ranks_fails():
+    figures = {"ranks": 8, "bytes": 2**28, "seconds": 0.002, "least": 4.5, "largest": 4.5, "expected": 4.5}
+    assert judge_all_reduce(figures).text == "8 ranks sum 134.2 GB/s"
+    for wrong in (0.0, float("nan")):
+        with pytest.raises(Failed, match="wrongly"):
+            judge_all_reduce({**figures, "least": wrong})

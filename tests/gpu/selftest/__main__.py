@@ -4,7 +4,8 @@
     bash scripts/run_gpu_selftest.sh --list              # the checks, and what this machine cannot run
     bash scripts/run_gpu_selftest.sh --device cpu        # what can be tried without a GPU
 
-Exit code 0 if no check failed, 1 if one did. Send back the file that the last line names.
+The first five minutes answer the most likely failures: driver, NCCL, kernels, memory, speed. Exit code 0 if no check
+failed, 1 if one did. Send back the two files that the last line names.
 """
 
 import signal
@@ -19,15 +20,20 @@ from bert.files import only_writer, write_atomically
 from bert.help_parser import HelpParser
 from bert.launching.settings import num_gpus
 from bert.reporting.progress import duration
-from tests.gpu.selftest.checks import FAILED, Check, Result, report, run_checks
+from tests.gpu.selftest.answers import FIRST_CHECKS
+from tests.gpu.selftest.checks import FAILED, RESULTS, Check, Result, run_checks
 from tests.gpu.selftest.kernel_checks import kernel_checks
 from tests.gpu.selftest.machine import Machine, describe, find_machine
 from tests.gpu.selftest.recipe_checks import recipe_checks
-from tests.gpu.selftest.trainings import training_checks
+from tests.gpu.selftest.report import report
+from tests.gpu.selftest.trainings import all_reduce_check, training_checks
 
 
 def all_checks() -> list[Check]:
-    return [*kernel_checks(), *training_checks(), *recipe_checks()]
+    """In the order in which they run: the most likely failures first."""
+    checks = [*kernel_checks(), all_reduce_check(), *training_checks(), *recipe_checks()]
+    first = {name: number for number, name in enumerate(FIRST_CHECKS)}
+    return sorted(checks, key=lambda check: first.get(check.name, len(first)))
 
 
 def chosen(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
@@ -75,15 +81,17 @@ def main(argv: Sequence[str] | None = None, checks: Sequence[Check] | None = Non
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the running command, as Ctrl-C does
     folder: Path = arguments.output_dir.absolute()
     with command(folder, "interrupted; the same command continues with the check that was running"):
-        selected = chosen(all_checks() if checks is None else checks, arguments.only)
+        listed = all_checks() if checks is None else checks
+        selected = chosen(listed, arguments.only)
         device = "cpu" if arguments.list and arguments.device == "auto" and not num_gpus() else arguments.device
-        machine = find_machine(device, arguments.gpus)
         if arguments.list:
-            print(listing(selected, machine))
+            print(listing(selected, find_machine(device, arguments.gpus)))
             return 0
         folder.mkdir(parents=True, exist_ok=True)
         with only_writer(folder):
-            return examine(selected, machine, folder, arguments.again)
+            if device != "cpu" and num_gpus() == 0:  # the report says so before this ends
+                examine([check for check in listed if check.name == "doctor"], Machine("gpu", 0), folder, "all")
+            return examine(selected, find_machine(device, arguments.gpus), folder, arguments.again)
     return 1
 
 
@@ -94,10 +102,11 @@ def examine(checks: Sequence[Check], machine: Machine, folder: Path, again: str 
     def write_report(results: dict[str, Result]) -> None:
         write_atomically(path, report(facts, list(results.values())).encode())
 
-    results = run_checks(checks, machine, folder, again, partial(print, flush=True), write_report)
+    results = run_checks(checks, machine, folder, again, partial(print, flush=True), write_report, facts)
     write_report(results)
     failed = [check.name for check in checks if results[check.name].status == FAILED]
-    print(f"{len(failed)} of {len(checks)} failed{': ' if failed else ''}{', '.join(failed)}. Send back {path}")
+    names = f": {', '.join(failed)}" if failed else ""
+    print(f"{len(failed)} of {len(checks)} failed{names}. Send back {path} and {RESULTS} beside it")
     return 1 if failed else 0
 
 

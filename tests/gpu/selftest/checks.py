@@ -18,7 +18,6 @@ from bert.files import write_atomically
 from bert.interpreter import repository_environment
 from bert.reporting.logs import to_json
 from bert.reporting.progress import duration
-from tests.benchmarks.processes import markdown
 from tests.gpu.selftest.machine import Machine
 
 TAIL_LINES = 40
@@ -180,12 +179,14 @@ def run_checks(
     again: str | None,
     show: Callable[[str], None],
     finished: Callable[[dict[str, Result]], None],
+    facts: dict[str, Any],
 ) -> dict[str, Result]:
     """Run the checks that have no result yet; a skipped check is looked at again.
 
     Args:
         again: all | failed: these are run although they have a result.
         finished: called with all results after each check.
+        facts: what `machine.describe` gives.
     """
     results = read_results(folder, machine)
     kept_statuses = {None: (PASSED, FAILED), "failed": (PASSED,), "all": ()}[again]
@@ -203,7 +204,7 @@ def run_checks(
         bench = Bench(machine, folder, log_file, again is not None or check.name in results)
         result = run_check(check, bench)
         results[check.name] = result
-        write_results(folder, machine, results)
+        write_results(folder, facts, results)
         finished(results)
         share = check.seconds[machine.device]
         expected -= share
@@ -218,93 +219,15 @@ def read_results(folder: Path, machine: Machine) -> dict[str, Result]:
     """Results of an earlier start on this machine; empty if there are none, or of another one."""
     try:
         record = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-        if record["machine"] != json.loads(to_json(machine.identity())):
+        identity = json.loads(to_json(machine.identity()))
+        if {name: record["machine"][name] for name in identity} != identity:
             return {}
         return {values["name"]: Result(**values) for values in record["results"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def write_results(folder: Path, machine: Machine, results: dict[str, Result]) -> None:
+def write_results(folder: Path, facts: dict[str, Any], results: dict[str, Result]) -> None:
     rows = [dataclasses.asdict(result) for result in results.values()]
-    text = to_json({"machine": machine.identity(), "results": rows}, indent=1)
+    text = to_json({"machine": facts, "results": rows}, indent=1)
     write_atomically(folder / RESULTS, f"{text}\n".encode())
-
-
-NOT_COVERED = "Not covered: the speed of training on packed tokens and of the fine-tuning recipes, several nodes."
-LONG_FIGURES = 2000  # characters: longer ones stand in the JSON alone
-
-
-def report(machine: dict[str, Any], results: list[Result]) -> str:
-    """Markdown."""
-    counts = ", ".join(f"{sum(r.status == status for r in results)} {status}" for status in (PASSED, FAILED, SKIPPED))
-    parts = [
-        "# Self-test of BERT on Paddle",
-        f"{counts}; {duration(sum(result.seconds for result in results))} in all. {NOT_COVERED}",
-        "## Machine",
-        _machine(machine),
-        "## Checks",
-        _table(
-            ("check", "result", "time", "found"),
-            [(f"`{r.name}`: {r.title}", r.status, duration(r.seconds), r.text) for r in results],
-        ),
-        *(_failure(result) for result in results if result.status == FAILED),
-        *_throughput(results),
-        "## Everything as JSON",
-        _fenced(to_json({"machine": machine, "results": [vars(result) for result in results]}), "json"),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _machine(machine: dict[str, Any]) -> str:
-    cards = [f"{gpu['name']}, {gpu['memory_mib']} MiB, driver {gpu['driver']}" for gpu in machine["gpus"]]
-    values = {
-        "device": f"{machine['device']}, {machine['ranks']} ranks",
-        "GPUs": "; ".join(f"{cards.count(card)} x {card}" for card in dict.fromkeys(cards)) or "none",
-        "packages": ", ".join(f"{name} {version}" for name, version in machine["packages"].items()),
-        **{name: machine[name] for name in ("python", "system", "commit", "date")},
-    }
-    text = _table(("", ""), list(values.items()))
-    links = machine["links between GPUs"]
-    return text + (f"\n\n{_fenced(links, 'text')}" if links else "")
-
-
-def _failure(result: Result) -> str:
-    figures = to_json(result.figures) if result.figures else ""
-    parts = [f"### {result.name} failed", result.text]
-    if figures and len(figures) <= LONG_FIGURES:
-        parts.append(_fenced(figures, "json"))
-    if result.output:
-        parts.append(_fenced(result.output, "text"))
-    return "\n\n".join(parts)
-
-
-def _throughput(results: list[Result]) -> list[str]:
-    rows = []
-    for result in [result for result in results if "estimated bytes" in result.figures]:
-        figures = result.figures
-        speed, planned = figures["sequences per second"], figures.get("planned sequences per second")
-        rows.append(
-            (
-                result.name.removeprefix("throughput-"),
-                figures["model"],
-                " x ".join(map(str, figures["ranks x micro-batches x sequences"])),
-                ", ".join(figures["fused kernels"]) or "none",
-                f"{speed:,.1f}" if speed else "none",
-                f"{planned:,.1f} ({speed / planned - 1:+.0%})" if planned and speed else "no plan",
-                f"{figures['peak bytes']['allocated'] / 1e9:.2f}",
-                f"{figures['estimated bytes']['total'] / 1e9:.2f}",
-            )
-        )
-    if not rows:
-        return []
-    header = ("recipe", "model", "ranks x micro-batches x sequences", "fused kernels", "sequences/s", "planned")
-    return ["## Speed and memory", _table((*header, "peak, GB", "estimated, GB"), rows)]
-
-
-def _table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
-    return markdown(header, [[str(cell).replace("|", "\\|") for cell in row] for row in rows])
-
-
-def _fenced(text: str, language: str) -> str:
-    return f"````{language}\n{text}\n````"

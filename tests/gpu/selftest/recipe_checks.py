@@ -54,8 +54,8 @@ def throughput(name: str, recipe: str, changes: dict[str, Any], bench: Bench) ->
         **measured(used, training, machine.num_ranks),
         **({"planned sequences per second": plan.sequences_per_second()} if plan else {}),
     }
-    if problem := shortfall(figures, plan):
-        raise Failed(problem, figures)
+    if problems := shortfalls(figures, plan):
+        raise Failed("; ".join([_text(figures), *problems.values()]), figures | {"shortfalls": problems})
     return Verdict(_text(figures), figures)
 
 
@@ -121,27 +121,33 @@ def measured(config: PretrainingConfig, training: Training, num_ranks: int) -> d
     }
 
 
-def shortfall(figures: dict[str, Any], plan: Plan | None) -> str:
-    """Why the figures are not those that were planned; "" if they are, or if there is no plan."""
-    speed = figures["sequences per second"]
+def shortfalls(figures: dict[str, Any], plan: Plan | None) -> dict[str, str]:
+    """How the memory and the speed are not those that were planned; nothing is judged without a plan."""
+    speed, found = figures["sequences per second"], {}
     if not speed:
-        return "no update was measured"
+        return {"speed": "no update was measured"}
     if plan is None:
-        return ""
+        return {}
     peak, estimate = figures["peak bytes"]["allocated"], figures["estimated bytes"]["total"]
     if peak > MORE_MEMORY * estimate:
-        return f"{_text(figures)}: more than {MORE_MEMORY:.0%} of the estimated memory"
-    planned = plan.sequences_per_second()
-    if plan.hardware.part.checked != "nothing" and speed < SLOWER * planned:
-        return f"{_text(figures)}: below {SLOWER:.0%} of the planned speed"
-    return ""
+        found["memory"] = f"more than {MORE_MEMORY:.0%} of the estimated memory"
+    if plan.hardware.part.checked != "nothing" and speed < SLOWER * plan.sequences_per_second():
+        found["speed"] = f"below {SLOWER:.0%} of the planned speed"
+    return found
 
 
 def _text(figures: dict[str, Any]) -> str:
-    planned = figures.get("planned sequences per second")
-    speed = f"{figures['sequences per second']:,.1f} sequences/s" + (f", planned {planned:,.1f}" if planned else "")
+    return f"{speed_text(figures)}; {memory_text(figures)}"
+
+
+def speed_text(figures: dict[str, Any]) -> str:
+    planned, speed = figures.get("planned sequences per second"), figures["sequences per second"] or 0.0
+    return f"{speed:,.1f} sequences/s" + (f", planned {planned:,.1f}" if planned else "")
+
+
+def memory_text(figures: dict[str, Any]) -> str:
     peak, estimate = figures["peak bytes"]["allocated"] / 1e9, figures["estimated bytes"]["total"] / 1e9
-    return f"{speed}; peak {peak:.2f} GB, estimated {estimate:.2f}"
+    return f"peak {peak:.2f} GB, estimated {estimate:.2f}"
 
 
 NUM_SHARDS = 8

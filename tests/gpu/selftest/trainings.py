@@ -21,9 +21,10 @@ from tests.gpu.selftest.checks import Bench, Check, Failed, Verdict, tail
 from tests.gpu.selftest.machine import Machine
 
 SCRIPT = Path(__file__).with_name("measured_training.py")
+ALL_REDUCE = Path(__file__).with_name("all_reduce.py")
 NUM_STEPS = 20
 HELD_OUT = "eval_masked_lm_loss"
-TIMEOUT_SECONDS = 600.0
+TIMEOUT_SECONDS, ALL_REDUCE_SECONDS = 600.0, 120.0
 PLAIN = dict(fuse_linear="off", fuse_dropout_add="off", fuse_attention="off")
 FUSED = dict(fuse_linear="on", fuse_dropout_add="on", fuse_attention="on")
 
@@ -118,16 +119,27 @@ def train(
         log_dir, settings = folder / f"log{number}", folder / f"settings{number}.yaml"
         log_dir.mkdir(parents=True)
         settings.write_text(text)
-        ranks, device = Ranks(num_processes=num_ranks), bench.machine.device
-        command = training_command(SCRIPT, settings, ranks, ranks.devices(device), log_dir, name)
-        try:
-            bench.run(command, timeout_seconds, **ranks.environment(device))
-        except Failed as error:
-            said = _said(log_dir) or error.output
-            errors = [line for line in said.splitlines() if line.startswith("error: ")]
-            raise Failed(f"training {name}: {errors[0] if errors else error}", output=said) from None
+        _launch(bench, SCRIPT, settings, log_dir, f"training {name}", num_ranks, timeout_seconds)
     record.write_text(json.dumps([num_ranks, *texts]))
     return done
+
+
+def _launch(
+    bench: Bench, script: Path, settings: Path, log_dir: Path, title: str, num_ranks: int, timeout_seconds: float
+) -> None:
+    """Run `script --config settings` on ranks of this machine.
+
+    Raises:
+        Failed: with the end of the ranks' output.
+    """
+    ranks, device = Ranks(num_processes=num_ranks), bench.machine.device
+    command = training_command(script, settings, ranks, ranks.devices(device), log_dir, log_dir.parent.name)
+    try:
+        bench.run(command, timeout_seconds, **ranks.environment(device))
+    except Failed as error:
+        said = _said(log_dir) or error.output
+        errors = [line for line in said.splitlines() if line.startswith("error: ")]
+        raise Failed(f"{title}: {errors[0] if errors else error}", output=said) from None
 
 
 def _said(log_dir: Path) -> str:
@@ -184,6 +196,31 @@ def training_checks() -> list[Check]:
     title = "held-out loss of the same weights with fused kernels"
     found.append(Check("evaluation-fused", title, evaluate_fused, {"gpu": 60, "cpu": 15}))
     return found
+
+
+def all_reduce_check() -> Check:
+    title = "all ranks sum a tensor, and how fast"
+    return Check("nccl", title, all_reduce, {"gpu": 45, "cpu": 15}, _one_gpu)
+
+
+def all_reduce(bench: Bench) -> Verdict:
+    """The sum over all ranks is right; NCCL on GPUs, Gloo on a CPU."""
+    folder = run_folder(bench, "all-reduce")
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "log").mkdir(parents=True)
+    request = folder / "request.json"
+    request.write_text(json.dumps({"device": bench.machine.device}))
+    _launch(bench, ALL_REDUCE, request, folder / "log", "all-reduce", bench.machine.num_ranks, ALL_REDUCE_SECONDS)
+    return judge_all_reduce(json.loads((folder / "result.json").read_text()))
+
+
+def judge_all_reduce(figures: dict) -> Verdict:
+    """Raises Failed if a number is not the mean of the ranks' numbers."""
+    gigabytes = figures["bytes"] / figures["seconds"] / 1e9
+    text = f"{figures['ranks']} ranks sum {gigabytes:,.1f} GB/s"
+    if not all(abs(figures[name] - figures["expected"]) <= 1e-4 for name in ("least", "largest")):
+        raise Failed(f"{text}, wrongly: {figures['least']} to {figures['largest']}, not {figures['expected']}", figures)
+    return Verdict(text, figures)
 
 
 def _unable(settings: dict, machine: Machine) -> str:
