@@ -24,6 +24,13 @@ Position = Mapping[str, Any]  # from where a later command reads on, and what it
 MoveBar = Callable[[int], Any]  # moves the progress bar to a place
 
 
+def checksums_of_code(folder: Path) -> list[str]:
+    return [checksum_of_file(path) for path in sorted(folder.rglob("*.py")) if path.is_file()]
+
+
+_CODE = checksums_of_code(Path(bert.__file__).parent)  # as it is imported, whatever becomes of the files meanwhile
+
+
 @dataclass(frozen=True)
 class Window:
     """Inputs that ran together."""
@@ -167,7 +174,6 @@ class ResumableFiles:
 
 def key_of(settings: Mapping[str, Any], files: Sequence[Path]) -> str:
     """A key of this code, settings and files (or all files of folders), by names, sizes and times of change."""
-    code = [checksum_of_file(path) for path in sorted(Path(bert.__file__).parent.rglob("*.py"))]
     paths = [path for file in files for path in ([file] if file.is_file() else sorted(file.rglob("*")))]
     stamps = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.is_file()]
-    return sha256_of(json.dumps([code, settings, stamps], sort_keys=True, default=str).encode())
+    return sha256_of(json.dumps([_CODE, settings, stamps], sort_keys=True, default=str).encode())

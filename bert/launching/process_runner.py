@@ -48,6 +48,7 @@ def module_command(module: str, **options: Any) -> list[str]:
 
 LAUNCHER_LOG = "launcher.log"
 _FIRST = "workerlog.0"
+_REFUSES = re.compile(rb"^error: ", re.MULTILINE)
 _EXPLAINS = re.compile(rb"^(error: |Traceback |[A-Za-z.]*Error\b|.*C\+\+ Traceback)", re.MULTILINE)
 # What Paddle writes in a process that is ended by SIGTERM: the launcher ends the other ranks so when one has failed.
 _TERMINATION = re.compile(
@@ -88,11 +89,12 @@ class WorkerOutput:
         """
         names = sorted(path.name for path in self._folder.glob("workerlog.*"))
         texts = {name: _TERMINATION.sub(b"", self._read(name)) for name in names}
-        if _EXPLAINS.search(texts.get(_FIRST, b"")):
-            return []
-        for name, text in texts.items():
-            if _EXPLAINS.search(text):
-                return [f"{self._folder / name}:", *_last_lines(text)]
+        for pattern in (_REFUSES, _EXPLAINS):  # a rank that loses another has an error of its own
+            if pattern.search(texts.get(_FIRST, b"")):
+                return []
+            for name, text in texts.items():
+                if pattern.search(text):
+                    return [f"{self._folder / name}:", *_last_lines(text)]
         return [] if any(texts.values()) else _last_lines(self._read(LAUNCHER_LOG))
 
     def _read(self, name: str, position: int | None = None) -> bytes:

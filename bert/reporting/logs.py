@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from bert import MESSAGES
 from bert.command_errors import discard_output
+from bert.files import write_atomically
 from bert.reporting.progress import duration, metrics_line, progress
 from bert.reporting.trackers import TRACKERS
 
@@ -171,7 +172,8 @@ class Log:
     def write_summary(self, values: dict[str, Any]) -> None:
         """Figures of the run so far: summary.json alone."""
         summary = Sink("summary.json", self._is_on)  # of its own: the last summary is written even if an earlier failed
-        summary(lambda: replace_file(self._directory / "summary.json", to_json(values, indent=1)))
+        text = to_json(values, indent=1) + "\n"
+        summary(lambda: write_atomically(self._directory / "summary.json", text.encode()))
 
     def close(self) -> None:
         """End the log; nothing may be logged after it."""
@@ -234,7 +236,7 @@ def _plain(value: Any) -> Any:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file atomically: readers see the old text or the new one."""
+    """Replace a file atomically: readers see the old text or the new one. A loss of power can take both."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text + "\n")
     temporary.replace(path)

@@ -75,6 +75,7 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
         clock: seed of a clock that jumps by days at every look.
         visualdl_raises: VisualDL fails when it is opened.
         no_space_check: the free space is not looked at before a save.
+        file_system: variables of `file_system.c`.
         fsync_fails_at: from this fsync on, each raises EIO.
     """
     signals = {int(at): numbers for at, numbers in options.get("signals_at", {}).items()}
@@ -89,6 +90,7 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
     if options.get("no_space_check"):
         checkpoint_files.require_space = lambda parent, num_bytes: None
         checkpoint_files.make_room = lambda parent, num_bytes, keep: None
+    os.environ.update(options.get("file_system", {}))
     if "fsync_fails_at" in options:
         os.fsync = _failing(os.fsync, options["fsync_fails_at"])
     if options.get("visualdl_raises"):

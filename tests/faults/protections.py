@@ -6,6 +6,7 @@ names are looked up when a protection is disabled, so that a process without Pad
 """
 
 import contextlib
+import fcntl
 import os
 import pickle
 import shutil
@@ -215,6 +216,10 @@ PROTECTIONS: dict[str, dict[str, Break]] = {
         "bert.tokenization.vocabulary:_bytes_of": lambda real: lambda path: Path(path).read_bytes(),
     },
     "log sinks raise": {"bert.reporting.logs:Sink.__call__": lambda real: lambda self, action: action()},
+    "a file system without locks is an error": {
+        "bert.files:lock": lambda real: lambda file, *_: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    },
+    "nothing is flushed": {"bert.files:sync": returns()},
     "partial predictions are continued at their end": {
         "bert.finetuning.prediction_stream:ResumableFiles._saved_sizes": keep_what_follows
     },

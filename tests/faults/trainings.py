@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 
 from bert import REPOSITORY
-from tests.faults import sabotage
+from tests.faults import file_system, sabotage
 from tests.support.corpora import random_table, write_shards, write_vocabulary
 
 STEPS, SAVE_EVERY, KEEP = 24, 3, 2
@@ -128,6 +128,8 @@ class Server:
 
     def __init__(self) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PADDLE_", "FLAGS_"))}
+        if (library := file_system.library()) is not None:
+            environment["LD_PRELOAD"] = str(library)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.forking"], cwd=REPOSITORY, env=environment, text=True, **pipes

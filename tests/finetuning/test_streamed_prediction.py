@@ -255,13 +255,14 @@ def test_results_that_another_process_finishes_meanwhile_are_left_alone(tmp_path
 
 
 def test_results_of_other_code_are_another_key(tmp_path, monkeypatch):
-    monkeypatch.setattr(prediction_stream.bert, "__file__", str(tmp_path / "bert/__init__.py"))
-    (tmp_path / "bert/inference").mkdir(parents=True)
-    (module := tmp_path / "bert/inference/heads.py").write_text("a = 1")
-    before = prediction_stream.key_of({}, [])
-    assert before == prediction_stream.key_of({}, [])
-    module.write_text("a = 2")
-    assert before != prediction_stream.key_of({}, [])
+    (tmp_path / "inference").mkdir()
+    (tmp_path / "inference/.#heads.py").symlink_to("an editor's lock")
+    keys = []
+    for text in ("a = 1", "a = 1", "a = 2"):
+        (tmp_path / "inference/heads.py").write_text(text)
+        monkeypatch.setattr(prediction_stream, "_CODE", prediction_stream.checksums_of_code(tmp_path))
+        keys.append(prediction_stream.key_of({}, []))
+    assert keys[0] == keys[1] != keys[2]
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"key": "key", "sizes": [1], "state": {}}', '{"sizes": 3}'])

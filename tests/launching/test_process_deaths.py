@@ -28,7 +28,20 @@ from bert.launching.process_runner import Runner
 folder = Path(sys.argv[1])
 folder.mkdir(parents=True)
 launcher = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", str(folder)]
-Runner().train([*launcher, *sys.argv[2:]], parse_launch_arguments([]).phases[0], folder, None, {})
+sys.exit(Runner().train([*launcher, *sys.argv[2:]], parse_launch_arguments([]).phases[0], folder, None, {}))
+"""
+REFUSING = """
+import os, sys
+sys.path.insert(0, "REPOSITORY")
+import run_pretraining
+from bert.samples.loader import PretrainingLoader
+real = PretrainingLoader.micro_batch
+def micro_batch(self, index, step):
+    if index == 3 and os.environ["PADDLE_TRAINER_ID"] == "1":
+        raise ValueError("shard-7.parquet: sample 5 is damaged; copy it again")
+    return real(self, index, step)
+PretrainingLoader.micro_batch = micro_batch
+sys.exit(run_pretraining.main())
 """
 DATA = """
 import time
@@ -112,6 +125,16 @@ def test_no_rank_outlives_what_started_it(tmp_path, kind, record_property):
             victim = victims.get(kind) or ranks[kind == "second rank"]
             assert len(living(str(folder))) >= 4
             kill_and_count(process, victim, folder)
+
+
+@pytest.mark.slow
+def test_a_value_error_on_one_rank_ends_all_with_its_text(tmp_path):
+    (tmp_path / "refusing.py").write_text(REFUSING.replace("REPOSITORY", str(REPOSITORY)))
+    words = make_data(tmp_path / "data").argv(tmp_path / "out", steps=100_000)
+    with tree(tmp_path, TRAINING, str(tmp_path / "log"), str(tmp_path / "refusing.py"), *words) as process:
+        assert process.wait(240) == 2
+        assert not living(str(tmp_path))
+    assert "error: shard-7.parquet: sample 5 is damaged; copy it again" in (tmp_path / "output").read_text()
 
 
 @pytest.mark.parametrize("kind", ["command", "worker"])
