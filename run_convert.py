@@ -12,8 +12,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         request = parse_request(argv)
         if request.check:
             from bert.inference.paddlenlp_check import check_with_paddlenlp  # loads Paddle
-        print(table(convert(request, check_with_paddlenlp if request.check else None)))
-        print(f"written: {request.target}")
+        if request.to_hub is not None:
+            from bert.conversion.sharing import share  # needs huggingface_hub
+
+            report, address = share(request)
+            print(f"{table(report)}\npushed: {address}")
+        else:
+            print(table(convert(request, check_with_paddlenlp if request.check else None)))
+            print(f"written: {request.target}")
     return 0
 
 

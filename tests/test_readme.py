@@ -26,6 +26,7 @@ from tests.faults.table import ROWS
 from tests.support import suggestions as suggested
 from tests.support.documents import FENCE, commands, fresh_clone
 from tests.support.fake_hub import put_in_cache, tiny_model
+from tests.support.writable_hub import ACCOUNT, TOKEN, writable_hub
 
 README = REPOSITORY / "README.md"
 README_LINES = 190
@@ -145,6 +146,11 @@ def test_the_quickstarts_model_goes_out_and_comes_back(clone):
         output_of(command(start), clone, "changes:")
         assert (clone / "results" / written).is_file()
     output_of(f".venv/bin/python -c {shlex.quote(example('from bert.inference.predictor'))}", clone, "(2, 128)")
+    with writable_hub() as hub:
+        line = command(".venv/bin/python run_convert.py --from results/quickstart --to-hub")
+        output_of(line, clone, "pushed: ", HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)
+    card = hub.repositories[f"{ACCOUNT}/bert-of-the-documentation"].files["README.md"].decode()
+    assert "| time |" in card and ", last | " in card
 
 
 @pytest.mark.slow

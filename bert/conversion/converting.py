@@ -9,9 +9,9 @@ import pickle
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -20,6 +20,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.config.architecture import BertConfig
 from bert.config.flags import Formatter, Parser
 from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
+from bert.conversion.model_card import CardRequest, write_card
 from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, TASK_FILE, architecture_of, kept_texts
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights, read_pretrained
@@ -264,6 +265,15 @@ class Request:
     allow_unknown: bool = False
     keep_padding: bool = False
     check: bool = False  # compare outputs with those of PaddleNLP
+    card: CardRequest = CardRequest()
+    name: str | None = None  # of the model, for its card; None: that of the folder
+    to_hub: str | None = None  # NAME or OWNER/NAME on a hub, instead of `target`
+    hub_private: bool = False
+    hub_update: bool = False
+    hub_token_file: Path | None = None
+
+
+AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 
 def convert(request: Request, check: Callable[[Path, Model], str] | None = None) -> dict[str, Any]:
@@ -278,13 +288,19 @@ def convert(request: Request, check: Callable[[Path, Model], str] | None = None)
         WRITERS[request.to_format](folder, model)
         if check is not None:
             model.notes.append(check(folder, model))
-        model.write_texts(folder)
-        write_json(folder / REPORT_FILE, model.report(request.to_format))
+        write_notes(folder, model, request)
         if request.to_format == "native":
             checkpoint_files.write_manifest(folder, step=0)
 
     write_directory(request.target, write)
     return model.report(request.to_format)
+
+
+def write_notes(folder: Path, model: Model, request: Request) -> None:
+    """The texts of the model's use, its card, and the report."""
+    model.write_texts(folder)
+    write_card(folder, model, request.to_format, request.card, request.name or request.target.name)
+    write_json(folder / REPORT_FILE, model.report(request.to_format))
 
 
 def read(request: Request) -> Model:
@@ -344,8 +360,14 @@ def parse_request(argv: Sequence[str] | None) -> Request:
         source_help="a checkpoint directory or a file of weights in any of these formats (detected), "
         "or a name that PaddleNLP knows",
         task_help="the task of the model, if the source does not name it; other heads are left out",
+        needs_target=False,
     )
-    parser.add_argument("--to-format", required=True, choices=FORMATS, help="the format to write")
+    parser.add_argument("--to-format", choices=FORMATS, help="the format to write; with --to-hub it is hf")
+    hub = parser.add_argument_group("Hugging Face hub (HF_ENDPOINT names another)")
+    hub.add_argument("--to-hub", metavar="NAME", help="push it there as [OWNER/]NAME, with its card, instead of --to")
+    hub.add_argument("--hub-private", action="store_true", help="make the repository private")
+    hub.add_argument("--hub-update", action="store_true", help="make a new commit in a repository that has a model")
+    hub.add_argument("--hub-token-file", type=Path, metavar="FILE", help="with a token that may write (else HF_TOKEN)")
     parser.add_argument(
         "--fused-qkv",
         metavar="blocks|heads:NUMBER",
@@ -365,7 +387,9 @@ def parse_request(argv: Sequence[str] | None) -> Request:
     parser.add_argument(
         "--check", action="store_true", help="load the result with PaddleNLP's own classes and compare the outputs"
     )
-    request = Request(**vars(parser.parse_args(argv)))
+    request = request_of(Request, parser.parse_args(argv))
+    _check_target(request)
+    request = replace(request, to_format=request.to_format or "hf")
     if request.check and request.to_format != "paddlenlp":
         raise ValueError(f"--check: PaddleNLP loads no {request.to_format}; use --to-format paddlenlp, or omit it")
     if request.check and importlib.util.find_spec("paddlenlp") is None:
@@ -376,11 +400,26 @@ def parse_request(argv: Sequence[str] | None) -> Request:
     return request
 
 
-def source_parser(program: str, description: str, *, source: str, source_help: str, task_help: str) -> Parser:
+def _check_target(request: Request) -> None:
+    if (request.target is None) == (request.to_hub is None):
+        raise ValueError("give the folder to make, --to DIR, or the name on a hub, --to-hub NAME: one of them")
+    if request.to_hub is None and request.to_format is None:
+        raise ValueError(f"--to DIR needs --to-format, one of {', '.join(FORMATS)}; add it")
+    if request.to_hub is not None and request.to_format not in (None, "hf"):
+        raise ValueError(f"--to-format {request.to_format}: --to-hub writes hf, which transformers loads; omit it")
+    if request.to_hub is None and (request.hub_private or request.hub_update or request.hub_token_file):
+        raise ValueError("--hub-private, --hub-update and --hub-token-file are for --to-hub NAME; omit them")
+
+
+def source_parser(
+    program: str, description: str, *, source: str, source_help: str, task_help: str, needs_target: bool = True
+) -> Parser:
     """A parser with the flags of both commands: the model to read and the folder to make."""
     parser = Parser(prog=program, description=description, formatter_class=Formatter, allow_abbrev=False)
     parser.add_argument(source, dest="source", required=True, metavar="DIR_OR_FILE", help=source_help)
-    parser.add_argument("--to", dest="target", required=True, type=Path, metavar="DIR", help="the folder to make")
+    parser.add_argument(
+        "--to", dest="target", required=needs_target, type=Path, metavar="DIR", help="the folder to make"
+    )
     parser.add_argument("--task", choices=TASKS, help=task_help)
     parser.add_argument(
         "--config-file", type=Path, help="the model's bert_config.json or config.json, if none is beside the weights"
@@ -391,4 +430,17 @@ def source_parser(program: str, description: str, *, source: str, source_help: s
         action=argparse.BooleanOptionalAction,
         help="whether the vocabulary is of lower-cased text (default: from the source)",
     )
+    card = parser.add_argument_group("model card (README.md)")
+    card.add_argument("--license", help="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other")
+    card.add_argument("--language", dest="languages", nargs="+", default=(), metavar="CODE", help="of its text: en de")
+    card.add_argument(
+        "--watts", type=float, help="drawn by the machine while it trained (default: a guess by its processor, named)"
+    )
     return parser
+
+
+def request_of(kind: type[AnyRequest], arguments: argparse.Namespace) -> AnyRequest:
+    """The request of a parsed command line."""
+    values = vars(arguments)
+    card = CardRequest(**{field.name: values.pop(field.name) for field in fields(CardRequest)})
+    return kind(**values, card=card)

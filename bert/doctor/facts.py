@@ -142,7 +142,7 @@ def collect(output_dir: Path) -> Facts:
     paddle, problem = ask_paddle(sys.executable)
     unmet = environment.unmet_by_installation() if is_installed() else None
     different = environment.differences(environment.pins(extras)) if unmet is None else unmet
-    cpu = _cpu_info()
+    cpu = topology.processor_facts()
     cores = topology.usable_cores(topology.allowed_processors())
     return Facts(
         gpus=cards,
@@ -204,15 +204,6 @@ def gpus() -> tuple[Gpu, ...]:
         for row in rows
         if len(row) == 4 and re.fullmatch(r"\d+\.\d+", row[1])
     )
-
-
-def _cpu_info() -> dict[str, str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return {}
-    pairs = (line.split(":", 1) for line in text.split("\n\n")[0].splitlines() if ":" in line)
-    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def _output(folder: Path) -> dict[str, Any]:

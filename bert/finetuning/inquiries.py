@@ -1,6 +1,5 @@
 """What the fine-tuning commands answer instead of running: `--plan`, and `--dry-run` with the data and this machine."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from bert.config.entry_point import Inquiry, load_task
 from bert.finetuning.config import FineTuningConfig, with_global_batch, with_steps
 from bert.finetuning.loader import FeatureTable
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
-from bert.planning.hardware import Hardware, load_parts
+from bert.planning.hardware import Hardware, load_parts, part_of
 from bert.planning.planner import plan_inquiry, update_time
 from bert.reporting.progress import duration
 from bert.runtime.topology import nvidia_smi
@@ -91,6 +90,4 @@ def mean_padded_length(lengths: np.ndarray, config: FineTuningConfig) -> float:
 def this_machines_part() -> str | None:
     """The planner's name of this machine's GPU, None for one that it does not know; CPU-core without a GPU."""
     listed = nvidia_smi("--list-gpus")
-    if not listed:
-        return "CPU-core"
-    return next((name for name in load_parts() if re.search(rf"\b{name.split('-')[0]}\b", listed[0])), None)
+    return part_of(listed[0]) if listed else "CPU-core"

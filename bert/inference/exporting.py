@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert.conversion import converting
-from bert.conversion.converting import Model, convert, read, source_parser
+from bert.conversion.converting import Model, convert, read, request_of, source_parser
 from bert.conversion.model_description import TASK_FILE, read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.inference.export_files import (
@@ -69,7 +69,7 @@ def parse_request(argv: Sequence[str] | None) -> ExportRequest:
         help="layers that INT8 leaves in float32, such as '*.output.dense'; can be repeated",
     )
     add("--reduce-range", action="store_true", help="INT8 for processors without VNNI: weights of 7 bits")
-    request = ExportRequest(**vars(parser.parse_args(argv)))
+    request = request_of(ExportRequest, parser.parse_args(argv))
     _check(request)
     return request
 
@@ -128,7 +128,7 @@ def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Pa
 
     network = Network(model.parameters, model.config, with_pooler=True)
     model.write_tokenizer(folder)
-    model.write_texts(folder)
+    model.write_texts(folder)  # the predictor reads them
     trained = read_usage(folder).max_seq_length if (folder / TASK_FILE).is_file() else None
     length = min(trained or 384, model.config.max_position_embeddings)
     samples = {}
@@ -157,7 +157,7 @@ def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Pa
     write_json(folder / DESCRIPTION_FILE, description)  # the check opens the export
     description["check"] = _check_outputs(model, sample, request, network.run, Predictor(folder).run)
     write_json(folder / DESCRIPTION_FILE, description)
-    write_json(folder / converting.REPORT_FILE, model.report(request.to_format))
+    converting.write_notes(folder, model, request)
 
 
 def _check_outputs(

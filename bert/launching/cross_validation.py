@@ -8,10 +8,10 @@ from bert.exit_codes import OK
 from bert.files import read_json, write_atomically
 from bert.finetuning.config import FineTuningConfig
 from bert.launching.process_runner import Runner
-from bert.launching.seeds import metric_table, metrics_of
 from bert.launching.settings import Ranks
 from bert.launching.start_training import launch
 from bert.reporting.run_record import SCORES_FILE
+from bert.reporting.spread import metric_table, metrics_of
 
 
 def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: int) -> int:

@@ -5,10 +5,9 @@ run again, a stopped one continues, a failed one is tried again.
 """
 
 import json
-import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from bert.interpreter import shell_command
 from bert.launching.finetuning_tasks import SQUAD_PRESETS
 from bert.launching.process_runner import Runner
 from bert.pretraining.recipes import PRESETS, evening
-from bert.reporting.progress import duration, metric_form
+from bert.reporting.progress import duration
+from bert.reporting.spread import metric_table, metrics_of
 from bert.tasks import TASKS
 
 _RECIPES = {  # by task; a name that several tasks have belongs to the first of them
@@ -28,7 +28,6 @@ _RECIPES = {  # by task; a name that several tasks have belongs to the first of 
     "pretraining": (*PRESETS, evening.NAME),
     "squad": (*SQUAD_PRESETS, *TASKS["squad"].recipes),
 }
-_MEASURED = ("final_loss", "skipped_steps")  # beside the metrics of evaluations
 _RECORD = "seeds.json"
 
 
@@ -85,31 +84,6 @@ def report(folder: Path, numbers: list[int], record: dict[str, Any]) -> list[str
     lines += metric_table(metrics, "seed")
     codes = ", ".join(f"seed {number} with exit code {record['exit_codes'].get(str(number))}" for number in failed)
     return [*lines, "", f"failed: {len(failed)}" + (f" ({codes}; the same command tries them again)" if failed else "")]
-
-
-def metric_table(metrics: Mapping[int, Mapping[str, float]], unit: str) -> list[str]:
-    """Markdown: a row per metric, over the runs (by the numbers of their `unit`)."""
-    names = list(dict.fromkeys(name for values in metrics.values() for name in values))
-    lines = [f"| metric | mean | standard deviation | lowest | highest | {unit}s |", "|---|---|---|---|---|---|"]
-    for name in names:
-        by_value = sorted((values[name], number) for number, values in metrics.items() if name in values)
-        values = [value for value, _ in by_value]
-        form = metric_form(name.rpartition(" ")[2], {other.rpartition(" ")[2]: 0 for other in names})
-        spread = f"{statistics.stdev(values):{form}}" if len(values) > 1 else "-"
-        ends = (f"{value:{form}} ({unit} {number})" for value, number in (by_value[0], by_value[-1]))
-        lines.append(f"| {name} | {statistics.mean(values):{form}} | {spread} | {' | '.join(ends)} | {len(values)} |")
-    return lines
-
-
-def metrics_of(folder: Path) -> dict[str, float]:
-    """`STAGE METRIC` -> value, of the summaries of all stages of a run."""
-    metrics = {}
-    for file in sorted(folder.glob("*/summary.json")):
-        for name, value in read_json(file).items():
-            is_metric = name.startswith("eval_") and not name.endswith(("_total", "_sequences", "thresh"))
-            if isinstance(value, (int, float)) and (is_metric or name in _MEASURED):
-                metrics[f"{file.parent.name} {name.removeprefix('eval_')}"] = float(value)
-    return metrics
 
 
 def _read_record(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Part(Settings):
 
     tflops: Peaks
     memory_gb: float = Field(gt=0)
+    watts: float | None = Field(None, gt=0)
     reserved_gb: float = Field(ge=0)
     bandwidth: float = Field(gt=0)
     link: float = Field(gt=0)
@@ -76,6 +77,11 @@ class Part(Settings):
 
     def usable_bytes(self) -> float:
         return (self.memory_gb - self.reserved_gb) * 1e9
+
+
+def part_of(device_name: str) -> str | None:
+    """The name in the table of a device as its driver calls it; None if it is not there."""
+    return next((name for name in load_parts() if re.search(rf"\b{name.split('-')[0]}\b", device_name)), None)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,8 @@ import yaml
 METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
 SCORES_FILE = "scores.json"  # of a classifier: each class, mistakes, thresholds
 Row = dict[str, Any]
-_LASTING = ("unigram_entropy", "world_size")  # what a start logs before its first update and no update changes
+# What a start logs before its first update and no update changes.
+_LASTING = ("unigram_entropy", "world_size", "processor", "cpu_threads_per_rank")
 
 
 @dataclass

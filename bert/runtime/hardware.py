@@ -1,11 +1,10 @@
 """Assigns CPU cores and threads to a rank, and finds the peak rate of its device."""
 
 import os
-import re
 import time
 import warnings
 
-from bert.planning.hardware import load_parts
+from bert.planning.hardware import load_parts, part_of
 from bert.runtime.paddle_api import paddle, set_cpu_threads, static
 from bert.runtime.topology import (
     allowed_processors,
@@ -56,11 +55,9 @@ def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:
         arithmetic: short (half precision), tf32 or float32.
     """
     if device == "gpu":
-        device_name = paddle.device.cuda.get_device_name()
-        for name, part in load_parts().items():
-            family = name.split("-")[0]
-            if re.search(rf"\b{family}\b", device_name):
-                return getattr(part.tflops, arithmetic) or part.tflops.float32, f"data sheet of {family}"
+        if name := part_of(paddle.device.cuda.get_device_name()):
+            tflops = load_parts()[name].tflops
+            return getattr(tflops, arithmetic) or tflops.float32, f"data sheet of {name.split('-')[0]}"
     if device == "cpu":
         rate = measured_gemm_tflops(executor, num_threads=_num_threads)
     else:

@@ -107,6 +107,18 @@ def nvidia_smi(*arguments: str) -> list[str]:
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
+def processor_facts() -> dict[str, str]:
+    """What Linux states about the first processor: "model name", "vendor_id", "flags" ..."""
+    pairs = (line.partition(":") for line in _read(ROOT / "proc/cpuinfo").split("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, colon, value in pairs if colon}
+
+
+def device_name(device: str) -> str | None:
+    """The model of this machine's GPU or processor; None if it states none."""
+    listed = nvidia_smi("--query-gpu=name", "--format=csv,noheader") if device == "gpu" else []
+    return next(iter(listed), None) if device == "gpu" else processor_facts().get("model name")
+
+
 def gpu_local_processors(visible: Sequence[str] | None = None, root: Path = ROOT) -> list[list[int]]:
     """The processors near each GPU, in the driver's order; empty without GPUs or without that information.
 

@@ -25,6 +25,7 @@ from bert.model.optimization import load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, Messages
 from bert.reporting.trackers import check_trackers
 from bert.runtime.distributed import Group, finalize, group_from_environment
+from bert.runtime.topology import device_name
 from bert.training.batch_fitting import fitted
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
@@ -62,6 +63,7 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
             **json.loads(task.config.model_dump_json()),
             "world_size": group.world_size,
             "cpu_threads_per_rank": threads,
+            "processor": device_name(group.device) if group.is_main else None,
         }
         if task.trains:
             code = _train(task, group, log, facts, stop, stack)

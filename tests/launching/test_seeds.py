@@ -46,8 +46,8 @@ def start(tmp_path, monkeypatch):
 def test_reports_mean_spread_and_extremes(start, tmp_path, capsys):
     assert start("--seeds", "3") == (OK, [1, 2, 3])
     lines = (tmp_path / "out/seeds.md").read_text()
-    assert "| phase1 final_loss | 4.0000 | 1.0000 | 3.0000 (seed 1) | 5.0000 (seed 3) | 3 |" in lines
-    assert "| phase1 masked_lm_accuracy | 20.0% | 10.0% | 10.0% (seed 1) | 30.0% (seed 3) | 3 |" in lines
+    assert "| phase1 final_loss | 4.0000 | 1.0000 | 4.0000 | 3.0000 (seed 1) | 5.0000 (seed 3) | 3 |" in lines
+    assert "| phase1 masked_lm_accuracy | 20.0% | 10.0% | 20.0% | 10.0% (seed 1) | 30.0% (seed 3) | 3 |" in lines
     assert "failed: 0" in lines and "sequences" not in lines and "steps" not in lines
     assert lines in capsys.readouterr().out
 

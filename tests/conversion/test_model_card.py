@@ -1,0 +1,109 @@
+"""The model card of an export: what the runs recorded, nothing else; a card that is there is kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conversion.test_round_trips import TASKS, convert, native
+from tests.support.commands import refused
+
+SETTINGS = {"optimizer": "Lamb", "learning_rate": 0.006, "weight_decay": 0.01, "lr_schedule": "polynomial"}
+SETTINGS |= {"warmup_proportion": 0.25, "max_seq_length": 16, "global_batch_size": 24, "seed": 5, "bert_model": "tiny"}
+PRETRAINING = {**SETTINGS, "masking": "dynamic", "masked_lm_ratio": 0.15, "objective": "mlm_nsp", "device": "cpu"}
+EPYC = "AMD EPYC 9B45"
+
+
+def run(output: Path, stage: str, task: str, settings: dict, rows: list[dict], summary: dict, step: int = 7) -> Path:
+    """A run's folder as a training leaves it; returns its checkpoint."""
+    folder = output / stage
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    facts = {"world_size": 2, "cpu_threads_per_rank": 3, "processor": EPYC}
+    (folder / "log.jsonl").write_text(
+        "DLLL " + json.dumps({"timestamp": "1.0", "step": "PARAMETER", "data": facts}) + "\n"
+    )
+    (folder / "summary.json").write_text(json.dumps({"finished": True, "steps": step, "world_size": 2, **summary}))
+    return native(output / "tiny" / stage / str(step), TASKS[task])
+
+
+@pytest.fixture
+def pretrained(tmp_path) -> Path:
+    output = tmp_path / "secret-client" / "letters"
+    losses = [{"step": step, "eval_masked_lm_loss": loss} for step, loss in ((0, 6.0), (3, 2.5), (5, 2.25), (7, 2.375))]
+    checkpoint = run(output, "phase1", "pretraining", PRETRAINING, losses, {"e2e_train_time": 7200.0, "best_step": 5})
+    text = {"words": 12345, "characters": 67890, "documents": 11, "is_estimate": False, "parts": {}}
+    data = {"lang": "de", "held_out_fraction": 0.073, "text": ["/home/anna/secret-client/letters"]}
+    (output / "own_text.json").write_text(json.dumps({"text": text, "data": data}))
+    return checkpoint
+
+
+def card(folder: Path) -> tuple[dict, str]:
+    _, front, body = (folder / "README.md").read_text().split("---\n", 2)
+    return yaml.safe_load(front), body
+
+
+def test_says_what_the_run_has_recorded(pretrained, tmp_path):
+    front, body = card(convert(pretrained, tmp_path / "out", "hf", "--license", "mit"))
+    assert front["language"] == ["de"] and front["license"] == "mit" and front["pipeline_tag"] == "fill-mask"
+    for row in (
+        "| own text | 12,345 words, 67,890 characters in 11 documents |",
+        "| held out | 7.3% of the text, never trained on |",
+        "| begins with | random weights |",
+        "| masks | 15%, dynamic |",
+        "| learning rate | 0.006 at its peak, polynomial, warm-up 25.0% |",
+        "| batch | 24 sequences |",
+        f"| processor | 2 x {EPYC} |",
+        "| time | 2.0 hours |",
+        "| update 0 | 6.0000 |\n| update 5, best | 2.2500 |\n| update 7, last | 2.3750 |",
+        "Energy: about 0.12 kWh, assuming 10 W for each of 6 processor cores; it was not measured.",
+        "A model can repeat its training text",
+    ):
+        assert row in body, row
+    assert "secret-client" not in body and "## Scores" not in body
+    body = card(convert(pretrained, tmp_path / "measured", "hf", "--watts", "200"))[1]
+    assert "Energy: 0.4 kWh, at 200 W as stated by who exported it." in body
+
+
+def test_a_fine_tuning_has_the_spread_of_its_seeds_and_all_trainings_before_it(pretrained, tmp_path):
+    settings = {**SETTINGS, "task_name": "MRPC", "from_pretrained_params": str(pretrained.parents[2])}
+    for seed, score in ((1, 0.5), (2, 0.75)):
+        rows = [{"step": 7, "eval_accuracy": score}]
+        summary = {"eval_accuracy": score, "e2e_train_time": 3600.0, "final_loss": 0.1}
+        output = tmp_path / "scores" / f"seed-{seed}"
+        checkpoint = run(output, "glue-mrpc", "sequence-classification", {**settings, "seed": seed}, rows, summary)
+    front, body = card(convert(checkpoint, tmp_path / "out", "hf"))
+    assert front["pipeline_tag"] == "text-classification" and "base_model" not in front
+    assert "|  | letters: phase1 | seed-2: glue-mrpc |" in body and "| begins with | random weights | letters |" in body
+    assert "The weights are of seed 2." in body and "| labels of seed-2: glue-mrpc | MRPC |" in body
+    assert "| glue-mrpc accuracy | 62.5% | 17.7% | 62.5% | 50.0% (seed 1) | 75.0% (seed 2) | 2 |" in body
+    assert "assuming 10 W for each of 6 processor cores" in body and "0.18 kWh" in body
+
+
+def test_what_is_not_known_is_left_out(tmp_path):
+    front, body = card(convert(native(tmp_path / "ours", TASKS["pretraining"]), tmp_path / "out", "hf"))
+    assert not {"language", "license", "base_model"} & front.keys()
+    assert not any(title in body for title in ("## Text", "## Training", "Energy", "Held out", "## Scores"))
+    assert "How it was trained is not recorded" in body
+    summary = {"eval_accuracy": 0.5}
+    settings = {"bert_model": "tiny", "from_pretrained_params": "google-bert/bert-base-uncased", "device": "gpu"}
+    checkpoint = run(tmp_path / "run", "glue-custom", "sequence-classification", settings, [], summary)
+    front, body = card(convert(checkpoint, tmp_path / "other", "hf"))
+    assert front["base_model"] == "google-bert/bert-base-uncased"
+    assert "of one seed, so without a spread" in body and "learning rate" not in body and "Energy" not in body
+
+
+def test_a_card_beside_the_weights_is_kept(pretrained, tmp_path):
+    written = convert(pretrained, tmp_path / "written", "hf")
+    text = (written / "README.md").read_text().replace("## Limits", "## By Anna\n\nMine.\n\n## Limits")
+    (written / "README.md").write_text(text)
+    front, body = card(convert(written, tmp_path / "again", "paddlenlp", "--license", "mit", "--language", "fr"))
+    assert (front["license"], front["language"], front["library_name"]) == ("mit", ["fr"], "paddlenlp")
+    assert "## By Anna\n\nMine." in body and "paddlenlp.transformers" in body and "import pipeline" not in body
+    (written / "README.md").write_text("Another's card, without front matter.\n")
+    assert (convert(written, tmp_path / "third", "hf") / "README.md").read_text().startswith("Another's card")
+    (written / "README.md").write_text("---\nlicense: [broken\n---\n")
+    with refused("README.md begins with what is not YAML"):
+        convert(written, tmp_path / "fourth", "hf")
