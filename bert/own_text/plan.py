@@ -27,6 +27,7 @@ from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
 from bert.planning.estimates import checkpoint_bytes
+from bert.pretraining.expectation import ERROR, is_measured, nats_below_frequency
 from bert.reporting.progress import duration
 from bert.samples.masking import MASKED_SHARE
 
@@ -36,10 +37,10 @@ GIVEN = "as given"
 _LEAST_SAMPLES_IN_A_BIN = 50  # times the global batch: with fewer, a bin's last batches are too rare
 _BINS = 4
 _OF_A_START = ("max_steps", "finish_in", "steps_this_run")  # settings that are not the plan's
-_LENGTHS = ("updates", "epochs", "time")  # rows of which a start of a run that has begun has its own
+_LENGTHS = ("updates", "epochs", "time", "expected")  # rows of which a start of a run that has begun has its own
 _ORDER = (
     "text|held out|vocabulary|learns|masks|model|lengths|batch|micro-batch|optimizer|warm-up|schedule|dropout|probe|"
-    "early stopping|device|ranks|updates|epochs|time|disk".split("|")
+    "early stopping|device|ranks|updates|epochs|time|expected|disk".split("|")
 )
 
 
@@ -179,6 +180,7 @@ def make_plan(
         **_evaluations(choices, evaluated, rules.EVALUATION_COST / speed, updates, updates * batch / speed),
         "eval_samples": at_most,
     }
+    _describe_expectation(choices, candidate, settings, updates)
     plan = TextPlan(
         model=candidate.name,
         settings={**settings, **{name: value for name, value in request.settings.items() if name not in _OF_A_START}},
@@ -460,6 +462,18 @@ def _learning_rate(
     if weights is not None and "masked-LM head" not in weights.heads and rate < rules.NEW_HEAD_RATE:
         rate, why = rules.NEW_HEAD_RATE, "for a masked-LM head made anew; measured with MiniLM-L6"
     return float(f"{rate:.2g}"), why
+
+
+def _describe_expectation(choices: _Choices, candidate: Candidate, settings: dict[str, Any], updates: int) -> None:
+    """The held-out loss that the training is expected to end with, if such trainings were measured."""
+    if candidate.rule is None or not is_measured(candidate.model, settings["optimizer"], candidate.objective):
+        return
+    below = nats_below_frequency(settings["learning_rate"], updates, settings["warmup_proportion"] * updates)
+    if below is None:
+        value = "hardly more than how frequent words are"
+    else:
+        value = f"{'more than' if below[1] else 'about'} {below[0]:.1f} nats below guessing by frequency alone"
+    choices.add("expected", value, f"+-{ERROR}; measured on other texts", "--hours")
 
 
 def _evaluations(choices: _Choices, evaluated: int, cost: float, updates: int, seconds: float) -> dict[str, Any]:

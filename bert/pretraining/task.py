@@ -11,6 +11,7 @@ from bert.conversion.model_description import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
+from bert.pretraining.expectation import expected_loss, judgement
 from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.pretraining.lddl import LddlLoader
 from bert.pretraining.probe import PROBE_ACCURACY, Probe
@@ -28,6 +29,7 @@ from program import build_evaluation_program
 
 logger = logging.getLogger(__name__)
 HELD_OUT_LOSS = "eval_masked_lm_loss"  # decides the best checkpoint and early stopping
+EXPECTED_LOSS = "eval_expected_masked_lm_loss"
 
 
 def objective_of(config: PretrainingConfig) -> PretrainingObjective:
@@ -143,6 +145,8 @@ class HeldOutEvaluation(Evaluation):
         self._training_data, self._objective = training_data, session.program.objective
         self._program = build_evaluation_program(self._objective, config.precision)
         self._unigram_entropy: float | None = None
+        carried = session.progress.carried.warmup_steps if session.progress else None
+        self._warmup = config.warmup_steps() if carried is None else carried
         if held_out:
             self._samples = max(1, config.run.eval_samples // len(held_out))
             self._unigram_entropy = sum(
@@ -172,6 +176,11 @@ class HeldOutEvaluation(Evaluation):
                 metrics[name] = metrics.get(name, 0.0) + weight * value
             if part.name != ".":
                 metrics[f"eval_{part.name}_masked_lm_loss"] = of_part[HELD_OUT_LOSS]
+        if self._unigram_entropy is not None:
+            expected = expected_loss(self._config, self._unigram_entropy, step, self._warmup)
+            if expected is not None:
+                metrics[EXPECTED_LOSS] = expected
+                logger.info(judgement(metrics[HELD_OUT_LOSS], expected))
         if self._probe is not None:
             metrics[PROBE_ACCURACY] = self._probe.accuracy(device)
         return metrics

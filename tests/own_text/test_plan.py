@@ -71,6 +71,7 @@ def test_a_few_minutes_on_a_laptop_are_the_quickstart():
         0.25,
         33,
     )
+    assert "nats below guessing by frequency" in row(plan_of(text(5), LAPTOP, hours=0.12), "expected").value
     tokens = 32 * 128 * rules.FILLED_BY_A_SAMPLE
     assert settings["learning_rate"] == pytest.approx(6e-3 * (tokens / (32 * 64 * 0.77)) ** 0.5, rel=0.02)
 

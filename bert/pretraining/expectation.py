@@ -1,0 +1,49 @@
+"""What held-out loss to expect of a small model after so many updates, and whether one is early or late.
+
+Measured: "What to expect" in bert/own_text/MEASUREMENTS.md. The loss falls below the unigram entropy with the logarithm
+of the sum of the learning rates, whatever the text, its vocabulary and the batch.
+"""
+
+import math
+
+from bert.config.architecture import BertConfig
+from bert.pretraining.config import PretrainingConfig
+
+_OFFSET, _GAIN = -0.02, 1.05  # nats, and nats for each e-fold of the sum of the rates
+ERROR = 0.4  # nats; the largest of a run that the fit had not seen
+_LEAST, _MOST = 0.9, 7.5  # sums of the rates that were measured
+_HIDDEN_SIZE = 128  # of the models that were measured
+
+
+def is_measured(model: BertConfig, optimizer: str, objective: str) -> bool:
+    """Whether the measurement holds for trainings like this, which must begin with random weights."""
+    return model.is_modern() and (model.hidden_size, optimizer, objective) == (_HIDDEN_SIZE, "Lamb", "mlm")
+
+
+def nats_below_frequency(rate: float, updates: int, warmup: float) -> tuple[float, bool] | None:
+    """How far the loss is expected below the unigram entropy, and whether more rates were summed than measured.
+
+    Args:
+        rate: at the peak.
+        warmup: updates of the warm-up.
+    Returns:
+        None where the rates are less than measured: the model learns how frequent words are.
+    """
+    total = rate * (updates - warmup / 2)
+    return None if total < _LEAST else (_OFFSET + _GAIN * math.log(min(total, _MOST)), total > _MOST)
+
+
+def expected_loss(config: PretrainingConfig, unigram_entropy: float, updates: int, warmup: int) -> float | None:
+    """The held-out loss that is expected after so many updates; None where nothing was measured."""
+    start, optimizer = config.initialization, config.optimizer
+    is_fresh = start.from_pretrained_params is None and start.from_phase1_final_params is None
+    if not is_fresh or not is_measured(config.model, optimizer.optimizer, config.run.objective) or updates < warmup:
+        return None
+    below = nats_below_frequency(optimizer.learning_rate, updates, warmup)
+    return None if below is None or below[1] else unigram_entropy - below[0]
+
+
+def judgement(loss: float, expected: float) -> str:
+    """The words for a held-out loss."""
+    word = "as expected" if abs(loss - expected) <= ERROR else "early" if loss < expected else "late"
+    return f"{word}: the held-out loss is {loss:.2f}; {expected:.2f} +-{ERROR} is what other texts had at this point"
