@@ -11,6 +11,7 @@ from bert.launching.process_runner import Runner
 from bert.own_text.plan import TextPlan
 from bert.own_text.sources import REPLAY
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.expectation import expected_loss
 from bert.reporting.curves import curves_command
 from bert.training.guards import TOLERANCE
 
@@ -30,7 +31,7 @@ def result_lines(plan: TextPlan, config: PretrainingConfig, samples: int | None)
         f"chosen: {plan.model}, {model.num_hidden_layers} layers of {model.hidden_size}, "
         f"{model.vocab_size:,} tokens; {updates:,} updates{passes} over {plan.extent}"
     )
-    learned = [f"learned: {_learned(summary)}", *_probed(summary), *_forgotten(summary)]
+    learned = [f"learned: {_learned(summary, config)}", *_probed(summary), *_forgotten(summary)]
     return [chosen, *_stopped_early(summary), *learned, *_better(summary, config)]
 
 
@@ -87,7 +88,7 @@ def _result_loss(summary: Mapping[str, Any]) -> float | None:
     return summary.get("best_eval_masked_lm_loss", loss) if summary.get("ends_with_best") else loss
 
 
-def _learned(summary: Mapping[str, Any]) -> str:
+def _learned(summary: Mapping[str, Any], config: PretrainingConfig) -> str:
     last, loss, entropy = summary.get("eval_masked_lm_loss"), _result_loss(summary), summary.get("unigram_entropy")
     if last is None or loss is None:
         return "nothing was held out to measure it on"
@@ -105,7 +106,9 @@ def _learned(summary: Mapping[str, Any]) -> str:
         verdict = "it has learned nothing more yet. Train longer (--hours), or on more text"
     elif entropy - loss < _LITTLE:
         verdict = "it has learned little yet. More --hours or more text bring most now"
-    return f"{shown}. Guessing by frequency alone: {entropy:.2f}; your model: {loss:.2f}: {verdict}"
+    later = expected_loss(config, entropy, 2 * summary["steps"], config.warmup_steps())
+    longer = "" if later is None or later > loss - _LITTLE else f". Twice as long brings about {later:.1f}"
+    return f"{shown}. Guessing by frequency alone: {entropy:.2f}; your model: {loss:.2f}: {verdict}{longer}"
 
 
 def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> None:
