@@ -140,9 +140,10 @@ def prepare(
         ValueError: data of a training that has begun are gone, and the files that they were made of too.
     """
     todo = commands(request, plan, config)
-    lost = [product for _, _, product in todo if not product.exists()] if has_trained else []
-    if has_trained and all(product.name == REPORT_NAME for product in lost):
-        return 0  # the imported text itself is not needed any more
+    needed = [product for _, _, product in todo if product.name != REPORT_NAME]  # not the imported text itself
+    lost = [product for product in needed if not product.exists()]
+    if has_trained and not lost:
+        return 0
     if has_trained and files != fingerprint(request.paths(), request.follow_links):
         raise ValueError(
             f"the data of the run in {request.output_dir} are gone ({lost[0].parent}), and files of --text are not as "

@@ -180,7 +180,8 @@ def make_plan(
         **_evaluations(choices, evaluated, rules.EVALUATION_COST / speed, updates, updates * batch / speed),
         "eval_samples": at_most,
     }
-    _describe_expectation(choices, candidate, settings, updates)
+    if evaluated:
+        _describe_expectation(choices, candidate, settings, updates)
     plan = TextPlan(
         model=candidate.name,
         settings={**settings, **{name: value for name, value in request.settings.items() if name not in _OF_A_START}},
