@@ -296,6 +296,14 @@ def test_sentences_are_judged_and_entities_found(clone):
 
 
 @pytest.mark.slow
+def test_several_tasks_are_scored(clone):
+    line = command("bash scripts/run_glue.sh quickstart_pairs")
+    output_of(line, clone, "4 runs:", "| average of 2 tasks |", timeout=900)
+    assert "0 left" in output_of(f"{line} --dry-run", clone)
+    output_of(command("bash scripts/run_glue.sh all"), clone, "135 runs: rates 2e-05", **offline(clone))
+
+
+@pytest.mark.slow
 def test_labelled_lines_become_a_classifier(clone):
     """After the quickstart of pre-training. The predictions come later, with those of the other models."""
     for line in [line for line in COMMANDS if line.startswith("bash scripts/run_classify.sh")]:

@@ -1,6 +1,7 @@
 """`bash scripts/run_squad.sh`, `run_glue.sh`, `run_ner.sh` ...: settings, ranks, start and results of a fine-tuning."""
 
 import atexit
+import importlib
 import json
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, read_command_line
 from bert.launching.cross_validation import cross_validate
-from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, task_of
+from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, names_several_tasks, task_of
 from bert.launching.process_runner import Runner, module_command
 from bert.launching.settings import LaunchPlan, num_gpus, quickstart_processes
 from bert.launching.start_training import launch
@@ -37,6 +38,8 @@ _THROUGHPUT: list[Row] = [
 
 
 def main(name: str, words: Sequence[str]) -> int:
+    if name == "glue" and names_several_tasks(words):
+        return int(importlib.import_module("bert.launching.scores").main(words))  # it imports this module
     with usage_errors():
         task = TASKS[task_of(name, words)]
         plan = plan_of(task, words)

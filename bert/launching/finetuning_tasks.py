@@ -245,6 +245,21 @@ def _ner_form(line: CommandLine) -> Form:
     return _form_of_recipe(NER.recipes, line.launch.get("config", "" if has_files else "quickstart_entities"))
 
 
+def names_several_tasks(words: Sequence[str]) -> bool:
+    """Whether the arguments of run_glue.sh are TASKS [DATA_DIR] CHECKPOINT, and not those of one training."""
+    positional, flags = split_positional(words)
+    if not 0 < len(positional) <= 3:
+        return False
+    several = positional[0] == "all" or "," in positional[0] or {"--seeds", "--learning-rates"} & {*flags}
+    return len(positional) == 2 or bool(several)
+
+
+def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before the first flag, and the others."""
+    first = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
+    return [*words[:first]], [*words[first:]]
+
+
 def task_of(name: str, words: Sequence[str]) -> str:
     """The task of a launcher: run_glue.sh starts NER's recipes, and settings that run_ner.py wrote, as run_ner.sh."""
     if name != "glue":
@@ -288,12 +303,13 @@ TASKS = {
     "glue": FineTuningLauncher(
         script="scripts/run_glue.sh",
         entry=GLUE,
-        usage="[--config NAME | --task-name TASK --download | TASK DATA_DIR CHECKPOINT]",
+        usage="[--config NAME | --task-name TASK --download | TASK DATA_DIR CHECKPOINT | all [DATA_DIR] CHECKPOINT]",
         description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it. "
         "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
         "project.",
         epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run. "
-        "NVIDIA's positional arguments are read too: --help positional.",
+        "Several tasks, seeds and rates in one table: `all --help`. NVIDIA's positional arguments are read too: --help "
+        "positional.",
         names={"Recipes": [*GLUE.recipes, *NER.recipes]},
         positional=_GLUE_POSITIONAL,
         other_forms={4: "NVIDIA's TensorFlow run_glue.sh (task_name batch_size learning_rate precision ...)"},

@@ -7,7 +7,7 @@ run again, a stopped one continues, a failed one is tried again.
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,38 +31,92 @@ _RECIPES = {  # by task; a name that several tasks have belongs to the first of 
 _RECORD = "seeds.json"
 
 
+class Trainings:
+    """Trainings that follow each other, each in a folder of its own below one, whose record says how they ended.
+
+    The same command resumes: finished ones are not run again, a stopped one continues, a failed one is tried again.
+
+    Args:
+        settings: of the command; those of an earlier start must be the same, in mappings the entries that both have.
+    """
+
+    def __init__(self, folder: Path, file: str, settings: Mapping[str, Any], is_read_only: bool = False) -> None:
+        if not is_read_only:
+            require_writable(folder)
+        self.folder, self._file, self._runner = folder, folder / file, Runner()
+        self.record: dict[str, Any] = {**settings, "exit_codes": {}, "seconds": {}, **read_json(self._file)}
+        for name, value in settings.items():
+            before = self.record[name]
+            common = value.keys() & before.keys() if isinstance(value, dict) and isinstance(before, dict) else None
+            if common is None and before != value:
+                raise ValueError(_of_another_command(folder, name, before, value))
+            for key in common or ():
+                if before[key] != value[key]:
+                    raise ValueError(_of_another_command(folder, f"{name} {key}", before[key], value[key]))
+            self.record[name] = value if common is None else before | value
+
+    def code(self, key: str) -> int | None:
+        """Its exit code; None: it has not ended."""
+        return self.record["exit_codes"].get(key)
+
+    def run(self, key: str, title: str, task: str, output_dir: Path, words: Sequence[str]) -> int:
+        """Run a training, unless it is done; returns its exit code: INTERRUPTED after a stop."""
+        if self.code(key) == OK:
+            return OK
+        print(f"\n==== {title}", flush=True)
+        command, started = [sys.executable, "-m", "bert.launching", task, *words], time.monotonic()
+        code = self._runner.run([*command, "--output-dir", str(output_dir)])
+        if self._runner.stop_requested or code == INTERRUPTED:
+            print("stopped; the same command continues", file=sys.stderr)
+            return INTERRUPTED
+        if code != BAD_INPUT:  # which a corrected command mends
+            self.record["exit_codes"][key] = code
+            seconds = self.record["seconds"].get(key, 0) + time.monotonic() - started
+            self.record["seconds"][key] = round(seconds, 1)
+            self.save()
+        return code
+
+    def save(self) -> None:
+        write_atomically(self._file, (json.dumps(self.record, indent=1) + "\n").encode())
+
+
+def _of_another_command(folder: Path, name: str, before: Any, now: Any) -> str:
+    return (
+        f"{folder}: holds seeds of another command ({name}: {before}, now {now}); give another --output-dir, or "
+        "remove it"
+    )
+
+
+def refuse_flags(flags: Iterable[str], words: Sequence[str], remedy: str) -> None:
+    """Refuse the flags that differ from run to run."""
+    for flag in flags:
+        if any(word == flag or word.startswith(f"{flag}=") for word in words):
+            raise ValueError(f"{flag} is set for each {remedy}")
+
+
+def numbers_of(seeds: int, first_seed: int) -> range:
+    if seeds < 1 or first_seed < 0:
+        raise ValueError(f"seeds={seeds} must be at least 1, first_seed={first_seed} at least 0")
+    return range(first_seed, first_seed + seeds)
+
+
 def main(words: Sequence[str]) -> int:
     parser = _parser()
     arguments, rest = parser.parse_known_args(list(words))
     with usage_errors():
         task = _task_of(arguments.recipe, arguments.task)
-        for flag in ("--seed", "--output-dir", "--config"):
-            if any(word == flag or word.startswith(f"{flag}=") for word in rest):
-                raise ValueError(f"{flag} is set for each seed; give CONFIG, --seeds, --first-seed and --output-dir")
-        if arguments.seeds < 1 or arguments.first_seed < 0:
-            raise ValueError(
-                f"seeds={arguments.seeds} must be at least 1, first_seed={arguments.first_seed} at least 0"
-            )
+        given = "CONFIG, --seeds, --first-seed and --output-dir"
+        refuse_flags(("--seed", "--output-dir", "--config"), rest, f"seed; give {given}")
+        numbers = numbers_of(arguments.seeds, arguments.first_seed)
         folder = arguments.output_dir or Path("results/seeds") / Path(arguments.recipe).stem
-        require_writable(folder)
-        record = _read_record(folder, {"task": task, "config": arguments.recipe, "flags": rest})
-    numbers = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    runner = Runner()
+        trainings = Trainings(folder, _RECORD, {"task": task, "config": arguments.recipe, "flags": rest})
     for number in numbers:
-        if record["exit_codes"].get(str(number)) == OK:
-            continue
-        print(f"\n==== seed {number} ({number - numbers.start + 1} of {len(numbers)})", flush=True)
-        command = [sys.executable, "-m", "bert.launching", task, "--config", arguments.recipe, "--seed", str(number)]
-        started = time.monotonic()
-        code = runner.run([*command, "--output-dir", str(folder / f"seed-{number}"), *rest])
-        if runner.stop_requested or code == INTERRUPTED:
-            print("stopped; the same command continues", file=sys.stderr)
-            return INTERRUPTED
-        if code == BAD_INPUT:  # every other seed would be refused as well
+        title = f"seed {number} ({number - numbers.start + 1} of {len(numbers)})"
+        command = ["--config", arguments.recipe, "--seed", str(number), *rest]
+        code = trainings.run(str(number), title, task, folder / f"seed-{number}", command)
+        if code in (INTERRUPTED, BAD_INPUT):  # every other seed would be refused as well
             return code
-        record["exit_codes"][str(number)] = code
-        record["seconds"][str(number)] = round(record["seconds"].get(str(number), 0) + time.monotonic() - started, 1)
-        write_atomically(folder / _RECORD, (json.dumps(record, indent=1) + "\n").encode())
+    record = trainings.record
     lines = report(folder, list(numbers), record)
     write_atomically(folder / "seeds.md", ("\n".join(lines) + "\n").encode())
     print("\n" + "\n".join(lines))
@@ -84,17 +138,6 @@ def report(folder: Path, numbers: list[int], record: dict[str, Any]) -> list[str
     lines += metric_table(metrics, "seed")
     codes = ", ".join(f"seed {number} with exit code {record['exit_codes'].get(str(number))}" for number in failed)
     return [*lines, "", f"failed: {len(failed)}" + (f" ({codes}; the same command tries them again)" if failed else "")]
-
-
-def _read_record(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """What is known of earlier starts in the folder; ValueError if they had other settings."""
-    record = {**settings, "exit_codes": {}, "seconds": {}, **read_json(folder / _RECORD)}
-    if other := [name for name, value in settings.items() if record[name] != value]:
-        raise ValueError(
-            f"{folder}: holds seeds of another command ({other[0]}: {record[other[0]]}, now {settings[other[0]]}); "
-            "give another --output-dir, or remove it"
-        )
-    return record
 
 
 def _task_of(recipe: str, task: str | None) -> str:
