@@ -173,7 +173,7 @@ def test_a_poor_model_is_called_one(workplace, capsys, loss, words):
     assert workplace.start("--max-steps", "200", "--learning-rate", "1e-2") == 0
     shown = capsys.readouterr().out
     assert words in shown and "This model is poor" in shown and "--hours" in shown
-    assert "Twice as long brings about 4.6" in shown
+    assert "Twice as long brings about 4.5" in shown
 
 
 def test_the_time_decides_the_end(workplace):
