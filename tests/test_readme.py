@@ -386,12 +386,6 @@ def test_plans_are_printed(clone):
 
 
 @pytest.mark.slow
-def test_the_buffer_of_accumulated_gradients_is_measured(clone):
-    rows = ("| one buffer | 107 | 1 |", "| one per parameter | 490 | 78 |")
-    output_of(command(".venv/bin/python -m tests.benchmarks.accumulation"), clone, *rows)
-
-
-@pytest.mark.slow
 def test_reports_of_the_quickstart_are_written(clone):
     """Runs after the quickstart."""
     for line in [line for line in COMMANDS if line.startswith(".venv/bin/python -m bert.reporting")]:
