@@ -2,12 +2,14 @@
 promises (some minutes)."""
 
 import errno
+import importlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -276,7 +278,6 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         ShardDirectory(tmp_path / "new", WORDS, 60)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [
@@ -287,34 +288,19 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         ("download_wikipedia", "--local-dump vocab.txt --outdir out"),
     ],
 )
-def test_a_folder_has_one_writer(tmp_path, module, arguments):
-    """The second is refused while the first lives; its lock leaves nothing that would keep the next one away."""
+def test_a_folder_has_one_writer(tmp_path, monkeypatch, module, arguments):
+    """The second is refused while the first is there; its lock leaves nothing that would keep the next one away."""
     write_vocabulary(tmp_path / "vocab.txt")
     write_source(tmp_path / "text" / "en", num_documents=20)
     write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
-    first = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import time\nfrom pathlib import Path\n"
-            "from bert.files import only_writer\n"
-            f"with only_writer(Path({str(tmp_path / 'out')!r})):\n    print(flush=True)\n"
-            "    time.sleep(600)",
-        ],
-        cwd=REPOSITORY,
-        stdout=subprocess.PIPE,
-    )
-    assert first.stdout is not None and first.stdout.readline()
-    run = [sys.executable, "-m", f"data.{module}", *arguments.split()]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    second = subprocess.run(run, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
-    assert second.returncode == 2 and "out: another run is writing to it; wait" in second.stderr, second.stderr
-    assert not list((tmp_path / "out").iterdir())
-    first.kill()
-    first.wait()
-    after = subprocess.run(run, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
-    assert "another run" not in after.stderr
-    assert after.returncode == 2 * (module == "download_wikipedia"), after.stderr  # its dump is none
+    monkeypatch.chdir(tmp_path)
+    run = importlib.import_module(f"data.{module}").main
+    with only_writer(tmp_path / "out"):
+        with refused("out: another run is writing to it; wait"):
+            run(arguments.split())
+        assert not list((tmp_path / "out").iterdir())
+    with refused("hold no <mediawiki>") if module == "download_wikipedia" else nullcontext():
+        run(arguments.split())
 
 
 def test_a_folder_that_nothing_was_written_to_is_not_left(tmp_path):

@@ -392,32 +392,6 @@ def test_links_to_folders_are_followed_once_and_nothing_is_left_out_unsaid(tmp_p
     assert line in report["left out"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--input", "nowhere"], "no such file or folder"),
-        (["--input", "empty"], "no file to read"),
-        (["--input", "x.bin"], "give --format"),
-        (["--input", "a.txt", "--lang", "../.."], "must be a language code"),
-        (["--input", "a.txt", "--held-out-fraction", "1"], "held_out_fraction=1.0"),
-        (["--input", "a.txt", "--encoding", "klingon"], "not known to Python"),
-        (["--input", "blank.txt"], "gave no document"),
-        (["--input", "a.txt", "--held-out-fraction", "0.000001"], "gave no document for train"),
-        (["--input", "a.txt", "--deduplicate", "near", "--near-threshold", "0.1"], "near_threshold=0.1"),
-        (["--input", "a.txt", "--format", "parquet"], "is damaged"),
-    ],
-)
-def test_errors_name_the_value_and_the_remedy(tmp_path, monkeypatch, arguments, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("Some text.")
-    (tmp_path / "blank.txt").write_text(" \n\n")
-    (tmp_path / "x.bin").write_text("x")
-    (tmp_path / "empty").mkdir()
-    with refused(message):
-        run(tmp_path / "out", *arguments)
-    assert not list((tmp_path / "out").rglob("0.txt")) or not (tmp_path / "out/source").exists()
-
-
 def sentence(rng: random.Random, length: int = 60) -> str:
     return " ".join(f"w{rng.randrange(5000)}" for _ in range(length)) + "."
 
@@ -638,7 +612,7 @@ def test_a_killed_import_leaves_no_text_and_the_next_is_whole(tmp_path, number):
     [
         ("txt", ["--document-separator", "line"], 60_000),
         ("txt", ["--deduplicate", "near"], 60_000),
-        ("gz", ["--document-separator", "blank-line", "--deduplicate", "exact"], 60_000),
+        pytest.param("gz", ["--document-separator", "blank-line"], 60_000, marks=pytest.mark.slow),
         ("zst", [], 60_000),
         ("jsonl", [], 600_000),
     ],
@@ -672,7 +646,7 @@ def _peak(*arguments) -> int:
 @pytest.mark.thorough
 def test_memory_does_not_grow_with_the_number_of_documents(tmp_path):
     rng, peaks = random.Random(5), []
-    for count in (500, 10_000):
+    for count in (500, 5_000):
         path = tmp_path / f"{count}.txt"
         path.write_text("\n".join(sentence(rng, 30) for _ in range(count)))
         flags = "--document-separator line --deduplicate near".split()
@@ -682,11 +656,11 @@ def test_memory_does_not_grow_with_the_number_of_documents(tmp_path):
 
 @pytest.mark.thorough
 def test_a_bomb_is_read_in_pieces(tmp_path):
-    """A gigabyte of blanks in 30 kB."""
+    """Half a gigabyte of blanks in 15 kB."""
     path = tmp_path / "bomb.txt.zst"
-    path.write_bytes(zstandard.ZstdCompressor().compress(b" " * 500_000_000) * 2 + PACK[".zst"](b"The end."))
+    path.write_bytes(zstandard.ZstdCompressor().compress(b" " * 250_000_000) * 2 + PACK[".zst"](b"The end."))
     assert path.stat().st_size < 100_000
-    assert _peak("--input", path, "--output-dir", tmp_path / "out", "--document-separator", "line") < 400_000
+    assert _peak("--input", path, "--output-dir", tmp_path / "out", "--document-separator", "line") < 300_000
     assert list(documents(tmp_path / "out").values()) == ["The end."]
 
 
@@ -707,7 +681,7 @@ def test_lines_do_not_depend_on_where_the_pieces_are_cut(chunks):
     assert joined(chunks) == (expected if expected[-1] else expected[:-1])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from(["file", "line", "blank-line"]), st.booleans())
 def test_any_bytes_are_imported_or_refused_in_words(data, separator, near):
     with tempfile.TemporaryDirectory() as name:

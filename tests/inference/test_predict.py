@@ -232,7 +232,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(folders, tmp_path):
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
     )
     peaks = []
-    for number in (2_000, 200_000):
+    for number in (5_000, 80_000):
         (tmp_path / "in.txt").write_text("".join(f"word{i % 20} word{i % 7}\n" for i in range(number)))
         arguments = [str(folders["sequence-classification"]), str(tmp_path / "in.txt"), "--batch-size", "256"]
         done = subprocess.run(
@@ -245,7 +245,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(folders, tmp_path):
         peaks.append(int(done.stderr.split()[-1]))
         with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
             assert sum(1 for _ in file) == number
-    assert peaks[1] < peaks[0] + 60_000, peaks  # kilobytes
+    assert peaks[1] < peaks[0] + 20_000, peaks  # kilobytes; the results alone would be more
 
 
 def interrupting(head: type[heads.TrainedModel], window: int):

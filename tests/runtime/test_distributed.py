@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ def results(output, name: str) -> list[dict]:
     return [json.loads((output / f"{name}.{rank}.json").read_text()) for rank in range(2)]
 
 
+@cache
 def one_rank_parameters(name: str, micro_steps: int = 1) -> dict:
     """The same updates on one rank, with `passes` micro-batches per update."""
     precision, optimizer, _ = cases.EQUALITY_CASES[name]
@@ -85,7 +87,8 @@ def test_ranks_start_and_end_with_the_same_bytes_though_seeded_apart(two_ranks, 
 
 @pytest.mark.thorough
 def test_optimizer_state_has_the_same_names_whatever_the_number_of_ranks(two_ranks):
-    for name, (precision, optimizer, micro_steps) in cases.EQUALITY_CASES.items():
+    for name in ("float16_3_passes", "fleet_float16_2_passes"):
+        precision, optimizer, micro_steps = cases.EQUALITY_CASES[name]
         here = cases.description(tiny.Session(precision=precision, optimizer=optimizer, micro_steps=micro_steps))
         there = results(two_ranks, name)[0]
         for key in ("optimizer_state", "loss_scale", "loss_scale_counters"):

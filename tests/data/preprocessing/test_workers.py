@@ -66,7 +66,7 @@ def test_no_handler_of_signals_keeps_a_worker():
     program = (
         "import bert.runtime.paddle_api\n"
         "from tests.data.preprocessing.test_workers import fail_at_seven, run_ordered, tasks\n"
-        "for _ in range(200):\n    try:\n        list(run_ordered(fail_at_seven, tasks(60), 4))\n"
+        "for _ in range(80):\n    try:\n        list(run_ordered(fail_at_seven, tasks(60), 4))\n"
         "    except ValueError:\n        pass"
     )
     subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=300)

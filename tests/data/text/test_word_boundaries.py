@@ -140,7 +140,7 @@ def test_words_with_letters_are_whole_and_english_is_left_to_wordpiece():
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(
         st.one_of(
