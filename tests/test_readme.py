@@ -208,8 +208,6 @@ def test_own_text_in_one_command(clone):
     )
     line = command("bash scripts/run_pretraining.sh --config evening") + " --dry-run"
     output_of(line, clone, "documentation", "mini: 4 layers")
-    line = command("bash scripts/benchmark_own_text.sh").replace("--minutes 5", "--minutes 0.1")
-    output_of(f"{line} --only 'rate x 2'", clone, "| rate x 2 |", timeout=900)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """The benchmark's tasks, figures and checks; the competitors themselves are run by the slow test."""
 
 import json
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from bert import REPOSITORY
 from bert.config.training_settings import BertConfig
 from bert.planning.estimates import training_flops_per_sequence
-from tests.benchmarks import serving, train_static
+from tests.benchmarks import train_static
 from tests.benchmarks.compare_training import OURS, check_same_model, figures, flops_of, table
 from tests.benchmarks.measuring import decays, read_task
 from tests.benchmarks.training_tasks import CASES, Case, finetuning_batches, pretraining_batches, write_task
@@ -129,31 +128,3 @@ def test_ours_and_paddlenlp_run_and_agree(tmp_path):
     assert "left out, no --torch-python" in done.stderr and "| PaddleNLP, dygraph |" in done.stdout
     done = subprocess.run([*map(str, words), "--profile"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert "| matmul_v2 |" in done.stdout, done.stderr[-3000:]
-
-
-def test_texts_are_of_many_lengths_and_the_same_each_time():
-    texts = serving.make_texts(400, random.Random(1))
-    assert texts == serving.make_texts(400, random.Random(1))
-    lengths = sorted(len(text.split()) for text in texts)
-    assert lengths[0] == 3 and lengths[-1] == 120 and 15 < lengths[200] < 25
-
-
-def test_the_table_has_a_row_for_each_mode_and_number_of_clients():
-    cell = serving.Cell([0.010] * 98 + [0.020, 0.100], seconds=2.0, cpu_seconds=1.0)
-    row = cell.row()
-    assert row["requests_per_second"] == 50 and row["p50_ms"] == pytest.approx(10) and row["cpu_ms_per_request"] == 10
-    assert row["p99_ms"] == pytest.approx(20.8)
-    text = serving.table({("batches", 64): row, ("one at a time", 1): row})
-    assert [line.split(" | ")[:2] for line in text.splitlines()[2:]] == [["| 1", "one at a time"], ["| 64", "batches"]]
-
-
-@pytest.mark.slow  # the documents' commands run it too
-def test_two_modes_are_measured(tmp_path, capsys):
-    modes = ["--modes", "one at a time", "batches", "--clients", "1", "8", "--seconds", "1", "--rounds", "2"]
-    assert serving.main(["--size", "mini", "--threads", "1", *modes, "--output", str(tmp_path / "rows.json")]) == 0
-    rows = json.loads((tmp_path / "rows.json").read_text())
-    assert {(row["mode"], row["clients"]) for row in rows} == {
-        (mode, count) for mode in ("one at a time", "batches") for count in (1, 8)
-    }
-    assert all(row["requests"] > 0 and row["errors"] == 0 and row["p50_ms"] <= row["p99_ms"] for row in rows)
-    assert "| 8 | batches |" in capsys.readouterr().out

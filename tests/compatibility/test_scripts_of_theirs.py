@@ -42,25 +42,27 @@ def test_words_of_pretraining_are_the_published_recipe(line, monkeypatch, tmp_pa
     assert [config.optimizer.learning_rate for config in plan.phases] == [6e-3, 4e-3]
 
 
-@pytest.mark.parametrize("mode", ["train", "eval", "prediction", "train_eval"])
-def test_words_of_their_presets_of_squad(mode, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("mode", "precision"),
+    [("train", "amp"), ("eval", "amp"), ("prediction", "amp"), ("train_eval", "amp"), ("train eval", "fp16")],
+)
+def test_words_of_their_presets_of_squad(mode, precision, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", str(tmp_path / "prep"))
     vocabulary, start = tmp_path / "prep/vocab/bert-large-uncased-vocab.txt", "results/bert-large-uncased/phase2/1563"
     for folder in (vocabulary.parent, tmp_path / start):
         folder.mkdir(parents=True)
     vocabulary.touch()
-    line = (
-        f"{start} 2 16 4.6e-5 0.2 amp 8 1 /prep/v1.1 vocab/bert-large-uncased-vocab.txt /workspace/bert/results {mode}"
-    )
-    words = [*line.split(), *"bert_configs/bert-large-uncased.json -1 false 100 100".split()]
+    line = f"{start} 2 16 4.6e-5 0.2 {precision} 8 1 /prep/v1.1 vocab/bert-large-uncased-vocab.txt"
+    words = [*line.split(), "/workspace/bert/results", mode]
+    words += "bert_configs/bert-large-uncased.json -1 false 100 100".split()
     (config,) = finetuning.plan_of(TASKS["squad"], [*words, "--device", "cpu"]).phases
     assert config.checkpoint_dir() == Path("/workspace/bert/results/bert-large-uncased/squad")
     assert config.data.vocab_file == vocabulary
-    assert config.run.report_file == Path("/workspace/bert/results/dllogger_8_amp.json")
+    assert config.run.report_file == Path(f"/workspace/bert/results/dllogger_8_{precision}.json")
     flags = ["--device", "cpu", "--output-dir", "out", "--num-gpus", "2"]  # which win over the words
     assert finetuning.plan_of(TASKS["squad"], [*words, *flags]).phases[0].run.report_file == Path(
-        "out/dllogger_2_amp.json"
+        f"out/dllogger_2_{precision}.json"
     )
     assert config.batch.batch_size == config.batch.predict_batch_size == 16
     assert (config.run.do_train, config.run.do_eval) == ("train" in mode, "eval" in mode)

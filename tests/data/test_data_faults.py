@@ -26,6 +26,7 @@ from data import balance_shards, download_wikipedia
 from tests.data.test_preprocess import arguments, hashes
 from tests.support.commands import refused
 from tests.support.corpora import random_table, vocabulary, write_shards, write_source, write_vocabulary
+from tests.support.peak_memory import peak_of
 
 FULL = os.environ.get("BERT_FULL_FAULTS") == "1"
 WORDS = vocabulary()
@@ -205,18 +206,6 @@ def test_a_run_killed_again_and_again_ends_in_the_same_bytes(tmp_path, record_pr
     assert hashes(tmp_path / "killed") == expected
 
 
-def peak_megabytes(arguments: list[str]) -> float:
-    """Of one process that runs the command without workers (its ru_maxrss would have its parent's peak)."""
-    program = (
-        "import sys; from data import preprocess_bert_pretrain as p; p.main(sys.argv[1:]); "
-        "print('peak', open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program, *arguments[3:]], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    return int(ended.stdout.split("peak")[1]) / 1e3
-
-
 @pytest.mark.thorough
 def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
     write_vocabulary(tmp_path / "vocab.txt")
@@ -233,9 +222,10 @@ def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
         folder.mkdir(parents=True)
         (folder / "0.txt").write_bytes(data)
         shutil.copy(tmp_path / "vocab.txt", tmp_path / name / "vocab.txt")
-        peaks[name] = peak_megabytes(command(tmp_path / name, tmp_path / name / "out", 1, "--num-shards", "4"))
+        arguments = command(tmp_path / name, tmp_path / name / "out", 1, "--num-shards", "4")[3:]
+        peaks[name] = peak_of("from data import preprocess_bert_pretrain as p; p.main(sys.argv[1:])", *arguments)
         assert read_manifest(tmp_path / name / "out").counts["input bytes"] == len(data)
-    assert max(peaks.values()) < 1000 and peaks["large"] < peaks["small"] + 300, peaks
+    assert max(peaks.values()) < 1_000_000 and peaks["large"] < peaks["small"] + 300_000, peaks
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["full disk", "reader that leaves"])

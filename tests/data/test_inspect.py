@@ -147,7 +147,7 @@ def test_thousands_of_characters_get_into_a_vocabulary_with_room(tmp_path, capsy
 
 def test_rare_characters_do_not_crowd_out_words(tmp_path, capsys):
     rng = random.Random(4)
-    words = " ".join("".join(rng.choices("abcdef", k=5)) for _ in range(60_000))
+    words = " ".join("".join(rng.choices("abcdef", k=5)) for _ in range(300_000))
     rare = " ".join(chr(0x4E00 + place) for place in range(2000))
     (tmp_path / "source/en").mkdir(parents=True)
     (tmp_path / "source/en/0.txt").write_text(f"a {words}\nb {rare}\n")

@@ -20,17 +20,12 @@ from bert.conversion.model_description import Usage, read_usage
 from bert.exit_codes import INTERRUPTED
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.glue.config import ENTRY as GLUE
-from bert.finetuning.loader import UNLABELLED, FeatureTable, FineTuningLoader, prediction_batches
+from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.run import FineTuning, FineTuningEvaluation
 from bert.finetuning.task import FineTuningTask, Part, ResultsFile
-from bert.model.objectives import (
-    QuestionAnsweringObjective,
-    SequenceClassificationObjective,
-    SequenceRegressionObjective,
-    TokenClassificationObjective,
-)
+from bert.model.objectives import SequenceClassificationObjective
 from bert.reporting.report import results
 from bert.reporting.run_record import read_run
 from bert.runtime.paddle_api import static
@@ -249,16 +244,6 @@ def test_a_run_learns_scores_and_leaves_its_files(trained):
     assert (trained.checkpoint_dir() / "34" / "labels.json").read_text() == '["few", "many"]'
 
 
-@pytest.mark.thorough
-def test_a_stopped_run_continues_as_if_it_had_not(trained, tmp_path):
-    assert run(config_of(tmp_path, run={"steps_this_run": 13})) == 0
-    again = {"from_checkpoint": tmp_path / "results", "last_step_of_checkpoint": "auto"}
-    config = config_of(tmp_path, initialization=again)
-    assert run(config) == 0
-    tiny.assert_identical(weights(config, 34), weights(trained, 34))
-    assert (config.stage_dir() / "logits").read_bytes() == (trained.stage_dir() / "logits").read_bytes()
-
-
 def test_the_best_weights_are_kept_and_used_and_both_scores_told_apart(tmp_path, capsys):
     config = config_of(tmp_path)
     assert run(config, scored([0.9, 0.5, 0.4, 0.9])) == 0
@@ -381,45 +366,7 @@ def test_a_recipe_of_other_sizes_than_the_weights_is_refused_before_anything_is_
         config.check_files()
 
 
-# ---- every objective ---------------------------------------------------------------------------------------------
-
-
-def random_labels(objective, table: FeatureTable) -> FeatureTable:
-    rng = np.random.RandomState(4)
-    size, tokens = len(table), len(table.input_ids)
-    if isinstance(objective, QuestionAnsweringObjective):
-        positions = {name: rng.randint(0, 4, size) for name in objective.labels}
-        return FeatureTable(table.input_ids, table.offsets, table.first_lengths, positions)
-    if isinstance(objective, TokenClassificationObjective):
-        marks = np.where(rng.rand(tokens) < 0.5, table.input_ids % 3, UNLABELLED)
-        return FeatureTable(table.input_ids, table.offsets, table.first_lengths, {"labels": marks})
-    if isinstance(objective, SequenceRegressionObjective):
-        numbers = {"labels": rng.rand(size).astype("float32")}
-        return FeatureTable(table.input_ids, table.offsets, table.first_lengths, numbers)
-    return table
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "kind", [QuestionAnsweringObjective, SequenceRegressionObjective, TokenClassificationObjective]
-)
-def test_every_objective_trains_and_predicts(kind, tmp_path):
-    config = config_of(tmp_path, model=tiny.MODEL, run={"epochs": 4, "do_eval": False})
-    objective = kind(config.model, num_labels=3) if kind is TokenClassificationObjective else kind(config.model)
-    table = random_labels(objective, table_of(24))
-    seen = {}
-
-    class Seen(Numbers):
-        def render(self, part, features, outputs):
-            seen.update(outputs)
-            return [b""]
-
-    assert run(config, lambda config: Seen(config, objective, table)) == 0
-    losses = [row["loss"] for row in rows(config)]
-    assert np.mean(losses[-3:]) < np.mean(losses[:3])
-    for values in seen.values():
-        assert len(values) == (len(table.input_ids) if objective.outputs_per_token else 24)
-        assert np.isfinite(values).all() and np.ptp(values) > 0
+# ---- settings of the recipes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("entry, name", [(entry, name) for entry in (GLUE, NER) for name in entry.recipes])

@@ -199,19 +199,6 @@ def test_a_finished_training_is_read_again_unless_its_settings_differ(bench, mon
     assert len(ran) == 3
 
 
-@pytest.mark.slow  # the gate runs more of it by itself
-def test_a_part_of_it_runs_on_this_cpu(tmp_path):
-    """The whole way: programs, self-test of the kernels, synthetic shards, two ranks, report."""
-    names = ("kernels", "fused-kernels-float16", "throughput-phase1_large")
-    words = [word for name in names for word in ("--only", name)]
-    assert main(["--device", "cpu", "--output-dir", str(tmp_path), *words]) == 0
-    results = {row["name"]: row for row in json.loads((tmp_path / "results.json").read_text())["results"]}
-    assert [results[name]["status"] for name in names] == ["passed"] * len(names)
-    figures = results["throughput-phase1_large"]["figures"]
-    assert figures["sequences per second"] > 0 and figures["peak bytes"]["allocated"] > 50e6
-    assert figures["ranks x micro-batches x sequences"] == [2, 2, 2]
-
-
 EIGHT_A100 = Machine("gpu", 8, (Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "535.104"),) * 8)
 V100 = Machine("gpu", 1, (Gpu("Tesla V100-SXM2-16GB", "7.0", 16160, "470.1"),))
 FALLING = [9.0 - 0.04 * step for step in range(20)]

@@ -31,6 +31,7 @@ from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.inference import models
 from tests.inference.models import model, records
 from tests.support import foreign
+from tests.support.peak_memory import peak_of
 
 folders = models.folders  # fixture
 
@@ -227,22 +228,12 @@ def test_a_terminal_gets_a_prompt_and_is_left_cleanly(folders, last):
 
 @pytest.mark.thorough
 def test_memory_does_not_grow_with_the_number_of_lines(folders, tmp_path):
-    code = (
-        "import resource, sys, run_predict; run_predict.main(sys.argv[1:]);"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
-    )
     peaks = []
     for number in (5_000, 80_000):
         (tmp_path / "in.txt").write_text("".join(f"word{i % 20} word{i % 7}\n" for i in range(number)))
-        arguments = [str(folders["sequence-classification"]), str(tmp_path / "in.txt"), "--batch-size", "256"]
-        done = subprocess.run(
-            [sys.executable, "-c", code, *arguments, "--output", str(tmp_path / "out.jsonl")],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=REPOSITORY,
-        )
-        peaks.append(int(done.stderr.split()[-1]))
+        arguments = [folders["sequence-classification"], tmp_path / "in.txt", "--batch-size", "256"]
+        code = "import run_predict; run_predict.main(sys.argv[1:])"
+        peaks.append(peak_of(code, *arguments, "--output", tmp_path / "out.jsonl"))
         with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
             assert sum(1 for _ in file) == number
     assert peaks[1] < peaks[0] + 20_000, peaks  # kilobytes; the results alone would be more

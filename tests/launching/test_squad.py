@@ -60,31 +60,6 @@ def test_the_published_recipe_is_what_the_defaults_say():
     assert config.run.do_train and config.run.do_eval and config.run.do_predict
 
 
-@pytest.mark.parametrize("precision", ["amp", "fp16"])
-@pytest.mark.parametrize("mode", ["train", "train_eval", "train eval"])
-@pytest.mark.parametrize("model", ["None", "bert_configs/bert-large-uncased.json"])
-def test_the_words_of_their_squad_script_are_read(weights, precision, mode, model):
-    vocabulary = "vocab/bert-large-uncased-vocab.txt"  # their image's; here the one beside the weights
-    start = [
-        str(weights),
-        "2",
-        "32",
-        "4.6e-5",
-        "0.2",
-        precision,
-        "8",
-        "42",
-        "/squad/v1.1",
-        vocabulary,
-        "results/checkpoints",
-    ]
-    config, ranks = settings(*start, mode, model, "-1", "true", "100", "100", "true")
-    assert ranks.num_processes == 8 and config.precision.amp and config.run.seed == 42
-    assert config.run.do_train and config.run.do_eval == (mode != "train")
-    assert config.data.vocab_file.parent == weights
-    assert config.run.bert_model == ("model" if model == "None" else "bert-large-uncased")
-
-
 @pytest.mark.parametrize("precision", ["amp", "tf32"])
 def test_the_presets_of_the_shell_and_by_name_agree(precision):
     name = f"dgxa100-80g_8gpu_{precision}"

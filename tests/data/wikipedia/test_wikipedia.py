@@ -21,6 +21,7 @@ from data.wikipedia.dump import DumpError, Span, SpanReader, parse_page, plan_sp
 from tests.support.commands import refused
 from tests.support.dumps import NAMESPACES, article, header, page, pages, streams, write_dump
 from tests.support.faulty_server import Served, serving
+from tests.support.peak_memory import peak_of
 
 
 @pytest.fixture(scope="module")
@@ -322,16 +323,9 @@ def test_memory_does_not_grow_with_the_dump(tmp_path):
 
 
 def _peak(dump: Path, output: Path) -> int:
-    """Peak resident memory, KiB, of an extraction in its own process."""
-    code = (
-        "import sys; from pathlib import Path; from data.wikipedia.articles import Extraction, extract\n"
-        "extract(Extraction(Path(sys.argv[1]), Path(sys.argv[2])), 1)\n"
-        "print(open('/proc/self/status').read().partition('VmHWM:')[2].split()[0])"
-    )  # ru_maxrss has the parent's
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(dump), str(output)], cwd=REPOSITORY, check=True, capture_output=True, text=True
-    )
-    return int(done.stdout.split()[-1])
+    """KiB of an extraction in its own process."""
+    code = "from pathlib import Path; from data.wikipedia.articles import Extraction, extract\n"
+    return peak_of(f"{code}extract(Extraction(Path(sys.argv[1]), Path(sys.argv[2])), 1)", dump, output)
 
 
 class Site:
