@@ -148,7 +148,8 @@ class Comparison:
         With equal scores the context of a query is the mean of the values that dropout keeps. Of as many keys as a head
         has numbers, each has a number of its own in its value; several runs show all keys.
         """
-        prob, mask, heads, size = self._prob("attention"), self._mask(), self._model.num_attention_heads, self._size()
+        prob, mask = self._prob("attention"), self._mask()
+        heads, size = self._model.num_attention_heads, self._model.head_size()
         build, feed = self._part("attention", "fused", drops=True)
         zeros = np.zeros_like(feed["query"])
         run, _ = self._compiled(build, {**feed, "query": zeros, "key": zeros}, gradients=False)
@@ -183,7 +184,7 @@ class Comparison:
         """What builds a part, and its inputs."""
         model, kernels, prob = self._model, self._kernels[kind], self._prob(name) if drops else 0.0
         if name == "attention":
-            shape = (*self._shape, model.num_attention_heads, self._size())
+            shape = (*self._shape, model.num_attention_heads, model.head_size())
             feed = {key: self._values(seed, shape) for seed, key in enumerate(("query", "key", "value"))}
             packing = self._packing if kind == "fused" else None
             packed = {} if packing is None else self._packed(packing)
@@ -222,9 +223,6 @@ class Comparison:
         attention, hidden = self._model.attention_probs_dropout_prob, self._model.hidden_dropout_prob
         # A ModernBERT adds the result of its attention so, and nothing else.
         return {"attention": attention, "dropout_add": attention if self._model.is_modern() else hidden}.get(name, 0.0)
-
-    def _size(self) -> int:
-        return self._model.head_size()
 
     def _mask(self) -> np.ndarray:
         """int64 [b, s] of sequences with and without padding."""
