@@ -32,21 +32,27 @@ from data.preprocessing.settings import check_language
 from data.text.encodings import check_encoding
 from data.text.word_boundaries import version_of
 
-_OF_THE_DATA = ("input_dir", "eval_dir")
-_OF_A_START = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
-_OF_NODES = ("num_nodes", "node_rank", "master")
+_WIKIPEDIA = "wikipedia_source num_dask_workers num_shards_per_worker sample_ratio phase1_bin_size phase2_bin_size"
+_CONTRADICTIONS = (  # flags, what --text does, the remedy
+    (("input_dir", "eval_dir"), "makes its own shards", "drop one of the two"),
+    (_WIKIPEDIA.split(), "makes its own shards", "drop it"),
+    (
+        ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params"),
+        "resumes by itself",
+        "drop it, and repeat the first command",
+    ),
+    (
+        ("num_nodes", "node_rank", "master"),
+        "trains on one machine",
+        "drop it, or train on the shards with --config NAME",
+    ),
+    (PLAN_FLAGS, "measures this machine", "pass --dry-run, which shows memory and time"),
+    (("benchmark",), "measures the speed itself", "pass --dry-run, which shows it"),
+)
 _OF_WEIGHTS = {
     "replay": "pass --text NAME=WEIGHT:PATH for each source",
     "add_words": "without weights the whole vocabulary is made of the text, so drop it",
 }
-_OF_WIKIPEDIA = (
-    "wikipedia_source",
-    "num_dask_workers",
-    "num_shards_per_worker",
-    "sample_ratio",
-    "phase1_bin_size",
-    "phase2_bin_size",
-)
 
 
 class TextRequest(TextSettings):
@@ -105,19 +111,17 @@ class TextRequest(TextSettings):
             flag, value = "max-steps", str(2 * self.setting("max_steps"))
         else:
             flag, value = "hours", f"{2 * max(self.hours or 0, hours):.2g}"
-        words: Sequence[str] = self.line.words
-        for name in ("finish-in", "steps-this-run"):
-            words = _without(words, name)
-        return shell_command("scripts/run_pretraining.sh", *_without(words, flag), f"--{flag}", value)
+        words = _without(self.line.words, flag, "finish-in", "steps-this-run")
+        return shell_command("scripts/run_pretraining.sh", *words, f"--{flag}", value)
 
 
-def _without(words: Sequence[str], flag: str) -> list[str]:
-    """The words without `--flag value`."""
+def _without(words: Sequence[str], *flags: str) -> list[str]:
+    """The words without these flags and their values."""
     kept: list[str] = []
     for word in words:
-        if kept and kept[-1] == f"--{flag}":
+        if kept and kept[-1][2:] in flags:
             kept.pop()
-        elif not word.startswith(f"--{flag}="):
+        elif not word.startswith(tuple(f"--{flag}=" for flag in flags)):
             kept.append(word)
     return kept
 
@@ -129,10 +133,13 @@ def read_text_request(line: CommandLine) -> TextRequest:
             f"--text contradicts the positional argument {line.positional[0]}; drop it, and set what you need by flags"
         )
     launcher, common = dict(line.launch), dict(line.training)
-    _refuse_phases(common, line.phases)
+    one_phase = "contradicts --text, which trains in one phase, with all lengths from the first update on"
+    for phase, flag in ((phase, name.replace("_", "-")) for phase, flags in line.phases.items() for name in flags):
+        raise ValueError(f"--phase{phase}-{flag} {one_phase}; pass --{flag}")
+    if common.pop("phase", None) == 2:
+        raise ValueError(f"--phase2 {one_phase}; drop it")
     _refuse_contradictions(launcher, common)
     model = _model(launcher, common)
-    common.pop("phase", None)
     options = read_settings(OwnText, launcher).text
     sources = read_sources(launcher["text"], launcher.get("replay"), options.replay_share)
     output_dir = Path(common.pop("output_dir", None) or _output_dir(sources[0].paths[0]))
@@ -186,26 +193,10 @@ def typed(flags: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _refuse_phases(common: Mapping[str, Any], phases: Mapping[int, Mapping[str, Any]]) -> None:
-    for phase, flags in phases.items():
-        for name in flags:
-            flag = name.replace("_", "-")
-            raise ValueError(
-                f"--phase{phase}-{flag} contradicts --text, which trains in one phase, with all lengths from the first "
-                f"update on; pass --{flag}"
-            )
-    if common.get("phase") == 2:
-        raise ValueError("--phase2 contradicts --text, which trains in one phase, with all lengths; drop it")
-
-
 def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any]) -> None:
     given = {**launcher, **common}
-    _refuse(given, _OF_THE_DATA, "makes its own shards", "drop one of the two")
-    _refuse(given, _OF_WIKIPEDIA, "makes its own shards", "drop it")
-    _refuse(given, _OF_A_START, "resumes by itself", "drop it, and repeat the first command")
-    _refuse(given, _OF_NODES, "trains on one machine", "drop it, or train on the shards with --config NAME")
-    _refuse(given, PLAN_FLAGS, "measures this machine", "pass --dry-run, which shows memory and time")
-    _refuse(given, ("benchmark",), "measures the speed itself", "pass --dry-run, which shows it")
+    for names, rule, remedy in _CONTRADICTIONS:
+        _refuse(given, names, rule, remedy)
     for one, other in (("hours", "epochs"), ("hours", "max_steps"), ("epochs", "max_steps")):
         if one in given and other in given:
             raise ValueError(
