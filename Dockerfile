@@ -8,9 +8,12 @@
 #   python:3.11-slim-bookworm                           cpu      no GPU
 #
 # `build.sh serve` builds the target `serve` instead: the HTTP server on a CPU, without training's packages.
+# NAME@sha256:DIGEST in place of a tag fixes an image for ever: BERT_BASE=NAME@sha256:... of build.sh. None is written here:
+# the registries, which tell the digests, were out of reach when the tags were tried.
 ARG BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3
+ARG SERVE_BASE=python:3.11-slim-bookworm
 
-FROM python:3.11-slim-bookworm AS serve
+FROM ${SERVE_BASE} AS serve
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
 COPY scripts/docker/install_python.sh /opt/bert/

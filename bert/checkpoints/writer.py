@@ -5,14 +5,21 @@ raised in the training thread at its next `check`, `save` or `finish`: no save f
 the process does, so the checkpoint of an interruption or of the last step is complete.
 """
 
+import shutil
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from bert.exit_codes import NOT_SAVED, Failure
+
+_HOURS_AHEAD = 48.0  # twice that of the first warning
+_LEAST_SECONDS = 1800.0  # that are looked at
 
 
 class SaveFailed(Failure):
@@ -97,6 +104,41 @@ class CheckpointWriter:
                 self._times.append(future.result())
             except Exception as error:
                 raise _failed(step, error) from error
+
+
+class DiskForecast:
+    """Says hours ahead that a disk which fills slowly will have no room for a checkpoint."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._announced = clock, _HOURS_AHEAD
+        self._seen: deque[tuple[float, int]] = deque(maxlen=20)  # time, room
+
+    def after_save(self, directory: Path, keep: int) -> str | None:
+        """A warning where there is one, which comes again when half of the time is left.
+
+        Args:
+            directory: of the checkpoint; those beside it are pruned to `keep`, so that only others take room.
+        """
+        with suppress(OSError):  # a forecast fails no save
+            own = [path.stat().st_size for path in directory.parent.glob("*/*") if path.is_file()]
+            needed = sum(path.stat().st_size for path in directory.iterdir()) * (keep + 1)
+            return self.observe(shutil.disk_usage(directory).free + sum(own), needed, directory.parent)
+        return None
+
+    def observe(self, room: int, needed: int, parent: Path) -> str | None:
+        self._seen.append((self._clock(), room))
+        (then, before), (now, _) = self._seen[0], self._seen[-1]
+        if now - then < _LEAST_SECONDS or room >= before:
+            return None
+        hours, lost = (now - then) / 3600, before - room
+        left = max(0.0, (room - needed) * hours / lost)
+        if left > self._announced / 2:
+            return None
+        self._announced = left
+        return (
+            f"the disk of {parent} fills by {lost / hours / 1e9:.2g} GB an hour: in about {left:.2g} hours there is no "
+            "room for a checkpoint; free space there, or stop what writes to it"
+        )
 
 
 def _failed(step: int, error: Exception) -> SaveFailed:

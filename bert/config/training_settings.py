@@ -236,8 +236,8 @@ class RunSettings(Settings):
     watchdog_seconds: float = Field(
         1800.0,
         ge=0,
-        description="a micro-step that takes longer ends the run with exit code 70, the stacks of all ranks in "
-        "OUTPUT_DIR/STAGE/stacks; 0: off",
+        description="a micro-step, or a batch of an evaluation or prediction, that takes longer ends the run with exit "
+        "code 70, the stacks of all ranks in OUTPUT_DIR/STAGE/stacks; 0: off",
     )
     loss_spike_factor: float = Field(
         3.0, ge=0, description="report a log interval whose loss is above this multiple of the last 20's median; 0: off"

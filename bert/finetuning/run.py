@@ -30,6 +30,7 @@ from bert.samples.packing import Packing, pack
 from bert.tokenization.vocabulary import vocabulary_content
 from bert.training.guards import BestMetric
 from bert.training.initialization import load_weights_to_use
+from bert.training.interruption import beat
 from bert.training.saving import use_best_weights
 from bert.training.task import Evaluation, Session, Task
 from program import build_prediction_program
@@ -258,6 +259,7 @@ class FineTuningEvaluation(Evaluation):
             table, size, device.group.rank, world_size, data.sequence_length_multiple, data.max_seq_length
         )
         for count, (rows, feed) in enumerate(batches, start=1):
+            beat("evaluating or predicting a batch")
             values = device.executor.run(
                 program.main,
                 feed=feed if packing is None else pack(feed, packing),

@@ -11,6 +11,7 @@ from bert.pretraining.labelled_lines import FOLDS, LabelledLines
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training.devices import Device
+from bert.training.interruption import beat
 from program import PredictionProgram, build_prediction_program
 
 PROBE_ACCURACY = "eval_probe_accuracy"
@@ -51,6 +52,7 @@ class Probe:
         means = np.empty((len(order), self._config.model.hidden_size), np.float32)
         output = self._program.outputs["last_hidden_state"]
         for start in range(0, len(order), _BATCH):
+            beat("running the probe's lines")
             rows = order[start : start + _BATCH]
             feed = self._feed(rows)
             (states,) = device.executor.run(self._program.main, feed=feed, fetch_list=[output], scope=device.scope)

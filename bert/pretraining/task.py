@@ -24,6 +24,7 @@ from bert.samples.mixture import Mix, read_mixture
 from bert.samples.packing import Packing
 from bert.tokenization.vocabulary import Vocabulary, is_cased
 from bert.training.guards import BestMetric
+from bert.training.interruption import beat
 from bert.training.task import Evaluation, Session, Task
 from program import build_evaluation_program
 
@@ -206,6 +207,7 @@ def evaluate_pretraining(
     has_next_sentence = "next_sentence_loss" in metric_names
     sums = np.zeros(6)  # masked-LM loss, correct, tokens; sequences; next-sentence loss, correct
     for batch in batches:
+        beat("evaluating a batch")
         (fetched,) = executor.run(program.main, feed=batch.feed, fetch_list=[program.metrics], scope=scope)
         values = dict(zip(metric_names, fetched.tolist(), strict=True))
         tokens, sequences = values["masked_tokens"], values["sequences"]

@@ -7,11 +7,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, ClassVar
 
 from bert.exit_codes import INTERRUPTED, STALLED
 
@@ -137,6 +137,12 @@ class StopOnAnyRank:
         self._updates_between_looks = self._collective.from_main(updates)
 
 
+def beat(what: str) -> None:
+    """Record progress with the watchdog that is active, if one is."""
+    if Watchdog.active is not None:
+        Watchdog.active.beat(what)
+
+
 class Watchdog:
     """Ends the process with STALLED when `beat` was not called for `seconds` (0: never).
 
@@ -144,10 +150,12 @@ class Watchdog:
     `grace_seconds`, which is also how long the first one waits for them: they see the file `folder`/.stalled.
     """
 
+    active: ClassVar["Watchdog | None"] = None  # of this process
+
     def __init__(self, seconds: float, folder: Path, rank: int, grace_seconds: float = 5.0):
         self._seconds, self._grace, self._rank = seconds, grace_seconds, rank
         self._request, self._file = folder / ".stalled", folder / "stacks" / f"rank{rank}.txt"
-        self._what, self._beat, self._is_paused = "starting", time.monotonic(), False
+        self._what, self._beat = "starting", time.monotonic()
         self._old_request: int | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -161,6 +169,7 @@ class Watchdog:
                 self._request.unlink(missing_ok=True)  # of a run that was ended
             self._stream = open(self._file, "a")
             self.beat("starting")
+            Watchdog.active = self
             self._arm(self._seconds + 2 * self._grace)
             self._thread.start()
         return self
@@ -168,6 +177,7 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._stream is not None:
+            Watchdog.active = None
             self._thread.join()
             faulthandler.cancel_dump_traceback_later()
             self._stream.close()
@@ -180,25 +190,14 @@ class Watchdog:
         """Record progress: the previous work is finished and `what` begins."""
         self._what, self._beat = what, time.monotonic()
 
-    @contextmanager
-    def paused(self, what: str) -> Iterator[None]:
-        """Suspend the time limit during `what`, such as evaluating a whole set."""
-        self.beat(what)
-        self._is_paused = True
-        try:
-            yield
-        finally:
-            self._is_paused = False
-            self.beat("continuing after " + what)
-
     def _watch(self) -> None:
         interval, where = min(1.0, self._seconds / 4), f"rank {self._rank}"
         while not self._over.wait(interval):
-            silent = 0.0 if self._is_paused else time.monotonic() - self._beat
+            silent = time.monotonic() - self._beat
             if silent >= self._seconds:
                 limit = f"(--watchdog-seconds={self._seconds:g})"
                 self._give_up(f"{where}: nothing moved for {silent:.0f} s {limit} since {self._what!r} began", True)
-            elif not self._is_paused and (reason := self._reason_of_another_rank()):
+            elif reason := self._reason_of_another_rank():
                 self._give_up(f"{where}: {reason}; here {self._what!r} began {silent:.0f} s ago", False)
             # Renewed while this thread gets its turn. If it no longer does, the interpreter is stuck.
             self._arm(max(self._seconds - silent, 0.0) + 2 * self._grace + interval)
@@ -230,7 +229,7 @@ class Watchdog:
                 self._request.write_text(reason + "\n")
         advice = (
             f"error: {reason}; stacks of all threads are in {self._file.parent}. Start again to continue from "
-            "the last checkpoint; if updates really take longer, raise --watchdog-seconds"
+            "the last checkpoint; if one really takes longer, raise --watchdog-seconds"
         )
         for stream, text in ((self._stream, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {reason}"), (sys.stderr, advice)):
             with suppress(OSError, ValueError, AttributeError):  # a full disk, a closed pipe: the exit matters more

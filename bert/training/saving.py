@@ -10,7 +10,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import CheckpointError
 from bert.checkpoints.progress import LoopState, Progress
-from bert.checkpoints.writer import CheckpointWriter, SaveTimes
+from bert.checkpoints.writer import CheckpointWriter, DiskForecast, SaveTimes
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
 from bert.runtime.distributed import Group
@@ -86,6 +86,7 @@ class Checkpoints(NoCheckpoints):
             self._saved = (resumed.step, _added_later(resumed.carried))
         stable = checkpoint_files.stable_step(self._parent)  # until the first save: the decay after it is abandoned
         self._abandoned_from = stable if resumed is not None and resumed.step == stable else None
+        self._forecast = DiskForecast()
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, state: LoopState) -> None:
@@ -158,6 +159,8 @@ class Checkpoints(NoCheckpoints):
         )
         self._name_steps_and_prune(progress.carried)
         logger.info(f"saved {directory}")
+        if warning := self._forecast.after_save(directory, config.run.keep_checkpoints):
+            logger.warning(warning)
 
     def _amend(self, step: int, state: LoopState) -> None:
         checkpoint.amend(self._parent, self._config.run.model_prefix, step, state)

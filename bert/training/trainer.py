@@ -237,8 +237,9 @@ class Trainer:
         self._state.totals = self._totals()  # while all ranks are at one place
         began = self._stop.clock()
         try:
-            with self._watchdog.paused(f"evaluating after update {self._step}"):
-                metrics = self._evaluate(self._step)
+            self._watchdog.beat(f"evaluating after update {self._step}")
+            metrics = self._evaluate(self._step)
+            self._watchdog.beat(f"continuing after the evaluation of update {self._step}")
         except Exception:
             if self._step:
                 self._checkpoints.save(self._step, self._epoch, self._state)

@@ -47,7 +47,7 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
     Args:
         open_task: (settings, ranks) -> the task, its data opened and checked.
     """
-    age = time.time() - psutil.Process().create_time()
+    age = max(0.0, time.time() - psutil.Process().create_time())  # a clock can go back
     stop = StopRequest(age_seconds=age)  # first, because a STOP file made from now on is meant for this run
     group = group_from_environment(choose_device(config))
     with contextlib.ExitStack() as stack:
@@ -117,8 +117,8 @@ def _train(
         )
         packing = program.objective.packing()
         outcome = trainer.run(lambda step: task.batches(step, packing))
-    figures = evaluation.figures() | summary(config, outcome, device, program)
-    return _end(task, evaluation, outcome, figures, log, stop)
+        figures = evaluation.figures() | summary(config, outcome, device, program)
+        return _end(task, evaluation, outcome, figures, log, stop)
 
 
 def _end(
@@ -143,9 +143,10 @@ def _end(
 def _use(task: Task, group: Group, log: Log, facts: dict[str, Any], stop: StopRequest) -> int:
     stop.leave_at_once()  # nothing will be saved
     device = open_device(task.config, group)
-    evaluation = task.evaluation(Session(device))
+    config, evaluation = task.config, task.evaluation(Session(device))
     log.parameters(facts | evaluation.facts())
-    log.summary(evaluation.figures() | evaluation.finish(None))
+    with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank):
+        log.summary(evaluation.figures() | evaluation.finish(None))
     return exit_codes.OK
 
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
@@ -35,6 +36,7 @@ from bert.parent_death import end_with
 SCHEDULERS = ("local", "dask", "slurm")
 Run = Callable[[Callable[..., Any], list], Iterator]
 _SECONDS_TO_END = 10.0  # of a process without tasks
+_IDLE_SECONDS = 450.0  # of all workers, twice, before they are taken to hang
 _NO_TASK_LEFT = b"no task left"
 
 
@@ -77,7 +79,7 @@ def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> 
 def _next_results(workers: dict[Connection, BaseProcess]) -> dict[int, Any]:
     """Results by the number of their task, as soon as there is one; drops processes without tasks."""
     results = {}
-    for receiver in wait(list(workers)):
+    for receiver in _ready(workers):
         assert isinstance(receiver, Connection)
         try:
             message = receiver.recv_bytes()
@@ -92,6 +94,26 @@ def _next_results(workers: dict[Connection, BaseProcess]) -> dict[int, Any]:
             raise failure
         results[number] = result
     return results
+
+
+def _ready(workers: dict[Connection, BaseProcess]) -> list[Any]:
+    """The pipes that have something; ChildProcessError when no process uses the processor for a long time."""
+    times_idle = 0
+    while times_idle < 2:  # once may be this process that was stopped (Ctrl-Z)
+        before = _cpu_ticks(workers)
+        if ready := wait(list(workers), _IDLE_SECONDS):
+            return ready
+        times_idle = times_idle + 1 if _cpu_ticks(workers) == before else 0
+    numbers = " ".join(str(process.pid) for process in workers.values())
+    raise ChildProcessError(
+        f"the worker processes {numbers} have done nothing for {2 * _IDLE_SECONDS:g} s: they are stopped, or a file "
+        "system does not answer; start again: finished work is kept"
+    )
+
+
+def _cpu_ticks(workers: dict[Connection, BaseProcess]) -> list[list[str]]:
+    stats = [Path(f"/proc/{process.pid}/stat") for process in workers.values()]
+    return [path.read_text().rpartition(") ")[2].split()[11:13] for path in stats if path.exists()]
 
 
 @contextmanager

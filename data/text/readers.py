@@ -1,6 +1,7 @@
 """Reads documents from files of all formats, plain or compressed, in pieces of bounded size."""
 
 import csv
+import errno
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -151,7 +152,7 @@ def _bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Iter
     except (NotTextError, DamagedError):
         raise
     except damage as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a library seeks before the begin
             raise
         message = " ".join(str(error).split())[:_MAX_SHOWN] or type(error).__name__
         reason = message if isinstance(error, TimeoutError) else f"is damaged or cut off ({message})"

@@ -2,7 +2,7 @@
 # Build the image: bash scripts/docker/build.sh [ngc|cuda|hopper|blackwell|cpu|serve] [IMAGE [push|none]] [--dry-run]
 #   [docker build options]. IMAGE is `bert`, or a name with a / or a tag; `push` sends it to its registry afterwards.
 #   ngc   NVIDIA's PaddlePaddle image (default)      BERT_IMAGE   its name, too (default: bert-on-paddle:KIND)
-#   cuda  plain CUDA 11.8 and PyPI's Paddle          BERT_BASE    another base image of the same kind
+#   cuda  plain CUDA 11.8 and PyPI's Paddle          BERT_BASE    another base image of the same kind, or NAME@sha256:DIGEST
 #   cpu   no GPU                                     BERT_DOCKER  docker, podman, ... (default: docker)
 #   serve no GPU, only the HTTP server: bert/serving/README.md
 #   hopper, blackwell   CUDA 12.6, 12.9 and Paddle 3.1 from Paddle's own index
@@ -33,10 +33,10 @@ case "${kind}" in
   hopper) base=nvidia/cuda:12.6.3-base-ubuntu24.04 paddle=cu126 ;;
   blackwell) base=nvidia/cuda:12.9.1-base-ubuntu24.04 paddle=cu129 ;;
   cpu) base=python:3.11-slim-bookworm paddle=cpu ;;
-  serve) base="" paddle="" ;; # its base is fixed
+  serve) base=python:3.11-slim-bookworm paddle="" ;;
 esac
 arguments=("--build-arg=BASE=${BERT_BASE:-${base}}" "--build-arg=PADDLE=${paddle}")
-if [[ "${kind}" == serve ]]; then arguments=(--target=serve); fi
+if [[ "${kind}" == serve ]]; then arguments=(--target=serve "--build-arg=SERVE_BASE=${BERT_BASE:-${base}}"); fi
 image="${image:-bert-on-paddle:${kind}}" docker="${BERT_DOCKER:-docker}"
 command=("${docker}" build "${arguments[@]}" "--tag=${image}" "${options[@]}" .)
 

@@ -1,10 +1,12 @@
 """Saving beside the training: the caller waits for the copy alone, and no error is lost."""
 
+import re
 import threading
+from pathlib import Path
 
 import pytest
 
-from bert.checkpoints.writer import CheckpointWriter, SaveFailed
+from bert.checkpoints.writer import CheckpointWriter, DiskForecast, SaveFailed
 from tests.support.waiting import wait_until
 
 
@@ -87,3 +89,17 @@ def test_without_a_thread_the_caller_waits_and_hears_at_once():
 def test_an_error_of_the_copy_is_the_callers():
     with pytest.raises(KeyError):
         CheckpointWriter(asynchronous=True).save(1, lambda: {}["no such variable"])
+
+
+@pytest.mark.parametrize(
+    ("lost_per_hour", "hours"), [(0, []), (-5, []), (1, [24, 12, 6, 3, 1, 0]), (100, [0])], ids=str
+)
+def test_a_disk_that_fills_slowly_is_announced_hours_ahead(lost_per_hour, hours):
+    """100 GB of room, 4 of which the checkpoints need; a save every half hour."""
+    now, announced = 0.0, []
+    forecast = DiskForecast(lambda: now)
+    for half_hours in range(200):
+        now, room = 1800.0 * half_hours, max(0, int((100 - lost_per_hour * half_hours / 2) * 1e9))
+        if (warning := forecast.observe(room, 4 * 10**9, Path("run"))) is not None:
+            announced.append(int(float(re.search(r"in about (\S+) hours", warning)[1])))
+    assert announced[:1] == hours[:1] and len(announced) >= min(len(hours), 3)

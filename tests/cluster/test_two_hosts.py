@@ -3,17 +3,19 @@
 bash scripts/run_tests.sh tests/cluster -m slow      needs root and iproute2
 """
 
+import contextlib
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import workplace
-from workplace import two_hosts
+from workplace import Host, two_hosts
 
 REASON = workplace.why_not()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=f"no network namespaces: {REASON}")]
@@ -131,13 +133,67 @@ def test_a_lost_host_ends_the_other_and_the_same_command_continues(folder, on_on
         deadline = time.monotonic() + 200
         while not checkpoint.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
-        for pid in subprocess.run(
-            ["ip", "netns", "pids", hosts[1].name], capture_output=True, text=True, check=True
-        ).stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+        for pid in pids_of(hosts[1]):
+            os.kill(pid, signal.SIGKILL)
         codes = finish(processes, logs, 200)
         assert 0 not in codes, codes
         assert finish(both(), logs) == [0, 0], logs[0].read_text() + logs[1].read_text()
     assert "continuing " in logs[0].read_text()
     reached = workplace.weights_sha256(folder / "lost", 1)
     assert {name: reached.get(name) for name in on_one_host} == on_one_host
+
+
+TROUBLES = ("packets dropped for 1 s", "packets dropped for 30 s", "a node stopped for 8 s", "a full /dev/shm")
+TROUBLES += ("packets dropped for 300 s",) * (os.environ.get("BERT_FULL_FAULTS") == "1")
+
+
+def pids_of(host: Host) -> list[int]:
+    listed = subprocess.run(["ip", "netns", "pids", host.name], capture_output=True, text=True, check=True).stdout
+    return [int(pid) for pid in listed.split()]
+
+
+@contextlib.contextmanager
+def troubled(trouble: str, hosts: tuple[Host, Host]) -> Iterator[None]:
+    """The network loses all packets, or the second node stands still, for some seconds."""
+    if "packets" in trouble:  # they are sent to a card that is not there
+        wrong = ["lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev"]
+        for host, other in (hosts, hosts[::-1]):
+            workplace.ip("-n", host.name, "neigh", "replace", other.address, *wrong, host.device)
+    stopped = pids_of(hosts[1]) if "stopped" in trouble else []
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    yield
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    if "packets" in trouble:
+        for host, other in (hosts, hosts[::-1]):
+            workplace.ip("-n", host.name, "neigh", "delete", other.address, "dev", host.device)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_run_in_trouble_goes_on_or_ends_in_time_with_the_cause(folder, on_one_host, trouble):
+    name = trouble.replace(" ", "-").replace("/", "")
+    with two_hosts() as hosts:
+        logs = [folder / f"{name}{rank}.log" for rank in range(2)]
+        nodes = ["--num-nodes", "2", "--num-processes", "1", "--master", f"{hosts[0].address}:6073"]
+        seconds = next((int(word) for word in trouble.split() if word.isdecimal()), 0)
+
+        def both() -> list[subprocess.Popen]:
+            commands = [script(folder, name, *nodes, "--node-rank", str(rank)) for rank in range(2)]
+            if "shm" in trouble:  # each host has mounts of its own
+                full = "mount -t tmpfs -o size=4k none /dev/shm && head -c 9999 /dev/zero > /dev/shm/full; exec "
+                commands = [["sh", "-c", full + shlex.join(command)] for command in commands]
+            return [start(h.command(c), folder, log.name) for h, c, log in zip(hosts, commands, logs, strict=True)]
+
+        processes = both()
+        metrics, deadline = folder / name / "phase1/metrics.jsonl", time.monotonic() + 200
+        while not metrics.exists() and time.monotonic() < deadline and processes[0].poll() is None:
+            time.sleep(0.02)
+        with troubled(trouble, hosts):
+            time.sleep(seconds)
+        codes = finish(processes, logs, 300)
+        if codes != [0, 0]:
+            said = [log.read_text() for log in logs]
+            assert 0 not in codes and any("rror" in text for text in said), said
+            assert finish(both(), logs) == [0, 0], logs[0].read_text() + logs[1].read_text()
+    assert workplace.weights_sha256(folder / name, 1) == on_one_host

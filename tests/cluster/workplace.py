@@ -80,6 +80,7 @@ def weights_sha256(output_dir: Path, phase: int) -> dict[str, str]:
 class Host:
     name: str
     address: str
+    device: str  # that leads to the other
 
     def command(self, words: Sequence[str]) -> list[str]:
         return ["ip", "netns", "exec", self.name, *words]
@@ -102,24 +103,24 @@ def why_not() -> str | None:
 @contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
     """Hosts 10.231.0.1 and 10.231.0.2, of names that no other run uses."""
-    hosts = tuple(Host(f"bert-{os.getpid()}-{number}", f"10.231.0.{number}") for number in (1, 2))
+    ends = [f"bv{os.getpid()}-{number}" for number in (1, 2)]  # at most 15 characters
+    hosts = [Host(f"bert-{os.getpid()}-{number}", f"10.231.0.{number}", ends[number - 1]) for number in (1, 2)]
     try:
         for host in hosts:
-            _ip("netns", "add", host.name)
-        ends = [f"bv{os.getpid()}-{number}" for number in (1, 2)]  # at most 15 characters
-        _ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+            ip("netns", "add", host.name)
+        ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
         for host, end in zip(hosts, ends, strict=True):
-            _ip("link", "set", end, "netns", host.name)
-            _ip("-n", host.name, "address", "add", f"{host.address}/24", "dev", end)
-            _ip("-n", host.name, "link", "set", end, "up")
-            _ip("-n", host.name, "link", "set", "lo", "up")
+            ip("link", "set", end, "netns", host.name)
+            ip("-n", host.name, "address", "add", f"{host.address}/24", "dev", end)
+            ip("-n", host.name, "link", "set", end, "up")
+            ip("-n", host.name, "link", "set", "lo", "up")
         yield hosts[0], hosts[1]
     finally:
         for host in hosts:
             subprocess.run(["ip", "netns", "delete", host.name], capture_output=True, check=False)
 
 
-def _ip(*words: str) -> None:
+def ip(*words: str) -> None:
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")

@@ -70,6 +70,7 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
     Options:
         command: the module; by default run_pretraining.
         part, signals_at: one of `_parts`, by default saves; boundary there -> numbers of the signals that come then.
+        hangs_at: as of `_parts`.
         boundaries_file: where the numbers of boundaries passed are written at the end, by part.
         stall: [step, how] - the update of that step hangs: "python", "foreign" (outside of Python), "a while".
         clock: seed of a clock that jumps by days at every look.
@@ -79,7 +80,7 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
         fsync_fails_at: from this fsync on, each raises EIO.
     """
     signals = {int(at): numbers for at, numbers in options.get("signals_at", {}).items()}
-    parts = _parts(options.get("part", "save"), signals_at(signals))
+    parts = _parts(options.get("part", "save"), signals_at(signals), options.get("hangs_at", 0))
     prediction_stream._SECONDS_BETWEEN_SAVES = 0.0
     for module in (glue, ner, squad):
         module.WINDOW_EXAMPLES = 9
@@ -107,8 +108,12 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
     return code
 
 
-def _parts(chosen: str, act: Callable[[int], None]) -> dict[str, Boundaries]:
-    """The parts of a run at whose boundaries it can be killed; `act` is called at those of one."""
+def _parts(chosen: str, act: Callable[[int], None], hangs_at: int) -> dict[str, Boundaries]:
+    """The parts of a run at whose boundaries it can be killed; `act` is called at those of one.
+
+    Args:
+        hangs_at: which batch of an evaluation or prediction never comes; 0: none.
+    """
     run = finetuning.FineTuningEvaluation
     wrapped: dict[str, list[tuple[Any, str]]] = {
         "save": [(checkpoint, "save"), (checkpoint_files, "prune"), (checkpoint_files, "set_aside_newer")],
@@ -126,6 +131,8 @@ def _parts(chosen: str, act: Callable[[int], None]) -> dict[str, Boundaries]:
     def counted(*arguments):
         for batch in batches(*arguments):
             parts["batches"].reach()
+            while parts["batches"].seen == hangs_at:
+                time.sleep(1)
             yield batch
 
     finetuning.prediction_batches = counted

@@ -1,5 +1,6 @@
 """The row about whole fine-tunings: killed in training, saves, evaluations, and while results are written."""
 
+import re
 import shutil
 import signal
 
@@ -41,6 +42,24 @@ def killed_tunings(trials: Trials) -> None:
     trials.note(f"{kills} kills in {chain} chains of SQuAD, an own table and NER")
 
 
+def tunings_that_hang(trials: Trials) -> None:
+    """A batch of an evaluation or of a prediction never comes."""
+    for number in range(trials.count):
+        name, output = NAMES[number % len(NAMES)], trials.folder / f"run{number}"
+        server, whole = whole_tuning(name)
+        argv, command = whole.tuning.argv(output, "--watchdog-seconds", "8"), f"run_{name}"
+        place = trials.random.randrange(1, whole.boundaries["batches"] + 1) if number else whole.boundaries["batches"]
+        with trials.trial(f"{name}, batch {place} of {whole.boundaries['batches']}"):
+            training = server.run(argv, output, command=command, hangs_at=place, timeout=90)
+            must_end(training, 70)
+            said = training.said()
+            assert "nothing moved for" in said and re.search(r"since '(evaluating|saving)", said), said[-2000:]
+            assert "in counted" in (whole.tuning.stage(output) / "stacks/rank0.txt").read_text()
+            must_end(server.run(argv, output, command=command))
+            assert whole.tuning.digest(output) == whole.digest
+        shutil.rmtree(output)
+
+
 ROWS = [
     Row(
         33,
@@ -51,5 +70,15 @@ ROWS = [
         200,
         ("position in the data is not restored", "partial predictions are continued at their end"),
         slow=True,
-    )
+    ),
+    Row(
+        36,
+        "an evaluation or a prediction that hangs",
+        "stacks dumped, exit code 70 in time, exactly continued",
+        tunings_that_hang,
+        3,
+        20,
+        ("no watchdog",),
+        slow=True,
+    ),
 ]

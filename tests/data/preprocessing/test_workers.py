@@ -200,3 +200,10 @@ def test_workers_end_with_their_parent():
     ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_workers_that_do_nothing_are_an_error_and_not_a_wait(monkeypatch):
+    """As where a file system does not answer."""
+    monkeypatch.setattr("data.preprocessing.workers._IDLE_SECONDS", 0.2)
+    with pytest.raises(ChildProcessError, match=r"processes \d+ \d+ have done nothing for 0.4 s: .*; start again"):
+        list(run_ordered(time.sleep, [(600,)] * 4, 2))
