@@ -244,7 +244,7 @@ def draw(picture: Path, runs: Sequence[RunRecord]) -> None:
         for key, style, label, alpha in (
             ("masked_lm_loss", "-", "training", 0.6),
             ("eval_masked_lm_loss", "o--", "held out", 1.0),
-            ("eval_expected_masked_lm_loss", ":", "held out, expected", 0.6),
+            ("eval_expected_masked_lm_loss", "x:", "held out, expected", 0.6),
         ):
             if points := [(start + step, value) for step, value in run.curve(key)]:
                 curve = zip(*points, strict=True)

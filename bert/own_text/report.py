@@ -106,9 +106,10 @@ def _learned(summary: Mapping[str, Any], config: PretrainingConfig) -> str:
         verdict = "it has learned nothing more yet. Train longer (--hours), or on more text"
     elif entropy - loss < _LITTLE:
         verdict = "it has learned little yet. More --hours or more text bring most now"
-    later = expected_loss(config, entropy, 2 * summary["steps"], config.warmup_steps())
-    longer = "" if later is None or later > loss - _LITTLE else f". Twice as long brings about {later:.1f}"
-    return f"{shown}. Guessing by frequency alone: {entropy:.2f}; your model: {loss:.2f}: {verdict}{longer}"
+    now, later = (expected_loss(config, entropy, n * summary["steps"], config.warmup_steps()) for n in (1, 2))
+    if now is not None and later is not None:
+        verdict += f". Twice as long brings about {loss - now + later:.1f}"
+    return f"{shown}. Guessing by frequency alone: {entropy:.2f}; your model: {loss:.2f}: {verdict}"
 
 
 def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> None:
