@@ -3,9 +3,10 @@
 What no record says is left out. A README.md beside the weights is the card of whoever wrote it: it is kept.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +46,12 @@ _RECIPE = {  # row -> settings
     "objective": "{objective}",
     "masks": "{masked_lm_ratio:.0%}, {masking}",
     "longest sequence": "{max_seq_length:,} tokens",
+    "batch": "{global_batch_size:,} sequences",
     "optimizer": "{optimizer}, weight decay {weight_decay:g}",
     "learning rate": "{learning_rate:g} at its peak, {lr_schedule}, warm-up {warmup_proportion:.1%}",
     "seed": "{seed}",
 }
+_COUNTS = ("{documents used:,} documents", "{sentences:,} sentences", "{tokens:,} tokens", "{samples:,} samples")
 _MOST_LABELS = 50
 _MOST_RUNS = 8  # of a chain: phase 1, phase 2, own text, fine-tuning
 Rows = list[list[str]]
@@ -72,20 +75,6 @@ class CardRequest:
             raise ValueError(f"watts={self.watts:g} must be a positive number; change --watts")
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A training that led to the weights: its record, and the facts of its text."""
-
-    run: RunRecord
-    own_text: Mapping[str, Any] = field(default_factory=dict)
-
-    def setting(self, name: str) -> Any:
-        return self.run.settings.get(name)
-
-    def seconds(self) -> float:
-        return float(self.run.summary.get("e2e_train_time") or 0)
-
-
 def write_card(folder: Path, model: "Model", to_format: str, request: CardRequest, name: str) -> None:
     """Write the card of an export; `name` is what users call the model."""
     kept = model.folder / CARD_FILE
@@ -94,9 +83,9 @@ def write_card(folder: Path, model: "Model", to_format: str, request: CardReques
     elif to_format == "native":  # no export
         return
     else:
-        stages = stages_of(model.folder)
-        body = to_markdown(name, _blocks(model, to_format, request, stages, name))
-        content = _yaml(_front_matter(model, to_format, request, stages)) + body
+        runs = runs_of(model.folder)
+        body = to_markdown(name, _blocks(model, to_format, request, runs, name))
+        content = _yaml(_front_matter(model, to_format, request, runs)) + body
     (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
@@ -114,25 +103,19 @@ def _kept(file: Path, model: "Model", to_format: str, request: CardRequest, name
     return (_yaml(front) if front else "") + body
 
 
-def stages_of(weights: Path) -> list[Stage]:
+def runs_of(weights: Path) -> list[RunRecord]:
     """The trainings that led to the weights of a checkpoint, the first one first, as far as their folders are there."""
-    stages: list[Stage] = []
-    while len(stages) < _MOST_RUNS and len(weights.absolute().parents) > 3:
+    runs: list[RunRecord] = []
+    while len(runs) < _MOST_RUNS and len(weights.absolute().parents) > 3:
         directory = weights.absolute().parents[2] / weights.absolute().parent.name
-        if not (directory / CONFIG).is_file() or any(stage.run.directory == directory for stage in stages):
+        if not (directory / CONFIG).is_file() or any(run.directory == directory for run in runs):
             break
-        stages.insert(
-            0,
-            Stage(
-                read_run(directory, f"{directory.parent.name}: {directory.name}"),
-                read_json(directory.parent / "own_text.json"),
-            ),
-        )
+        runs.insert(0, read_run(directory, f"{directory.parent.name}: {directory.name}"))
         try:
-            weights = weights_folder(Path(str(_source(stages[0]))))  # a name is no folder, and ends the chain
+            weights = weights_folder(Path(_source(runs[0])))  # a published name is no folder, and ends the chain
         except CheckpointError:
             break
-    return stages
+    return runs
 
 
 # ---- front matter ----------------------------------------------------------------------------------------------------
@@ -143,9 +126,10 @@ def _stated(request: CardRequest) -> dict[str, Any]:
     return {**languages, **({"license": request.license} if request.license else {})}
 
 
-def _front_matter(model: "Model", to_format: str, request: CardRequest, stages: Sequence[Stage]) -> dict[str, Any]:
-    pipeline, known = _PIPELINES.get(model.task, ("", ""))[0], _languages(stages)
-    base = parse_name(str(_source(stages[0]) or "")) if stages and not _is_folder(stages[0]) else None
+def _front_matter(model: "Model", to_format: str, request: CardRequest, runs: Sequence[RunRecord]) -> dict[str, Any]:
+    pipeline, known = _PIPELINES.get(model.task, ("", ""))[0], _languages(runs)
+    source = _source(runs[0]) if runs else ""
+    base = parse_name(source) if source and not Path(source).exists() else None
     values = {
         **({"language": known} if known else {}),
         **_stated(request),
@@ -173,24 +157,25 @@ def _split(content: str, file: Path) -> tuple[dict[str, Any], str]:
     return values, content[match.end() :].lstrip("\n") if match else content
 
 
-def _languages(stages: Sequence[Stage]) -> list[str]:
+def _languages(runs: Sequence[RunRecord]) -> list[str]:
     """The languages of own texts. English is also what the plan takes where none was given, so it is not known."""
-    codes = [stage.own_text.get("data", {}).get("lang") for stage in stages]
+    codes = [_own_text(run).get("data", {}).get("lang") for run in runs]
     return list(dict.fromkeys(str(code) for code in codes if code and code != "en"))
 
 
-def _source(stage: Stage) -> Any:
-    return stage.setting("from_phase1_final_params") or stage.setting("from_pretrained_params")
+def _own_text(run: RunRecord) -> dict[str, Any]:
+    return read_json(run.directory.parent / "own_text.json")
 
 
-def _is_folder(stage: Stage) -> bool:
-    return bool(_source(stage)) and Path(_source(stage)).exists()
+def _source(run: RunRecord) -> str:
+    """The weights that a training began with; empty: random ones."""
+    return str(run.settings.get("from_phase1_final_params") or run.settings.get("from_pretrained_params") or "")
 
 
 # ---- sections --------------------------------------------------------------------------------------------------------
 
 
-def _blocks(model: "Model", to_format: str, request: CardRequest, stages: Sequence[Stage], name: str) -> list[Block]:
+def _blocks(model: "Model", to_format: str, request: CardRequest, runs: Sequence[RunRecord], name: str) -> list[Block]:
     config = model.config
     cased = "" if model.tokens is None else ", lower-cased" if model.tokens.lowercase else ", cased"
     sizes = (
@@ -200,97 +185,88 @@ def _blocks(model: "Model", to_format: str, request: CardRequest, stages: Sequen
     )
     blocks = [text(sizes)]
     if model.labels:
-        blocks.append(
-            text(f"Classes: {', '.join(model.labels[:_MOST_LABELS])}{' ...' * (len(model.labels) > _MOST_LABELS)}")
-        )
+        more = " ..." * (len(model.labels) > _MOST_LABELS)
+        blocks.append(text(f"Classes: {', '.join(model.labels[:_MOST_LABELS])}{more}"))
     blocks += [heading("Use"), *_use(model, to_format, name)]
-    if rows := [row for stage in stages for row in _text_rows(stage)]:
+    if rows := [row for run in runs for row in _text_rows(run)]:
         blocks += [heading("Text"), table(["", ""], rows)]
-    if stages:
-        blocks += [heading("Training"), *_training(stages, request)]
-    for stage in stages:
-        if rows := _held_out(stage.run):
-            blocks += [heading(f"Held out: {stage.run.name}", 3), table(rows[0], rows[1:])]
-    if stages and (scores := _scores(stages[-1])):
+    if runs:
+        blocks += [heading("Training"), *_training(model, runs, request)]
+    for run in runs:
+        if rows := _held_out(run):
+            blocks += [heading(f"Held out: {run.name}", 3), table(rows[0], rows[1:])]
+    if runs and (scores := _scores(runs[-1])):
         blocks += [heading("Scores"), *scores]
-    return [*blocks, heading("Limits"), *_limits(model, stages)]
+    return [*blocks, heading("Limits"), *_limits(runs)]
 
 
 def _use(model: "Model", to_format: str, name: str) -> list[Block]:
     pipeline, example = _PIPELINES.get(model.task, ("", ""))
-    lines = {
-        "hf": [
-            "from transformers import pipeline",
-            "",
-            f"model = pipeline({pipeline!r}, {name!r})".replace("'", '"'),
-            f"print(model({example}))",
-        ],
-        "paddlenlp": [
-            "from paddlenlp.transformers import AutoTokenizer, "
-            f"{model.description(model.config, -1)['architectures'][0]} as Model",
-            "",
-            f'tokenizer, model = AutoTokenizer.from_pretrained("{name}"), Model.from_pretrained("{name}")',
-        ],
-    }.get(
-        to_format,
-        ["from bert.inference.predictor import Predictor", "", f'print(Predictor("{name}").texts(["A text."]))'],
-    )
-    code = "" if to_format == "hf" and not pipeline else "\n".join(["```python", *lines, "```"])
-    ours = f"```bash\n.venv/bin/python run_predict.py {name}\n```"
-    return [Block("", block) for block in (code, ours) if block]
+    ours = ["from bert.inference.predictor import Predictor", "", f'print(Predictor("{name}").texts(["A text."]))']
+    if to_format == "hf":
+        ours = ["from transformers import pipeline", ""]
+        ours += [f'model = pipeline("{pipeline}", "{name}")', f"print(model({example}))"] if pipeline else []
+    elif to_format == "paddlenlp":
+        kind = model.description(model.config, -1)["architectures"][0]
+        ours = [f"from paddlenlp.transformers import AutoTokenizer, {kind}", ""]
+        ours.append(f'tokenizer, model = AutoTokenizer.from_pretrained("{name}"), {kind}.from_pretrained("{name}")')
+    blocks = ["\n".join(["```python", *ours, "```"])] if len(ours) > 2 else []
+    return [Block("", block) for block in (*blocks, f"```bash\n.venv/bin/python run_predict.py {name}\n```")]
 
 
-def _text_rows(stage: Stage) -> Rows:
+def _text_rows(run: RunRecord) -> Rows:
     """What the training read, without the paths of its files."""
-    facts, data = stage.own_text.get("text", {}), stage.own_text.get("data", {})
-    if facts:
+    own = _own_text(run)
+    if facts := own.get("text"):
         about = "about " if facts.get("is_estimate") else ""
-        sources = [f"{name}: {part['words']:,} words" for name, part in facts.get("parts", {}).items()]
-        counts = (
-            f"{about}{facts['words']:,} words, {facts['characters']:,} characters in {facts['documents']:,} documents"
-        )
-        rows = [["own text", counts], ["sources", ", ".join(sources)], ["languages", ", ".join(_languages([stage]))]]
-        rows.append(["held out", f"{data.get('held_out_fraction') or 0:.1%} of the text, never trained on"])
+        parts = {name: _filled("{words:,} words", part) for name, part in facts.get("parts", {}).items()}
+        rows = [
+            ["own text", about + _filled("{words:,} words, {characters:,} characters, {documents:,} documents", facts)],
+            ["sources", ", ".join(f"{name} {words}" for name, words in parts.items())],
+            ["languages", ", ".join(_languages([run]))],
+            ["held out", _filled("{held_out_fraction:.1%} of the text, never trained on", own.get("data", {}))],
+        ]
         return [row for row in rows if row[1]]
-    folder, name = stage.setting("input_dir"), stage.setting("task_name") or stage.setting("train_file")
+    folder, name = run.settings.get("input_dir"), run.settings.get("task_name")
     try:
         manifest = read_manifest(folder) if folder else None
     except ValueError:
         manifest = None
-    if manifest is not None:
-        names = ("documents used", "sentences", "tokens", "samples")
-        counts = ", ".join(f"{manifest.counts[name]:,} {name}" for name in names if name in manifest.counts)
-        return [[f"text of {stage.run.name}", counts]] if counts else []
-    if name and stage.setting("task_name") == "custom" and stage.setting("train_file"):
-        name = Path(stage.setting("train_file")).name
-    return [[f"labels of {stage.run.name}", Path(str(name)).name]] if name else []
+    counts = ", ".join(filter(None, (_filled(form, manifest.counts) for form in _COUNTS))) if manifest else ""
+    if name in (None, "custom"):
+        name = Path(str(run.settings.get("train_file") or "")).name
+    return [[f"text of {run.name}", counts]] * bool(counts) + [[f"labels of {run.name}", name]] * bool(name)
 
 
-def _training(stages: Sequence[Stage], request: CardRequest) -> list[Block]:
-    columns = [_recipe(stage) for stage in stages]
+def _training(model: "Model", runs: Sequence[RunRecord], request: CardRequest) -> list[Block]:
+    columns = [_recipe(run) for run in runs]
+    columns[-1]["these weights"] = f"after update {model.folder.name}"
     names = list(dict.fromkeys(name for column in columns for name in column))
     rows = [[name, *(column.get(name, "") for column in columns)] for name in names]
-    blocks = [table(["", *(stage.run.name for stage in stages)], rows)]
-    return [*blocks, *([text(energy)] if (energy := _energy(stages, request)) else [])]
+    blocks = [table(["", *(run.name for run in runs)], rows)]
+    return [*blocks, *([text(energy)] if (energy := _energy(runs, request)) else [])]
 
 
-def _recipe(stage: Stage) -> dict[str, str]:
+def _recipe(run: RunRecord) -> dict[str, str]:
     """Row -> value, of what the settings and the summary say."""
-    setting, summary, source = stage.setting, stage.run.summary, _source(stage)
-    batch = setting("global_batch_size")
-    if batch is None and summary.get("world_size"):
-        batch = summary["world_size"] * (setting("batch_size") or 0) * (setting("gradient_merge_steps") or 1)
-    updates, processor = stage.run.last_step(), summary.get("processor")
-    values = {
-        "begins with": Path(str(source)).name if _is_folder(stage) else str(source or "random weights"),
-        **{name: _filled(form, stage.run.settings) for name, form in _RECIPE.items()},
-        "arithmetic": f"mixed {setting('amp_dtype')}" if setting("amp") else "float32",
-        "batch": f"{batch:,} sequences" if batch else "",
+    values, source, updates = {**run.settings, **run.summary}, _source(run), run.last_step()
+    if values.get("global_batch_size") is None:
+        sizes = [values.get(name) for name in ("batch_size", "gradient_merge_steps", "world_size")]
+        values["global_batch_size"] = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
+    seconds = _seconds(run)
+    rows = {
+        "begins with": (Path(source).name if Path(source).exists() else source) if source else "random weights",
+        **{name: _filled(form, values) for name, form in _RECIPE.items()},
+        "arithmetic": _filled("mixed {amp_dtype}" if values.get("amp") else "float32", values),
         "updates": f"{updates:,}" if updates else "",
-        "processor": f"{summary.get('world_size') or 1} x {processor}" if processor else "",
-        "time": duration(stage.seconds()) if stage.seconds() else "",
+        "processor": _filled("{processor}, {world_size} ranks", values) if values.get("processor") else "",
+        "time": duration(seconds) if seconds else "",
     }
-    return {name: value for name, value in values.items() if value}
+    return {name: value for name, value in rows.items() if value}
+
+
+def _seconds(run: RunRecord) -> float:
+    return float(run.summary.get("e2e_train_time") or 0)
 
 
 def _filled(form: str, settings: Mapping[str, Any]) -> str:
@@ -301,27 +277,23 @@ def _filled(form: str, settings: Mapping[str, Any]) -> str:
         return ""
 
 
-def _energy(stages: Sequence[Stage], request: CardRequest) -> str:
+def _energy(runs: Sequence[RunRecord], request: CardRequest) -> str:
     """The energy of all trainings, with the power that it assumes; empty where neither is known."""
-    hours, joules, assumed = sum(stage.seconds() for stage in stages) / 3600, 0.0, set[str]()
-    if not hours:
-        return ""
-    if request.watts is not None:
+    hours, kilowatt_hours, assumed = sum(map(_seconds, runs)) / 3600, 0.0, set[str]()
+    if request.watts is not None and hours:
         return f"Energy: {request.watts * hours / 1e3:.3g} kWh, at {request.watts:g} W as stated by who exported it."
-    parts = load_parts()
-    for stage in stages:
-        summary, processor = stage.run.summary, stage.run.summary.get("processor")
-        if not processor or not stage.seconds():
+    for run in runs:
+        facts, is_gpu = run.summary, run.summary.get("device") == "gpu"
+        part = part_of(str(facts.get("processor"))) if is_gpu else "CPU-core"
+        devices = (facts.get("world_size") or 0) * (1 if is_gpu else facts.get("cpu_threads_per_rank") or 0)
+        watts = load_parts()[part].watts if part and facts.get("device") else None
+        if not watts or not devices or not _seconds(run):
             return ""
-        part = part_of(processor)
-        threads = 1 if part else summary.get("cpu_threads_per_rank")
-        watts = parts[part or "CPU-core"].watts
-        if not watts or not threads or (part is None and stage.setting("device") == "gpu"):
-            return ""
-        devices = (summary.get("world_size") or 1) * threads
-        joules += watts * devices * stage.seconds()
-        assumed.add(f"{watts:g} W for each of {devices} {f'{part} cards' if part else 'processor cores'}")
-    return f"Energy: about {joules / 3.6e6:.2g} kWh, assuming {' and '.join(sorted(assumed))}; it was not measured."
+        kilowatt_hours += watts * devices * _seconds(run) / 3.6e6
+        assumed.add(f"{watts:g} W for each of {devices} {f'{part} cards' if is_gpu else 'processor cores'}")
+    if not assumed:
+        return ""
+    return f"Energy: about {kilowatt_hours:.2g} kWh, assuming {' and '.join(sorted(assumed))}; it was not measured."
 
 
 def _held_out(run: RunRecord) -> Rows:
@@ -344,17 +316,16 @@ def _number(name: str, value: Any, names: Sequence[str]) -> str:
     return f"{value:{metric_form(name, dict.fromkeys(names))}}" if isinstance(value, (int, float)) else "-"
 
 
-def _scores(stage: Stage) -> list[Block]:
+def _scores(run: RunRecord) -> list[Block]:
     """The scores of a fine-tuning, over all its seeds where there are several; none of a pre-training."""
-    output, stage_name = stage.run.directory.parent, stage.run.directory.name
-    seed = re.fullmatch(r"seed-(\d+)", output.name)
-    if stage.setting("masking"):
+    output = run.directory.parent
+    if run.settings.get("masking"):
         return []
-    folders = {int(path.name[5:]): path for path in output.parent.glob("seed-*") if path.name[5:].isdecimal()}
-    finished = [n for n, path in folders.items() if read_json(path / stage_name / SUMMARY).get("finished")]
-    if seed and len(finished) > 1:
-        words = f"The weights are of seed {seed[1]}. All seeds, on the evaluation set that chose the best weights:"
-        lines = metric_table({number: metrics_of(folders[number]) for number in sorted(finished)}, "seed")
+    folders = {int(path.name[5:]): path for path in sorted(output.parent.glob("seed-*")) if path.name[5:].isdecimal()}
+    ended = {n: p for n, p in folders.items() if read_json(p / run.directory.name / SUMMARY).get("finished")}
+    if output in ended.values() and len(ended) > 1:
+        words = f"The weights are of {output.name}. All seeds, on the evaluation set that chose the best weights:"
+        lines = metric_table({number: metrics_of(path) for number, path in sorted(ended.items())}, "seed")
         return [text(words), Block("", "\n".join(lines))]
     metrics = {name: value for name, value in metrics_of(output).items() if not name.endswith(_NO_SCORES)}
     rows = [[name, _number(name.rpartition(" ")[2], value, list(metrics))] for name, value in metrics.items()]
@@ -362,14 +333,12 @@ def _scores(stage: Stage) -> list[Block]:
     return [text(words), table(["metric", "value"], rows)] if rows else []
 
 
-def _limits(model: "Model", stages: Sequence[Stage]) -> list[Block]:
+def _limits(runs: Sequence[RunRecord]) -> list[Block]:
     limits = ["Nothing was measured beyond what stands above: no other text, language, domain or group of people."]
-    if not stages:
+    if not runs:
         limits = ["How it was trained is not recorded beside its weights, and nothing of it was measured here."]
     limits.append(
         "A model can repeat its training text: names and sentences that stand in it can be drawn out of it. Share it "
         "only with whom you would show the text."
     )
-    if model.config.max_position_embeddings:
-        limits.append(f"Longer texts than {model.config.max_position_embeddings:,} tokens are cut by transformers.")
     return [Block("", "\n".join(f"- {limit}" for limit in limits))]

@@ -63,7 +63,6 @@ class Planned:
 
     entry: Entry
     config: GlueConfig
-    world_size: int
     rates: tuple[float, ...]
     sizes: tuple[int, int, int] | None  # sequences of the training and the evaluation, updates; None: not there yet
     seconds: float | None  # of one training
@@ -130,7 +129,7 @@ def plan_task(entry: Entry, rates: Sequence[float], common: Sequence[str], is_dr
         expected = training_seconds(stepped, launched.world_size(), lengths, evaluated)
         seconds = None if expected is None else sum(expected) + _START_SECONDS
     chosen = tuple(rates) or (config.optimizer.learning_rate,)
-    return Planned(entry, config, launched.world_size(), chosen, sizes, seconds)
+    return Planned(entry, config, chosen, sizes, seconds)
 
 
 def _sizes(config: GlueConfig) -> tuple[int, int, Any]:

@@ -16,7 +16,7 @@ METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", 
 SCORES_FILE = "scores.json"  # of a classifier: each class, mistakes, thresholds
 Row = dict[str, Any]
 # What a start logs before its first update and no update changes.
-_LASTING = ("unigram_entropy", "world_size", "processor", "cpu_threads_per_rank")
+_LASTING = ("unigram_entropy", "world_size", "device", "processor", "cpu_threads_per_rank")
 
 
 @dataclass

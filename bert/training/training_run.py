@@ -63,6 +63,7 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
             **json.loads(task.config.model_dump_json()),
             "world_size": group.world_size,
             "cpu_threads_per_rank": threads,
+            "device": group.device,
             "processor": device_name(group.device) if group.is_main else None,
         }
         if task.trains:

@@ -21,7 +21,7 @@ def run(output: Path, stage: str, task: str, settings: dict, rows: list[dict], s
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    facts = {"world_size": 2, "cpu_threads_per_rank": 3, "processor": EPYC}
+    facts = {"world_size": 2, "cpu_threads_per_rank": 3, "processor": EPYC, "device": "cpu"}
     (folder / "log.jsonl").write_text(
         "DLLL " + json.dumps({"timestamp": "1.0", "step": "PARAMETER", "data": facts}) + "\n"
     )
@@ -49,14 +49,15 @@ def test_says_what_the_run_has_recorded(pretrained, tmp_path):
     front, body = card(convert(pretrained, tmp_path / "out", "hf", "--license", "mit"))
     assert front["language"] == ["de"] and front["license"] == "mit" and front["pipeline_tag"] == "fill-mask"
     for row in (
-        "| own text | 12,345 words, 67,890 characters in 11 documents |",
+        "| own text | 12,345 words, 67,890 characters, 11 documents |",
         "| held out | 7.3% of the text, never trained on |",
         "| begins with | random weights |",
         "| masks | 15%, dynamic |",
         "| learning rate | 0.006 at its peak, polynomial, warm-up 25.0% |",
         "| batch | 24 sequences |",
-        f"| processor | 2 x {EPYC} |",
+        f"| processor | {EPYC}, 2 ranks |",
         "| time | 2.0 hours |",
+        "| these weights | after update 7 |",
         "| update 0 | 6.0000 |\n| update 5, best | 2.2500 |\n| update 7, last | 2.3750 |",
         "Energy: about 0.12 kWh, assuming 10 W for each of 6 processor cores; it was not measured.",
         "A model can repeat its training text",
@@ -77,7 +78,7 @@ def test_a_fine_tuning_has_the_spread_of_its_seeds_and_all_trainings_before_it(p
     front, body = card(convert(checkpoint, tmp_path / "out", "hf"))
     assert front["pipeline_tag"] == "text-classification" and "base_model" not in front
     assert "|  | letters: phase1 | seed-2: glue-mrpc |" in body and "| begins with | random weights | letters |" in body
-    assert "The weights are of seed 2." in body and "| labels of seed-2: glue-mrpc | MRPC |" in body
+    assert "The weights are of seed-2." in body and "| labels of seed-2: glue-mrpc | MRPC |" in body
     assert "| glue-mrpc accuracy | 62.5% | 17.7% | 62.5% | 50.0% (seed 1) | 75.0% (seed 2) | 2 |" in body
     assert "assuming 10 W for each of 6 processor cores" in body and "0.18 kWh" in body
 
