@@ -156,6 +156,7 @@ END_SECONDS = 10.0  # end of the ranks, picture, table, and what the model can d
 END_COST = 1.3  # times the start of the ranks that measure the speed
 MOST_END_SECONDS = 60.0
 PROBE_SECONDS = 2.0  # that each program is measured for
+PROBE_TIMEOUT_SECONDS = 600  # of all; a GPU's first program may take minutes to load
 IMPORT_BYTES_PER_SECOND = 8e6
 VOCABULARY_BYTES_PER_SECOND = 3e6
 SHARD_BYTES_PER_SECOND = 8e6  # of text, one process

@@ -1,11 +1,9 @@
 """Measures the candidates of a plan for own text: the training's own programs, for a second or two each."""
 
-import contextlib
-import os
-import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from bert import REPOSITORY
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import read_json
 from bert.interpreter import repository_environment, shell_command
-from bert.launching.process_runner import ranks_of
 from bert.launching.settings import Ranks
 from bert.own_text import rules
 from bert.own_text.candidates import Candidate, Placement
@@ -26,7 +23,6 @@ from bert.pretraining.entry import ENTRY
 
 _PROBE = REPOSITORY / "bert/own_text/speed_probe.py"
 _START_SECONDS = "start_seconds"  # of the probe, which is a script that loads Paddle
-_TIMEOUT_SECONDS = 600.0  # a GPU's first program may take minutes to load
 
 
 def measure_speeds(found: Sequence[Candidate], machine: MachineFacts, request: TextRequest) -> dict[str, float]:
@@ -85,40 +81,26 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, floa
         variables = {"PYTHONSAFEPATH": "1", **ranks.environment(placement.device)}
         launcher = [sys.executable, "-m", "paddle.distributed.launch", "--log_level", "CRITICAL"]
         command = [*launcher, "--log_dir", f"{folder}/log", *on, str(_PROBE), str(target), *map(str, files.values())]
-        code, output = _run(command, repository_environment() | variables)
+        begun = time.monotonic()
+        done = subprocess.run(
+            command,
+            env=repository_environment() | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=ending_with_us(),
+            check=False,
+        )
         speeds = read_json(target)
-        if not speeds and code is None:
+        if not speeds and time.monotonic() - begun > rules.PROBE_TIMEOUT_SECONDS:
             raise ValueError(
-                f"the model {next(iter(configs))} is too slow here to be measured in {_TIMEOUT_SECONDS:.0f} s; pass a "
-                "smaller --config"
+                f"the model {next(iter(configs))} is too slow here to be measured in {rules.PROBE_TIMEOUT_SECONDS} s; "
+                "pass a smaller --config"
             )
         if not speeds:
-            last = (output.strip().splitlines() or ["it wrote nothing"])[-1]
+            last = (done.stdout.strip().splitlines() or ["it wrote nothing"])[-1]
             raise ValueError(
-                f"measuring the speed of this machine ended with exit code {code}: {last}; "
+                f"measuring the speed of this machine ended with exit code {done.returncode}: {last}; "
                 f"`{shell_command('bert.doctor')}` examines the machine"
             )
         return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}
-
-
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int | None, str]:
-    """Exit code and output of Paddle's launcher; None, and its ranks ended, if it takes longer than the limit."""
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=ending_with_us(),
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
-            return process.returncode, output
-        except subprocess.TimeoutExpired:
-            ranks = ranks_of(process)
-            process.kill()
-            process.wait()
-            for rank in ranks:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(rank, signal.SIGKILL)
-            return None, ""

@@ -7,6 +7,7 @@ them again. Measures a second or two of each and ends when a program is slow: th
 """
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measur
 
 def main(argv: Sequence[str]) -> int:
     end_with_launcher()
+    signal.alarm(rules.PROBE_TIMEOUT_SECONDS)  # ends this rank, also inside of Paddle, and then the launcher the others
     target, *files = argv
     configs = {  # the peak would be measured otherwise
         file: derive(resolve_config({"config": file}, ENTRY), peak_tflops=1.0) for file in files
