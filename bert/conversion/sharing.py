@@ -15,7 +15,7 @@ from huggingface_hub import HfApi, configure_http_backend, constants, get_token
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
-from bert.conversion.converting import Request, convert
+from bert.conversion.converting import REPORT_FILE, Request, convert
 from bert.conversion.raw_tensors import ConversionError, printable
 from data.fetching import transfer
 from data.fetching.transfer import HttpsSession, Refused
@@ -99,7 +99,11 @@ class Hub:
         def upload() -> Any:
             try:
                 return self._api.upload_folder(
-                    repo_id=self.name, folder_path=folder, commit_message=_MESSAGE, delete_patterns=_WEIGHTS
+                    repo_id=self.name,
+                    folder_path=folder,
+                    commit_message=_MESSAGE,
+                    delete_patterns=_WEIGHTS,
+                    ignore_patterns=[REPORT_FILE],  # it has paths of this machine
                 )
             except RuntimeError as error:  # of a thread that sends a file
                 raise error.__cause__ or error from None

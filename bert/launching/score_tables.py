@@ -101,7 +101,7 @@ class Results:
         lines += ["", "Scores are on the evaluation sets, which chose each run's best weights" + self._chosen() + "."]
         lines.append("A task's score is the mean of its metrics (MNLI: matched and mismatched), times 100.")
         rates = sorted({rate for task in self._ended for rate in task.rates()})
-        if len(rates) > 1:
+        if self._has_grid():
             lines += ["", _cells(["mean score", *(f"{rate:g}" for rate in rates)]), "|---" * (len(rates) + 1) + "|"]
             for task in self._ended:
                 scores = [task.scores(rate).values() for rate in rates]
@@ -111,8 +111,10 @@ class Results:
         return lines
 
     def _chosen(self) -> str:
-        has_grid = any(len(task.rates()) > 1 for task in self._ended)
-        return " and, of several, the rate: both flatter" if has_grid else ": that flatters"
+        return " and, of several, the rate: both flatter" if self._has_grid() else ": that flatters"
+
+    def _has_grid(self) -> bool:
+        return any(len(task.rates()) > 1 for task in self._ended)
 
     def content(self) -> dict[str, Any]:
         """The figures of scores.json."""

@@ -101,6 +101,7 @@ class HttpsSession(requests.Session):
         return target
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        options["timeout"] = options.get("timeout") or _LONGEST_WAIT_SECONDS
         response = super().send(request, **options)
         if response.status_code in _TRANSIENT:
             retry_after = response.headers.get("Retry-After", "").strip()  # seconds, or a date, which is not read

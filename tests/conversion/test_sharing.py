@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import requests
 import yaml
 
 import run_convert
@@ -41,13 +42,9 @@ def test_one_commit_has_all_files_and_a_card(hub, source, capsys):
     assert push(source, "--license", "cc-by-4.0", "--language", "de", "en", "--hub-private") == 0
     repository = hub.repositories[NAME]
     assert repository.private and repository.commits == 1
-    assert {*repository.files} == {
-        ".gitattributes",
-        "README.md",
-        "config.json",
-        "conversion.json",
-        "model.safetensors",
-    } | {*("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")}
+    assert {*repository.files} == {".gitattributes", "README.md", "config.json", "model.safetensors"} | {
+        *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+    }
     _, front, body = repository.files["README.md"].decode().split("---\n", 2)
     assert yaml.safe_load(front) == {
         "language": ["de", "en"],
@@ -95,9 +92,22 @@ def test_a_push_that_fails_is_one_sentence_and_can_be_repeated(hub, source, caps
         assert len([request for request in hub.requests if request.startswith("PUT /lfs")]) == sent
 
 
-def test_a_busy_hub_is_asked_again(hub, source):
+def test_a_busy_hub_is_asked_again_and_none_is_waited_for_without_an_end(hub, source, monkeypatch):
+    waits, send = [], requests.Session.send
+
+    def noted(self, request, **options):
+        waits.append(options["timeout"])
+        return send(self, request, **options)
+
+    monkeypatch.setattr(requests.Session, "send", noted)
     hub.faults += [("preupload", 503), ("PUT /lfs", 502)]
     assert push(source) == 0 and hub.repositories[NAME].commits == 1
+    assert all(0 < wait <= 300 for wait in waits)
+
+
+def test_nothing_that_is_pushed_names_a_path_of_this_machine(hub, source):
+    assert push(source) == 0
+    assert not any(str(source.parent).encode() in data for data in hub.repositories[NAME].files.values())
 
 
 def test_another_model_is_not_overwritten_unless_it_is_said(hub, source):
