@@ -74,7 +74,8 @@ def _vocabulary(vocabulary: Vocabulary, statistics: ShardStatistics) -> list[str
     tokens, total = statistics.tokens, max(1, statistics.num_tokens())
     words = vocabulary.replacement_ids()
     continued = tokens[vocabulary.continuations()].sum()
-    common = " ".join(vocabulary.tokens[index] for index in words[np.argsort(-tokens[words], kind="stable")[:12]])
+    frequent = words[np.argsort(-tokens[words], kind="stable")[:12]].tolist()
+    common = " ".join(vocabulary.shown(index).strip() for index in frequent)
     return [
         f"vocabulary: {int((tokens[words] > 0).sum()):,} of {len(words):,} words occur, "
         f"{int((tokens[words] < 10).sum()):,} fewer than 10 times; most frequent: {common}",
@@ -86,12 +87,15 @@ def _vocabulary(vocabulary: Vocabulary, statistics: ShardStatistics) -> list[str
 def sample_text(table: SampleTable, row: int, vocabulary: Vocabulary) -> str:
     """A sample as text: words joined again, masks as [shown|true]."""
     low, high = table.offsets[row : row + 2]
-    tokens = [vocabulary.tokens[index] for index in table.token_ids[low:high]]
+    tokens = [vocabulary.shown(index) for index in table.token_ids[low:high].tolist()]
     if table.masks:
         first, last = table.masks.offsets[row : row + 2]
         for position, label in zip(table.masks.positions[first:last], table.masks.labels[first:last], strict=True):
-            tokens[position] = f"[{tokens[position].strip('[]')}|{vocabulary.tokens[label]}]"
-    text = " ".join(tokens).replace(" " + CONTINUATION_PREFIX, "")
+            tokens[position] = f" [{tokens[position].strip(' []')}|{vocabulary.shown(label).strip()}]"
+    text = ""
+    for token in tokens:
+        text = vocabulary.insert(f"{text} ", token)
+    text = text.strip()
     label = "single" if table.is_single()[row] else "random next" if table.is_random_next[row] else "is next"
     return f"({label}, {high - low} tokens) {text}"
 

@@ -30,7 +30,8 @@ from bert.samples.manifest import (
     write_manifest,
 )
 from bert.samples.masking import MASKED_SHARE
-from bert.tokenization.vocabulary import Vocabulary, is_cased
+from bert.tokenization.library import LibraryVocabulary
+from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.pipeline import (
     FORMATS,
     Job,
@@ -240,8 +241,12 @@ def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary) -> Sampl
     values = vars(arguments)
     if arguments.short_seq_prob is None:
         values["short_seq_prob"] = 0.0 if arguments.objective == "mlm" else 0.1
-    if arguments.lowercase is None:
-        values["lowercase"] = not is_cased(vocabulary.tokens)
+    values["lowercase"] = vocabulary.is_lowercase(arguments.lowercase)
+    if arguments.word_segmenter and isinstance(vocabulary, LibraryVocabulary):
+        raise ValueError(
+            f"--word-segmenter={arguments.word_segmenter}: the tokens of {vocabulary.source} may span its words, which "
+            "are for a WordPiece; leave it out"
+        )
     values["pairs"] = PairSettings(**{field.name: values[field.name] for field in fields(PairSettings)})
     return SampleSettings(**{field.name: values[field.name] for field in fields(SampleSettings)})
 

@@ -15,13 +15,12 @@ from bert.checkpoints.directories import CheckpointError, VerifiedCheckpoint
 from bert.checkpoints.progress import LoopState, Progress
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import read_variable, write_variable
-from bert.tokenization.vocabulary import vocabulary_content
+from bert.tokenization.vocabulary import vocabulary_copy
 from program import TrainingProgram
 
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "bert_config.json"
-VOCABULARY_FILE = "vocab.txt"
 # Prefix of a head's tensors -> its name in messages.
 _HEADS = {
     "cls.predictions.": "masked-LM head",
@@ -84,7 +83,8 @@ def save(
             save_file(arrays, directory / name, metadata={"format": "pd"})
         for path in directory.glob("*.safetensors"):
             path.chmod(0o644)  # safetensors makes them readable to their owner only
-        (directory / VOCABULARY_FILE).write_bytes(vocabulary_content(vocab_file))
+        name, content = vocabulary_copy(vocab_file)
+        (directory / name).write_bytes(content)
         for name, text in texts.items():
             (directory / name).write_text(text)
 

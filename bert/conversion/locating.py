@@ -12,7 +12,6 @@ from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.conversion.raw_tensors import ConversionError, regular_file
 from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
-VOCABULARY_FILE = "vocab.txt"
 _OPTIMIZER = "_optimizer.safetensors"
 _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their suffixes
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"

@@ -207,6 +207,8 @@ def tokenizer_warnings(folder: Path, lowercase: bool) -> list[str]:
 
     Accents are stripped where text is lower-cased, and Chinese characters are split, as in BERT's published code.
     """
+    if not (folder / "vocab.txt").is_file():
+        return []  # the rules are followed that the tokenizer.json states
     remedy = "strip them from the text before it is read"
     if lowercase:
         remedy = "to keep them, lower-case the text before it is read, and set do_lower_case=false"

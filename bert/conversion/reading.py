@@ -21,6 +21,7 @@ from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, printable, read_json, regular_file
 from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
+from bert.tokenization.vocabulary import vocabulary_beside
 
 WITHOUT = "the model has no "  # begins the note that lists heads
 
@@ -34,7 +35,7 @@ class PretrainedWeights:
 
     parameters: dict[str, np.ndarray]  # by our structured names; float32; linear weights [in, out]
     config: BertConfig | None  # None without a model description beside the weights
-    vocab_file: Path | None  # a vocab.txt beside the weights
+    vocab_file: Path | None  # a vocab.txt or tokenizer.json beside the weights
     format: str  # "native", "huggingface", "modernbert", "paddlenlp", "nvidia-paddle" or "tensorflow"
     notes: list[str]
     task: str | None  # a key of model_description.ARCHITECTURES, None if unknown
@@ -87,11 +88,10 @@ def read_pretrained(
         task = "token-classification"
     if dialect in ("paddlenlp", "modernbert") and task == "question-answering":
         parameters = tensor_names.with_question_answering_head(parameters)
-    vocab_file = folder / locating.VOCABULARY_FILE
     return PretrainedWeights(
         parameters,
         config,
-        vocab_file if vocab_file.is_file() else None,
+        vocabulary_beside(folder),
         dialect,
         list(map(printable, notes)),
         task,

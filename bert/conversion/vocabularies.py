@@ -1,7 +1,6 @@
 """Reads vocabularies and tokenizer settings of all libraries, and writes them."""
 
 import logging
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
 from bert.conversion.model_description import stated_lower_case, tokenizer_warnings
-from bert.conversion.raw_tensors import ConversionError, regular_file, write_json
+from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, is_cased
+from bert.tokenization.library import LibraryVocabulary
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_beside
 
 logger = logging.getLogger(__name__)
-_LARGEST_TOKENIZER = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -29,24 +28,22 @@ class Tokens:
 def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, notes: list[str]) -> Tokens | None:
     """The vocabulary in `vocab_file`, else in the folder's tokenizer.json; None without any. Without `lowercase` the
     case is as the files beside the weights state it, else inferred from capitals in the vocabulary."""
-    if vocab_file is not None:
-        vocabulary = Vocabulary.from_file(vocab_file)
-    elif (folder / "tokenizer.json").is_file():
-        if (size := regular_file(folder / "tokenizer.json")) > _LARGEST_TOKENIZER:
-            raise ConversionError(
-                f"{folder / 'tokenizer.json'} has {size >> 20} MB, too many for a vocabulary; pass a vocab.txt"
-            )
-        vocabulary = Vocabulary.from_tokenizer_json(folder / "tokenizer.json")
-        notes.append("vocab.txt is made from tokenizer.json")
-    else:
+    file = vocab_file or vocabulary_beside(folder)
+    if file is None:
         notes.append(
-            f"no vocabulary: {folder} has no vocab.txt, and none was named (--vocab-file); the result has none"
+            f"no vocabulary: {folder} has no vocab.txt or tokenizer.json, and none was named (--vocab-file); the "
+            "result has none"
         )
         return None
+    vocabulary = Vocabulary.from_file(file)
+    if isinstance(vocabulary, LibraryVocabulary):
+        return Tokens(vocabulary, vocabulary.is_lowercase(lowercase))
+    if file.name == "tokenizer.json":
+        notes.append("vocab.txt is made from tokenizer.json")
     if lowercase is None:
         lowercase = stated_lower_case(folder)
     if lowercase is None:
-        lowercase = not is_cased(vocabulary.tokens)
+        lowercase = vocabulary.is_lowercase()
         kind = "lower-case" if lowercase else "cased"
         notes.append(
             f"do_lower_case={str(lowercase).lower()}: inferred, because the vocabulary looks {kind}; "
@@ -71,36 +68,31 @@ def check_ids(tokens: Tokens, vocab_size: int, notes: list[str]) -> None:
 
 
 def write_vocabulary(folder: Path, tokens: Tokens) -> None:
-    source = Path(tokens.vocabulary.source)
-    if source.name == "vocab.txt" and source.is_file():
-        shutil.copyfile(source, folder / "vocab.txt")
-    else:
-        (folder / "vocab.txt").write_bytes(tokens.vocabulary.file_content())
+    (folder / tokens.vocabulary.file_name()).write_bytes(tokens.vocabulary.file_content())
 
 
 def write_tokenizer(folder: Path, tokens: Tokens, max_length: int, *, token_types: bool = True) -> None:
-    """Write vocab.txt, tokenizer.json, tokenizer_config.json and special_tokens_map.json for AutoTokenizer.
+    """Write the vocabulary, tokenizer.json, tokenizer_config.json and special_tokens_map.json for AutoTokenizer.
 
-    Without `token_types` it makes none, as a ModernBERT takes none.
+    Without `token_types` it makes none, as a ModernBERT or a RoBERTa takes none.
     """
     write_vocabulary(folder, tokens)
     vocabulary = tokens.vocabulary
-    tokenizer = reference_tokenizer(vocabulary, tokens.lowercase)
-    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
-    tokenizer.post_processor = BertProcessing(*((token, vocabulary.id_of(token)) for token in ("[SEP]", "[CLS]")))
-    tokenizer.decoder = WordPiece(prefix="##")
-    tokenizer.save(str(folder / "tokenizer.json"))
-    special = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
-    settings: dict[str, Any] = {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": tokens.lowercase,
-        "strip_accents": None,
-        "tokenize_chinese_chars": True,
-        "model_max_length": max_length,
-        **special,
-    }
+    frame = [(vocabulary.name_of(token), vocabulary.id_of(token)) for token in ("[SEP]", "[CLS]")]
+    special = {f"{token[1:-1].lower()}_token": vocabulary.name_of(token) for token in SPECIAL_TOKENS}
+    settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": max_length, **special}
+    if isinstance(vocabulary, LibraryVocabulary):
+        tokenizer = vocabulary.library_tokenizer()
+    else:
+        tokenizer = reference_tokenizer(vocabulary, tokens.lowercase)
+        tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+        tokenizer.decoder = WordPiece(prefix="##")
+        rules = {"do_lower_case": tokens.lowercase, "strip_accents": None, "tokenize_chinese_chars": True}
+        settings |= {"tokenizer_class": "BertTokenizer", **rules} if token_types else rules
+    if tokenizer.post_processor is None:
+        tokenizer.post_processor = BertProcessing(*frame)
+        tokenizer.save(str(folder / "tokenizer.json"))
     if not token_types:
-        inputs = ["input_ids", "attention_mask"]
-        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
+        settings["model_input_names"] = ["input_ids", "attention_mask"]
     write_json(folder / "tokenizer_config.json", settings)
     write_json(folder / "special_tokens_map.json", special)

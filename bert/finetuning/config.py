@@ -32,9 +32,11 @@ class TaskDataSettings(Settings):
     """Settings of tokenisation and batches. Tasks add their files."""
 
     vocab_file: Path = Field(
-        description="WordPiece vocabulary (vocab.txt or tokenizer.json); by default the one beside the weights"
+        description="vocabulary: a WordPiece's vocab.txt, or any tokenizer.json; by default the one beside the weights"
     )
-    do_lower_case: bool = Field(True, description="lower-case and strip accents, for uncased vocabularies")
+    do_lower_case: bool = Field(
+        True, description="lower-case and strip accents, for uncased vocabularies; other tokenizers decide themselves"
+    )
     max_seq_length: int = Field(
         128,
         ge=8,

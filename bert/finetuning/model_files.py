@@ -10,7 +10,7 @@ from typing import Any
 from bert.checkpoints.directories import weights_folder
 from bert.config.flags import is_on
 from bert.config.training_settings import InitializationSettings
-from bert.conversion.locating import VOCABULARY_FILE, published_model, resolve
+from bert.conversion.locating import published_model, resolve
 from bert.conversion.model_description import (
     CONFIG_FILES,
     LABELS_FILE,
@@ -22,7 +22,7 @@ from bert.conversion.model_description import (
     tokenizer_warnings,
 )
 from bert.conversion.raw_tensors import ConversionError
-from bert.tokenization.vocabulary import Vocabulary, is_cased, vocabulary_content
+from bert.tokenization.vocabulary import Vocabulary, vocabulary_beside
 
 logger = logging.getLogger(__name__)
 
@@ -62,13 +62,12 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
         implied |= read_description(description).config.model_dump()
         if "bert_model" not in values:  # the default name means other sizes
             implied["bert_model"] = _name_of(folder)
-    if (vocabulary := _vocabulary_beside(folder)) is not None:
+    if (vocabulary := vocabulary_beside(folder)) is not None:
         implied["vocab_file"] = vocabulary
-    lower_case = stated_lower_case(folder)
-    if lower_case is None:
+    lower_case, file = stated_lower_case(folder), values.get("vocab_file") or vocabulary
+    if lower_case is None and file is not None:
         with suppress(OSError, ValueError):  # `check_vocabulary_file` reports it
-            file = Path(values.get("vocab_file") or vocabulary or folder / VOCABULARY_FILE).expanduser()
-            lower_case = False if is_cased(vocabulary_content(file).decode().split("\n")) else None
+            lower_case = None if Vocabulary.from_file(Path(file).expanduser()).is_lowercase() else False
     if lower_case is not None:
         implied["do_lower_case"] = lower_case
     for warning in tokenizer_warnings(folder, is_on({"do_lower_case": True, **implied, **values}, "do_lower_case")):
@@ -101,20 +100,6 @@ def _used_weights(settings: InitializationSettings) -> Path | None:
         return weights_folder(settings.from_checkpoint)
     weights = settings.initial_weights()
     return None if weights is None else weights_folder(resolve(weights, weights=False))
-
-
-def _vocabulary_beside(folder: Path) -> Path | None:
-    """vocab.txt, or the tokenizer.json that transformers 5 writes instead, if it is one of WordPiece."""
-    if (file := folder / VOCABULARY_FILE).is_file():
-        return file
-    try:
-        Vocabulary.from_tokenizer_json(file := folder / "tokenizer.json")
-        return file
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        logger.info("not used: %s", error)
-        return None
 
 
 def _folder_of(weights: Path) -> Path:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from bert.checkpoints.directories import amend_checkpoint, step_directory
-from bert.checkpoints.state import VOCABULARY_FILE
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import derive
 from bert.files import checksum_of, sha256_of_file, write_atomically
@@ -27,7 +26,7 @@ from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import read_variable
 from bert.samples.global_batches import GlobalBatch
 from bert.samples.packing import Packing, pack
-from bert.tokenization.vocabulary import vocabulary_content
+from bert.tokenization.vocabulary import vocabulary_copy
 from bert.training.guards import BestMetric
 from bert.training.initialization import load_weights_to_use
 from bert.training.interruption import beat
@@ -301,10 +300,12 @@ class FineTuningEvaluation(Evaluation):
 
 def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTuningConfig:
     """Use a copy of the vocabulary if it lies beside weights of this run, which may be pruned."""
-    source, lasting = config.vocabulary_file(), config.stage_dir() / VOCABULARY_FILE
+    source = config.vocabulary_file()
     if config.run.output_dir.resolve() not in source.resolve().parents:
         return config
+    name, content = vocabulary_copy(source)
+    lasting = config.stage_dir() / name
     if is_main and source.resolve() != lasting.resolve():
         lasting.parent.mkdir(parents=True, exist_ok=True)
-        lasting.write_bytes(vocabulary_content(source))
+        lasting.write_bytes(content)
     return derive(config, vocab_file=lasting)

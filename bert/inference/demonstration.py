@@ -93,8 +93,9 @@ def _masked_words(model: TrainedModel, sentences: Sequence[str]) -> Iterator[tup
     unknown = model.vocabulary.id_of("[UNK]")
     for sentence in sentences:
         words = [word for word in _WORD.finditer(sentence) if word[0].lower() not in frequent]
-        tokens = [model.tokenizer.encode(word[0]) for word in words]
-        known = [word for word, ids in zip(words, tokens, strict=True) if len(ids) == 1 and ids[0] != unknown]
+        ids, offsets = model.tokenizer.encode_words([word[0] for word in words])
+        first = zip(words, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+        known = [word for word, start, stop in first if stop - start == 1 and ids[start] != unknown]
         if known:
             yield sentence, known[int(sha256_of(sentence.encode())[:8], 16) % len(known)]
 

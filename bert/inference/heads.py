@@ -110,7 +110,7 @@ class MaskFiller(TrainedModel):
     def run(self, requests: Sequence[Request]) -> list[Result]:
         texts = [text for (text,) in requests]
         return [
-            {"filled": _filled(text, [mask[0]["token"] for mask in masks]), "masks": masks}
+            {"filled": self._filled(text, [mask[0]["token"] for mask in masks]), "masks": masks}
             for text, masks in zip(texts, self._fill(texts, self.top_k), strict=True)
         ]
 
@@ -127,16 +127,13 @@ class MaskFiller(TrainedModel):
             likely = probabilities(outputs["masked_lm_logits"][:, : len(self.vocabulary)])
             for row, values in zip(batch_rows[positions // feed["input_ids"].shape[1]], likely, strict=True):
                 best = self._words[np.argsort(-values[self._words], kind="stable")[:top_k]]
-                fills = [{"token": self.vocabulary.tokens[i], "probability": _rounded(values[i])} for i in best]
+                fills = [{"token": self.vocabulary.shown(i), "probability": _rounded(values[i])} for i in best]
                 masks[row].append(fills)
         return masks
 
     def _window(self, text: str) -> list[int]:
         """The tokens of a text; of one that is too long, those around its masks."""
-        first_part, *parts = text.split(MASK)
-        ids = self.tokenizer.encode(first_part)
-        for part in parts:
-            ids += [self._mask_id, *self.tokenizer.encode(part)]
+        ids = self.tokenizer.encode_masked(text)
         room = self.max_seq_length - 2
         if len(ids) <= room:
             return ids
@@ -146,13 +143,12 @@ class MaskFiller(TrainedModel):
         start = max(0, min(first - (room - (last + 1 - first)) // 2, len(ids) - room))
         return ids[start : start + room]
 
-
-def _filled(text: str, tokens: Sequence[str]) -> str:
-    """The text with its masks replaced; a word piece (##ing) is joined to the word before it."""
-    for token in tokens:
-        before, after = text.split(MASK, 1)
-        text = (before.rstrip() if token.startswith("##") else before) + token.removeprefix("##") + after
-    return text
+    def _filled(self, text: str, tokens: Sequence[str]) -> str:
+        """The text with its masks replaced; a word piece (##ing) is joined to the word before it."""
+        for token in tokens:
+            before, after = text.split(MASK, 1)
+            text = self.vocabulary.insert(before, token) + after
+        return text
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,7 @@ def _open_export(
             f"{path} is an export of {HEADS[task]}, task={requested} needs {HEADS.get(str(requested), requested)}; "
             "use the checkpoint that it was made from, or export it with --task"
         )
-    beside = path / "vocab.txt"
-    tokens = _tokens(path, vocab_file or (beside if beside.is_file() else None), do_lower_case)
+    tokens = _tokens(path, vocab_file, do_lower_case)
 
     def forward(task: str, feed: Arrays) -> Arrays:
         return predictor.run(feed)

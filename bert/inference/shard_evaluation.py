@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from bert.conversion.locating import VOCABULARY_FILE
 from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import find_tokens
@@ -35,7 +34,7 @@ def evaluate_on_shards(
     pretrained = read_pretrained(weights)
     config, tokens = pretrained.config, find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
     if config is None or tokens is None:
-        file = "description of the model" if config is None else VOCABULARY_FILE
+        file = "description of the model" if config is None else "vocabulary"
         raise ValueError(f"{weights} has no {file} beside the weights; pass a folder that has one")
     has_head = "next-sentence head" in heads_of(pretrained.parameters)
     dataset = _dataset(shards, tokens.vocabulary, config.max_position_embeddings, seed, has_head)

@@ -17,7 +17,7 @@ from bert.finetuning.loader import FeatureTable, prediction_batches
 from bert.inference.lines import SINGLE_KEYS, Keys, RawRequest, texts_of
 from bert.inference.model_folder import HEADS, OpenedModel
 from bert.inference.tables import checked_lines
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import text_tokenizer
 
 Request = tuple[str, ...]  # a text, a pair of texts, or a question and its context
 Result = dict[str, Any]
@@ -52,7 +52,7 @@ class TrainedModel:
         self.labels = opened.labels or ()  # of a classifier
         self.batch_size, self.top_k = batch_size, top_k
         self.vocabulary = opened.tokens.vocabulary
-        self.tokenizer = FastTokenizer(self.vocabulary, opened.tokens.lowercase)
+        self.tokenizer = text_tokenizer(self.vocabulary, opened.tokens.lowercase)
 
     def predict(self, requests: Sequence[RawRequest]) -> list[Result]:
         """The results for texts (pairs of texts; questions and contexts), in their order."""

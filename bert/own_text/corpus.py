@@ -29,7 +29,7 @@ Step = tuple[str, Sequence[str], Path]  # title, command, product
 
 def vocabulary_file(request: TextRequest) -> Path:
     """The vocabulary of the run, trained or a copy of the one that was given."""
-    return request.output_dir / "data/vocab.txt"
+    return request.output_dir / "data" / (request.tokens.vocabulary.file_name() if request.tokens else "vocab.txt")
 
 
 def _given_vocabulary(request: TextRequest) -> Path:

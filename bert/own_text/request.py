@@ -27,7 +27,6 @@ from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.labelled_lines import read_labelled_lines
-from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.settings import check_language
 from data.text.encodings import check_encoding
 from data.text.word_boundaries import version_of
@@ -249,7 +248,9 @@ def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None,
         pretrained = read_pretrained(resolve(weights))
         tokens = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
         if pretrained.config is None or tokens is None:
-            missing = "config.json with the model's sizes" if pretrained.config is None else "vocab.txt"
+            missing = (
+                "config.json with the model's sizes" if pretrained.config is None else "vocab.txt or tokenizer.json"
+            )
             raise ValueError(f"from_pretrained_params={weights} must come with a {missing}; add it beside the weights")
         heads = tuple(heads_of(pretrained.parameters))
         ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))
@@ -258,7 +259,6 @@ def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None,
         return None, None
     if not Path(vocab_file).is_file():
         raise ValueError(f"vocab_file={vocab_file} must be an existing vocabulary; correct it, or drop it to train one")
-    Vocabulary.from_file(vocab_file)  # raises ValueError with the line that is wrong
     return find_tokens(Path(vocab_file).parent, Path(vocab_file), None, []), None
 
 

@@ -20,7 +20,7 @@ from bert.tokenization.vocabulary import check_vocabulary_file
 class DataSettings(LoaderSettings):
     input_dir: Path = Field(description="folder of training shards")
     eval_dir: Path | None = Field(None, description="folder of held-out shards; none: no held-out evaluation")
-    vocab_file: Path = Field(description="WordPiece vocabulary the shards were made with (vocab.txt)")
+    vocab_file: Path = Field(description="vocabulary the shards were made with: vocab.txt or tokenizer.json")
     data_loader: Literal["own", "lddl"] = Field(
         "own", description="own; lddl: training reads the batches of NVIDIA's library, in its order (static masks)"
     )

@@ -8,7 +8,7 @@ import numpy as np
 from bert.config.training_settings import TrainingConfig
 from bert.model.objectives import EncoderObjective
 from bert.pretraining.labelled_lines import FOLDS, LabelledLines
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import text_tokenizer
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training.devices import Device
 from bert.training.interruption import beat
@@ -25,7 +25,7 @@ class Probe:
         self, lines: LabelledLines, config: TrainingConfig, max_seq_length: int, vocabulary: Vocabulary, lowercase: bool
     ) -> None:
         self._labels, self._config = np.array(lines.labels), config
-        ids, offsets = FastTokenizer(vocabulary, lowercase).encode_texts(lines.texts)
+        ids, offsets = text_tokenizer(vocabulary, lowercase).encode_texts(lines.texts)
         cls_id, sep_id = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
         rows = [ids[start:stop][: max_seq_length - 2] for start, stop in zip(offsets, offsets[1:], strict=False)]
         self._rows = [np.array([cls_id, *row, sep_id], np.int64) for row in rows]

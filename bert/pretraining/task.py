@@ -22,7 +22,7 @@ from bert.samples.global_batches import GlobalBatch
 from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.mixture import Mix, read_mixture
 from bert.samples.packing import Packing
-from bert.tokenization.vocabulary import Vocabulary, is_cased
+from bert.tokenization.vocabulary import Vocabulary
 from bert.training.guards import BestMetric
 from bert.training.interruption import beat
 from bert.training.task import Evaluation, Session, Task
@@ -59,7 +59,7 @@ class Pretraining(Task):
         self._probe: Probe | None = None
         if (file := config.run.probe_file) is not None and group.is_main:
             lines = read_labelled_lines(file)
-            is_lower = not is_cased(vocabulary.tokens) if lowercase is None else lowercase
+            is_lower = vocabulary.is_lowercase() if lowercase is None else lowercase
             self._probe = Probe(lines, config, data.max_seq_length, vocabulary, is_lower)
             guess = lines.most_frequent_share()
             logger.info(f"probe: {len(lines.texts):,} lines; guessing the most frequent label is right for {guess:.1%}")

@@ -63,6 +63,11 @@ class MaskingRule:
                 f"max_predictions_per_seq={max_predictions_per_seq} must be at least 1 "
                 "(20 for sequences of 128, 80 for 512)"
             )
+        if whole_word and not vocabulary.knows_words():
+            raise ValueError(
+                f"whole_word_masking=true: the tokens of {vocabulary.source} do not tell where words begin (no ##, "
+                "\u0120 or \u2581); leave it out"
+            )
         separators = np.zeros(len(vocabulary), bool)
         separators[[vocabulary.id_of(token) for token in ("[CLS]", "[SEP]", "[PAD]")]] = True
         return cls(

@@ -97,31 +97,37 @@ class Slices(NamedTuple):
 
 
 def join_pairs(
-    first: Slices, second: Slices, cls_id: int, sep_id: int, single: bool = False
+    first: Slices, second: Slices, cls_id: int, sep_id: int, single: bool = False, separators: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Flat rows [CLS] A [SEP] B [SEP] of the slices A and B.
 
     Args:
         single: where B is empty the row is a single sequence, [CLS] A [SEP]; otherwise a pair, [CLS] A [SEP] [SEP].
+        separators: [SEP] between A and B of a pair.
     Returns:
         (token ids [T], offsets int64 [n + 1]).
     """
-    second_lengths = lengths_with_end(second.lengths) if single else second.lengths + 1
+    second_lengths = lengths_with_end(second.lengths) if single else second.lengths + separators
     offsets = offsets_of(first.lengths + 2 + second_lengths)
     ids = np.empty(offsets[-1], first.values.dtype)
-    _join(first, second, offsets, cls_id, sep_id, ids)
+    _join(first, second, offsets, cls_id, sep_id, separators, ids)
     return ids, offsets
 
 
 @compiled
-def _join(first: Slices, second: Slices, offsets: np.ndarray, cls_id: int, sep_id: int, ids: np.ndarray) -> None:
+def _join(
+    first: Slices, second: Slices, offsets: np.ndarray, cls_id: int, sep_id: int, separators: int, ids: np.ndarray
+) -> None:
     for row in range(len(first.lengths)):
         place, start = offsets[row], first.starts[row]
         ids[place] = cls_id
         place = copied(ids, place + 1, first.values, start, start + first.lengths[row])
         ids[place] = sep_id
-        rest = offsets[row + 1] - place - 2  # tokens of B; -1 for a single sequence
+        rest = offsets[row + 1] - place - 1 - separators  # tokens of B; negative for a single sequence
         if rest >= 0:
+            for _ in range(separators - 1):
+                place += 1
+                ids[place] = sep_id
             start = second.starts[row]
             place = copied(ids, place + 1, second.values, start, start + rest)
             ids[place] = sep_id

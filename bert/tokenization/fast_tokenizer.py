@@ -95,6 +95,18 @@ class FastTokenizer:
         """Token ids of one text, without special tokens."""
         return self.encode_texts([text])[0].tolist()
 
+    def encode_masked(self, text: str) -> list[int]:
+        """Token ids of a text in which [MASK] stands for words."""
+        first_part, *parts = text.split("[MASK]")
+        ids = self.encode(first_part)
+        for part in parts:
+            ids += [self.vocabulary.id_of("[MASK]"), *self.encode(part)]
+        return ids
+
+    def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """As `encode_texts`, for words that stand between spaces in their text."""
+        return self.encode_texts(words)
+
     def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
         return self.encode_bytes(*utf8(texts))

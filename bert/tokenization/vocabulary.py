@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,16 +24,16 @@ def check_vocabulary_file(vocab_file: Path, model: "BertConfig") -> None:
         raise ValueError(
             f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file{unset_variable(vocab_file)}"
         )
-    tokens, pad = vocabulary_content(vocab_file).splitlines(), model.pad_token_id
-    if tokens[pad : pad + 1] != [b"[PAD]"]:
+    vocabulary, pad = Vocabulary.from_file(vocab_file), model.pad_token_id
+    if vocabulary.id_of("[PAD]") != pad:
         raise ValueError(
             f"vocab_file={vocab_file} must have [PAD] in line {pad + 1}, as pad_token_id={pad} says; "
-            "pass --pad-token-id, or the vocabulary of this model"
+            f"pass --pad-token-id {vocabulary.id_of('[PAD]')}, or the vocabulary of this model"
         )
     most = model.padded_vocab_size()
-    if len(tokens) > most:
+    if len(vocabulary) > most:
         raise ValueError(
-            f"vocab_file={vocab_file} has {len(tokens)} tokens and must have at most {most}, that is "
+            f"vocab_file={vocab_file} has {len(vocabulary)} tokens and must have at most {most}, that is "
             f"vocab_size={model.vocab_size} rounded up to a multiple of 8; pass the vocabulary of "
             "this model, or --vocab-size"
         )
@@ -41,12 +41,17 @@ def check_vocabulary_file(vocab_file: Path, model: "BertConfig") -> None:
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
+VOCABULARY_FILES = ("vocab.txt", "tokenizer.json")  # beside a model's weights, the first that is there
+_LARGEST_TOKENIZER = 256 << 20  # bytes
 _WHITE_SPACE = re.compile(r"[ \t\n\r]")
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a vocab.txt, checked when it is made; a token's id is its line number minus one."""
+    """The tokens of a vocab.txt, checked when it is made; a token's id is its line number minus one.
+
+    `bert.tokenization.library` has the one of any other tokenizer.
+    """
 
     tokens: tuple[str, ...]
     source: str = "vocabulary"
@@ -61,14 +66,19 @@ class Vocabulary:
                     f"{self.source}:{line}: {token[:80]!r} is on line {first_line[token]} already; "
                     "a token has one id: remove one of the two lines"
                 )
-        missing = [token for token in SPECIAL_TOKENS if token not in first_line]
+        ids = {token: line - 1 for token, line in first_line.items()}
+        object.__setattr__(self, "_ids", ids | self._special_ids(ids))
+
+    def _special_ids(self, ids: dict[str, int]) -> dict[str, int]:
+        """The ids of SPECIAL_TOKENS; ValueError if one is missing."""
+        missing = [token for token in SPECIAL_TOKENS if token not in ids]
         if missing:
             raise ValueError(
                 f"{self.source}: none of its {len(self.tokens)} lines (1 to {len(self.tokens)}) is "
                 f"{' or '.join(missing)}; BERT needs {' '.join(SPECIAL_TOKENS)}: "
                 "use the vocabulary that the model was made with"
             )
-        object.__setattr__(self, "_ids", {token: line - 1 for token, line in first_line.items()})
+        return {token: ids[token] for token in SPECIAL_TOKENS}
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Vocabulary":
@@ -88,20 +98,24 @@ class Vocabulary:
 
     @classmethod
     def from_tokenizer_json(cls, path: str | Path) -> "Vocabulary":
-        """Read the vocabulary in a tokenizer.json, which Hugging Face's tokenizers save."""
+        """Read a tokenizer.json, which Hugging Face's tokenizers save: as a vocab.txt if its rules are BERT's."""
+        if (size := os.stat(path).st_size) > _LARGEST_TOKENIZER:
+            raise ValueError(f"{path} has {size >> 20} MB, too many for a tokenizer; pass a vocab.txt")
+        content = _bytes_of(path)
         try:
-            model = json.loads(_bytes_of(path))["model"]
-            by_token = model["vocab"]
-            if model.get("type") not in (None, "WordPiece"):
-                raise TypeError(f"it is {model['type']}")
-            tokens = sorted(by_token, key=by_token.__getitem__)
-            ids = [by_token[token] for token in tokens]
+            by_token = _tokens_of_bert(json.loads(content))
+            tokens = sorted(by_token or (), key=(by_token or {}).__getitem__)
             "".join(tokens).encode()  # half of a surrogate pair is no text
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"{path} is not a WordPiece tokenizer ({type(error).__name__}: {str(error)[:200]}); pass a vocab.txt"
+                f"{path} is not a tokenizer.json that can be read ({type(error).__name__}: {str(error)[:200]}); save "
+                "it again with Hugging Face's tokenizers, or pass a vocab.txt"
             ) from None
-        if ids != list(range(len(tokens))):
+        if by_token is None:
+            from bert.tokenization.library import LibraryVocabulary  # which is one of these
+
+            return LibraryVocabulary.read(path, content)
+        if [by_token[token] for token in tokens] != list(range(len(tokens))):
             raise ValueError(f"{path}: the ids of its tokens do not run from 0 without gaps; pass a vocab.txt")
         return cls(tuple(tokens), str(path))
 
@@ -115,9 +129,17 @@ class Vocabulary:
         """The id of a token; KeyError if it has none."""
         return self._ids[token]  # type: ignore[attr-defined]
 
+    def name_of(self, special: str) -> str:
+        """The name here of one of SPECIAL_TOKENS."""
+        return self.tokens[self.id_of(special)]
+
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.file_content()).hexdigest()
+
+    def file_name(self) -> str:
+        """The name under which checkpoints and exports keep it."""
+        return "vocab.txt"
 
     def file_content(self) -> bytes:
         """The content of a vocab.txt with these tokens."""
@@ -137,8 +159,34 @@ class Vocabulary:
                 "use the vocabulary that belongs to the model, or set vocab_size"
             )
 
+    def is_lowercase(self, stated: bool | None = None) -> bool:
+        """Whether text is lower-cased: as stated, else inferred from the words.
+
+        Raises:
+            ValueError: a tokenizer.json lower-cases by itself, and not as stated.
+        """
+        return not is_cased(self.tokens) if stated is None else stated
+
+    def knows_words(self) -> bool:
+        """Whether tokens tell where words begin."""
+        return True
+
     def continuations(self) -> np.ndarray:
+        """bool [size]: tokens that continue the word of the one before."""
         return np.array([token.startswith(CONTINUATION_PREFIX) for token in self.tokens], bool)
+
+    def shown(self, index: int) -> str:
+        """A token for readers: a word, or with a mark in front the end of one."""
+        return self.tokens[index]
+
+    def insert(self, before: str, shown: str) -> str:
+        """A text with a token, as `shown`, after it."""
+        continues = shown.startswith(CONTINUATION_PREFIX)
+        return (before.rstrip() if continues else before) + shown.removeprefix(CONTINUATION_PREFIX).lstrip()
+
+    def pair_separators(self) -> int:
+        """[SEP] between the two texts of a pair."""
+        return 1
 
     def replacement_ids(self) -> np.ndarray:
         """int64: ids that may replace a masked token, i.e. all but special and [unused...] tokens."""
@@ -151,11 +199,38 @@ class Vocabulary:
         return np.array([self.id_of(word) for word in words], np.int64)
 
 
-def vocabulary_content(path: str | Path) -> bytes:
-    """A vocabulary file as a vocab.txt: its own bytes, or those made from a tokenizer.json."""
-    if _is_json(path):
-        return Vocabulary.from_tokenizer_json(path).file_content()
-    return _bytes_of(path)
+def vocabulary_copy(path: str | Path) -> tuple[str, bytes]:
+    """(name, content) for a copy of a vocabulary; a tokenizer.json with BERT's rules becomes a vocab.txt."""
+    if not _is_json(path):
+        return "vocab.txt", _bytes_of(path)
+    vocabulary = Vocabulary.from_tokenizer_json(path)
+    return vocabulary.file_name(), vocabulary.file_content()
+
+
+def vocabulary_beside(folder: Path) -> Path | None:
+    """The vocab.txt of a folder, otherwise its tokenizer.json; None without either."""
+    return next((folder / name for name in VOCABULARY_FILES if (folder / name).is_file()), None)
+
+
+def _tokens_of_bert(spec: dict[str, Any]) -> dict[str, int] | None:
+    """Token -> id of a tokenizer.json whose rules are those of `FastTokenizer`; None for any other tokenizer."""
+    model, added = spec["model"], spec.get("added_tokens", [])
+    normalizer, splitter = spec.get("normalizer", {}), spec.get("pre_tokenizer", {})
+    if model.get("type", "WordPiece") != "WordPiece" or normalizer is None or splitter is None:
+        return None
+    lowercase = normalizer.get("lowercase", True)
+    rules = (
+        (model, "continuing_subword_prefix", (CONTINUATION_PREFIX,)),
+        (model, "unk_token", ("[UNK]",)),
+        (model, "max_input_chars_per_word", (100,)),
+        (normalizer, "type", ("BertNormalizer",)),
+        (normalizer, "clean_text", (True,)),
+        (normalizer, "handle_chinese_chars", (True,)),
+        (normalizer, "strip_accents", (None, lowercase)),
+        (splitter, "type", ("BertPreTokenizer",)),
+    )
+    is_bert = all(values.get(key, allowed[0]) in allowed for values, key, allowed in rules)
+    return model["vocab"] if is_bert and all(token["content"] in model["vocab"] for token in added) else None
 
 
 def _bytes_of(path: str | Path) -> bytes:

@@ -30,7 +30,7 @@ from pydantic import TypeAdapter, ValidationError
 from bert.files import atomic_path, write_atomically
 from bert.interpreter import shell_command
 from bert.reporting.progress import megabytes
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary import vocabulary_beside, vocabulary_copy
 from data.fetching import transfer
 from data.fetching.published_models import GOOGLE, PADDLENLP, WEIGHT_FILES, ModelName, pin_of, revision_of
 from data.fetching.transfer import DownloadError, HttpsSession, Refused, Remote, cache_folder, digest_of, fetch
@@ -82,7 +82,7 @@ def fetch_model(model: ModelName, *, weights: bool = True, folder: Path | None =
     folder = folder or model_folder(model)
     listing = read_listing(folder) or _list(model)
     missing = [name for name in listing.needed(weights) if not (folder / name).is_file()]
-    if missing or not (folder / "vocab.txt").is_file():
+    if missing or vocabulary_beside(folder) is None:
         _complete(model, listing, folder, missing)
     for name in listing.needed(weights):
         status = (folder / name).stat()
@@ -124,8 +124,8 @@ def _complete(model: ModelName, listing: Listing, folder: Path, missing: list[st
             _bring(model, listing, name, folder, cached[name])
     _check_description(listing, folder)
     if not (folder / "vocab.txt").is_file():
-        vocabulary = Vocabulary.from_tokenizer_json(folder / "tokenizer.json")
-        write_atomically(folder / "vocab.txt", vocabulary.file_content())
+        name, content = vocabulary_copy(folder / "tokenizer.json")
+        write_atomically(folder / name, content)
     if large := [name for name in missing if _is_weights(name)]:
         num_bytes = sum(listing.files[name].num_bytes or 0 for name in large)
         size = f", {megabytes(num_bytes)}" if num_bytes else ""

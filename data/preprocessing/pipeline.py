@@ -30,7 +30,7 @@ from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.manifest import MANIFEST_NAME, UNFINISHED_NAME, ShardRecord
 from bert.samples.masking import MaskingRule, choose_positions, corrupt
 from bert.samples.sample_table import SampleTable, StaticMasks
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import TextTokenizer, text_tokenizer
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.pairs import Spans, draw_pairs, pack_documents, spans_to_table
@@ -73,7 +73,7 @@ def samples_key(settings: SampleSettings, vocabulary_sha256: str, sources: Seque
 class _Tools(NamedTuple):
     """Objects that a process makes once; the tokenizer's cache of words does not change results."""
 
-    tokenizer: FastTokenizer
+    tokenizer: TextTokenizer
     strings: TokenStrings
     rule: MaskingRule
 
@@ -87,7 +87,7 @@ def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
         max_predictions_per_seq=settings.max_predictions_per_seq or settings.pairs.target_seq_length,
         whole_word=settings.whole_word_masking,
     )
-    return _Tools(FastTokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule)
+    return _Tools(text_tokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule)
 
 
 def make_block(job: Job, block: Block) -> dict:

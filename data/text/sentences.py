@@ -9,7 +9,7 @@ import numpy as np
 
 from bert.arrays.compiled import compiled
 from bert.arrays.ragged import offsets_of
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import TextTokenizer
 from data.text.sentence_ends import segmented, sentence_ends
 from data.text.word_boundaries import WordSegmenter, encode_words
 
@@ -55,7 +55,7 @@ class TokenizedDocuments:
 
 def tokenize_documents(
     texts: Iterable[tuple[int, str]],
-    tokenizer: FastTokenizer,
+    tokenizer: TextTokenizer,
     language: str,
     counts: Counter,
     segmenter: WordSegmenter | None = None,

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of, positions_in_rows
 from bert.interpreter import install_command
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import TextTokenizer
 
 SEGMENTERS = ("jieba",)
 _CHINESE = "\u3400-\u4dbf\u4e00-\u9fff"
@@ -90,7 +90,7 @@ def _is_edge(text: str, place: int) -> bool:
 
 
 def encode_words(
-    texts: Sequence[str], tokenizer: FastTokenizer, segmenter: WordSegmenter
+    texts: Sequence[str], tokenizer: TextTokenizer, segmenter: WordSegmenter
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """The tokens of n texts, T in all, and the words that they are of.
 

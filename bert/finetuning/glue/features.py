@@ -6,7 +6,7 @@ import numpy as np
 
 from bert.finetuning.loader import FeatureTable, single_sequences
 from bert.samples.sample_table import Slices, join_pairs
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import TextTokenizer
 
 
 def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +23,7 @@ def pair_lengths(first: np.ndarray, second: np.ndarray, limit: int) -> tuple[np.
 
 
 def sentence_features(
-    tokenizer: FastTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
+    tokenizer: TextTokenizer, texts: Sequence[Sequence[str]], max_seq_length: int
 ) -> tuple[FeatureTable, dict[str, int]]:
     """[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for every example; numbers of "truncated" examples and of "tokens".
 
@@ -31,16 +31,17 @@ def sentence_features(
         texts: one list of n sentences, or two.
     """
     cls_id, sep_id = tokenizer.vocabulary.id_of("[CLS]"), tokenizer.vocabulary.id_of("[SEP]")
+    separators = tokenizer.vocabulary.pair_separators() if len(texts) == 2 else 1
     encoded = [tokenizer.encode_texts(sentences) for sentences in texts]
     lengths = [np.diff(offsets) for _, offsets in encoded]
     kept = [np.minimum(lengths[0], max_seq_length - 2)]
     if len(texts) == 2:
-        kept = [*pair_lengths(lengths[0], lengths[1], max_seq_length - 3)]
+        kept = [*pair_lengths(lengths[0], lengths[1], max_seq_length - 2 - separators)]
     pieces = [Slices(ids, offsets[:-1], size) for (ids, offsets), size in zip(encoded, kept, strict=True)]
     if len(texts) == 1:
         input_ids, offsets = single_sequences(pieces[0], cls_id, sep_id)
     else:
-        input_ids, offsets = join_pairs(pieces[0], pieces[1], cls_id, sep_id)
+        input_ids, offsets = join_pairs(pieces[0], pieces[1], cls_id, sep_id, separators=separators)
     truncated = np.any([size < whole for size, whole in zip(kept, lengths, strict=True)], axis=0)
-    table = FeatureTable(input_ids, offsets, kept[0] + 2, pad_id=tokenizer.vocabulary.id_of("[PAD]"))
+    table = FeatureTable(input_ids, offsets, kept[0] + 1 + separators, pad_id=tokenizer.vocabulary.id_of("[PAD]"))
     return table, {"truncated": int(truncated.sum()), "tokens": len(input_ids)}

@@ -29,7 +29,7 @@ from bert.model.objectives import (
     SequenceClassificationObjective,
     SequenceRegressionObjective,
 )
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import text_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class SentenceTask(FineTuningTask):
     def __init__(self, config: GlueConfig) -> None:
         super().__init__(config)
         self._config, data, run = config, config.data, config.run
-        self._tokenizer = FastTokenizer(self.vocabulary, data.do_lower_case)
+        self._tokenizer = text_tokenizer(self.vocabulary, data.do_lower_case)
         self._task = task = config.task()
         self.notes: list[str] = []
         self._held_out: Examples | None = None

@@ -8,7 +8,7 @@ from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.finetuning.loader import FeatureTable, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.samples.sample_table import Slices
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import TextTokenizer
 
 NO_WORD = -1
 
@@ -21,7 +21,7 @@ class TaggedFeatures(FeatureTable):
 
 
 def token_features(
-    tokenizer: FastTokenizer,
+    tokenizer: TextTokenizer,
     text: TaggedText,
     max_seq_length: int,
     document_context: bool = False,
@@ -61,9 +61,9 @@ def token_features(
     return TaggedFeatures(input_ids=ids, offsets=offsets, word_indices=words, pad_id=pad_id), counts
 
 
-def _pieces(tokenizer: FastTokenizer, text: TaggedText, limit: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+def _pieces(tokenizer: TextTokenizer, text: TaggedText, limit: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
     """The pieces of all words, int64 [words + 1] offsets, and counts; every word has 1 to `limit` pieces."""
-    ids, offsets = tokenizer.encode_texts(text.words)
+    ids, offsets = tokenizer.encode_words(text.words)
     lengths = np.diff(offsets)
     kept = np.clip(lengths, 1, limit)
     starts = offsets_of(kept)

@@ -17,7 +17,7 @@ from bert.finetuning.ner.tags import OUTSIDE, Span, read_spans, score_spans
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
 from bert.model.objectives import TokenClassificationObjective
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import text_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class TaggingTask(FineTuningTask):
     def __init__(self, config: TaggingConfig) -> None:
         super().__init__(config)
         self._config, data, run = config, config.data, config.run
-        self._tokenizer = FastTokenizer(self.vocabulary, data.do_lower_case)
+        self._tokenizer = text_tokenizer(self.vocabulary, data.do_lower_case)
         if run.do_train:
             assert data.train_file is not None
             self.training, self.training_file = self._read(data.train_file, None), data.train_file

@@ -16,7 +16,8 @@ from bert.finetuning.loader import FeatureTable
 from bert.finetuning.squad.examples import SquadExamples
 from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.samples.sample_table import Slices, join_pairs
-from bert.tokenization.offsets import OffsetTokenizer, TokenizedTexts
+from bert.tokenization.library import offset_tokenizer
+from bert.tokenization.offsets import TokenizedTexts
 from bert.tokenization.vocabulary import Vocabulary
 
 _EXAMPLES_PER_BLOCK = 8192  # bounds the memory of intermediate arrays
@@ -65,7 +66,7 @@ def build_features(
         training: give windows the position of the question's first answer, and skip and count questions that cannot be
             trained on. Otherwise every question has at least one window.
     """
-    tokenizer = OffsetTokenizer(vocabulary, settings.do_lower_case)
+    tokenizer = offset_tokenizer(vocabulary, settings.do_lower_case)
     paragraphs = tokenizer.encode_with_offsets(examples.contexts)
     questions = tokenizer.encode_with_offsets([question.text for question in examples.questions])
     context_of = np.fromiter((question.context for question in examples.questions), np.int64, len(examples))
@@ -161,7 +162,8 @@ def _windows(
     """ids, lengths, first_lengths, examples, paragraph_starts, start and end positions of the questions `rows`."""
     paragraphs, questions = tokens.paragraphs, tokens.questions
     lengths = tokens.paragraph_lengths()[rows]
-    room = settings.max_seq_length - tokens.query_lengths[rows] - 3
+    separators = vocabulary.pair_separators()
+    room = settings.max_seq_length - tokens.query_lengths[rows] - 2 - separators
     step = np.minimum(settings.doc_stride, room)
     number = 1 + -(-np.maximum(lengths - room, 0) // step)
     of = np.repeat(np.arange(len(rows)), number)  # window -> its place in `rows`
@@ -172,8 +174,9 @@ def _windows(
     paragraph_starts = paragraphs.offsets[tokens.context_of[examples]] + starts
     first = Slices(questions.ids, questions.offsets[examples], query_lengths)
     second = Slices(paragraphs.ids, paragraph_starts, taken)
-    input_ids, offsets = join_pairs(first, second, vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]"))
-    first_lengths = query_lengths + 2
+    special = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
+    input_ids, offsets = join_pairs(first, second, *special, separators=separators)
+    first_lengths = query_lengths + 1 + separators
     inside = (spans[examples, 0] >= starts) & (spans[examples, 1] < starts + taken)
     positions = np.where(inside, spans[examples].T - starts + first_lengths, 0).astype(np.int32)
     first_lengths, examples = first_lengths.astype(np.int32), examples.astype(np.int32)

@@ -1,0 +1,271 @@
+"""Tokenizers of any tokenizer.json, run by the `tokenizers` library: byte-level BPE, Unigram, other WordPieces.
+
+A tokenizer.json with BERT's own rules is read as a plain `Vocabulary`, whose tokenizer is faster.
+"""
+
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, pairwise
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from bert.arrays.ragged import offsets_of
+from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.offsets import OffsetTokenizer, TokenizedTexts
+from bert.tokenization.vocabulary import Vocabulary
+
+# BERT's name of each special token -> the names by which a file may have it.
+_SPECIAL_NAMES = {
+    "[PAD]": ("[PAD]", "<pad>"),
+    "[UNK]": ("[UNK]", "<unk>"),
+    "[CLS]": ("[CLS]", "<s>"),
+    "[SEP]": ("[SEP]", "</s>"),
+    "[MASK]": ("[MASK]", "<mask>"),
+}
+_WORD_MARKS = ("\u0120", "\u2581")  # what byte-level BPE and SentencePiece write for the space before a word
+_BYTE_LEVEL_SPACES = "\u0120\u010a\u0109\u010d"  # space, line feed, tab and carriage return of byte-level BPE
+_ROUNDING = 128  # published embeddings are rounded up to a multiple of at most this
+_TEXTS_AT_ONCE = 4096
+_CONTROLS = re.compile(r"[\x00-\x20\x7f]")
+
+
+@dataclass(frozen=True)
+class LibraryVocabulary(Vocabulary):
+    """The tokens of a tokenizer.json by id; white space and controls in them are written as \\u0020, for the shards.
+
+    `id_of` takes BERT's names of special tokens too, whatever their names in the file. Without a token for the unknown
+    (byte-level BPE needs none) "[UNK]" is the mask.
+    """
+
+    content: bytes = b""
+
+    @classmethod
+    def read(cls, path: str | Path, content: bytes) -> "LibraryVocabulary":
+        """ValueError if the library does not read the content, or if it lacks a special token."""
+        ids = _loaded(content, path).get_vocab(with_added_tokens=True)
+        tokens = sorted(ids, key=ids.__getitem__)
+        if [ids[token] for token in tokens] != list(range(len(tokens))):
+            raise ValueError(
+                f"{path}: the ids of its {len(tokens)} tokens do not run from 0 without gaps, as rows of embeddings "
+                "do; use the tokenizer that the model was made with"
+            )
+        return cls(tuple(_CONTROLS.sub(lambda m: f"\\u{ord(m[0]):04x}", t) for t in tokens), str(path), content)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.pair_separators()  # a tokenizer that frames its texts otherwise is refused before anything slow
+
+    def _special_ids(self, ids: dict[str, int]) -> dict[str, int]:
+        found = {role: next((ids[n] for n in names if n in ids), None) for role, names in _SPECIAL_NAMES.items()}
+        if missing := [role for role, index in found.items() if index is None and role != "[UNK]"]:
+            names = ", ".join(" or ".join(_SPECIAL_NAMES[role]) for role in missing)
+            raise ValueError(
+                f"{self.source}: none of its {len(self)} tokens is {names}; BERT needs {' '.join(_SPECIAL_NAMES)}, "
+                "also as <pad> <unk> <s> </s> <mask>: use the tokenizer that the model was made with"
+            )
+        found["[UNK]"] = found["[MASK]"] if found["[UNK]"] is None else found["[UNK]"]
+        return {role: index for role, index in found.items() if index is not None}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Takes special tokens in a text for plain text."""
+        tokenizer = self.library_tokenizer()
+        tokenizer.encode_special_tokens = True
+        return tokenizer
+
+    def library_tokenizer(self) -> Tokenizer:
+        """Takes special tokens in a text for what they are."""
+        return _loaded(self.content, self.source)
+
+    def file_name(self) -> str:
+        return "tokenizer.json"
+
+    def file_content(self) -> bytes:
+        return self.content
+
+    def check_model_size(self, vocab_size: int) -> None:
+        least, most = len(self), -(-len(self) // _ROUNDING) * _ROUNDING
+        if not least <= vocab_size <= most:
+            raise ValueError(
+                f"{self.source} has {least} tokens, but the model's vocab_size is {vocab_size}; it must be from "
+                f"{least} to {most} (a multiple of {_ROUNDING}): use the tokenizer that belongs to the model, or set "
+                "vocab_size"
+            )
+
+    def is_lowercase(self, stated: bool | None = None) -> bool:
+        normalizer = self.tokenizer.normalizer
+        lowercase = normalizer is not None and normalizer.normalize_str("A") == "a"
+        if stated not in (None, lowercase):
+            raise ValueError(
+                f"lower-casing={str(stated).lower()} contradicts {self.source}, which itself "
+                f"{'lower-cases' if lowercase else 'keeps'} capitals; omit the flag"
+            )
+        return lowercase
+
+    @cached_property
+    def _word_mark(self) -> str | None:
+        tokens = self.tokenizer.encode("a b", add_special_tokens=False).tokens
+        return next((mark for mark in _WORD_MARKS if any(token.startswith(mark) for token in tokens)), None)
+
+    @cached_property
+    def _prefix(self) -> str:
+        return getattr(self.tokenizer.model, "continuing_subword_prefix", None) or ""
+
+    def knows_words(self) -> bool:
+        return bool(self._prefix or self._word_mark)
+
+    def continuations(self) -> np.ndarray:
+        return self._continues
+
+    @cached_property
+    def _continues(self) -> np.ndarray:
+        """Punctuation marks are words; none continues one where words are not known."""
+        if self._prefix:
+            return np.array([token.startswith(self._prefix) for token in self.tokens], bool)
+        continues = np.zeros(len(self), bool)
+        if self._word_mark:
+            starts = (self._word_mark, "\\u", *_BYTE_LEVEL_SPACES)
+            for index in self.replacement_ids():
+                token = self.tokens[index]
+                continues[index] = not token.startswith(starts) and bool(set(token) - set(string.punctuation))
+        return continues
+
+    def replacement_ids(self) -> np.ndarray:
+        added = self.tokenizer.get_added_tokens_decoder()
+        special = {index for index, token in added.items() if token.special}
+        special |= {self.id_of(role) for role in _SPECIAL_NAMES}
+        words = [i for i, token in enumerate(self.tokens) if i not in special and not token.startswith("[unused")]
+        return np.array(words, np.int64)
+
+    def shown(self, index: int) -> str:
+        text = self.tokenizer.decode([index], skip_special_tokens=False).strip().removeprefix(self._prefix)
+        return f" {text}" if self.knows_words() and not self._continues[index] else text
+
+    def insert(self, before: str, shown: str) -> str:
+        joins = self.knows_words() and not shown.startswith(" ")
+        return before.rstrip() + shown if joins else before + shown.lstrip()
+
+    def pair_separators(self) -> int:
+        cls_id, sep_id = self.id_of("[CLS]"), self.id_of("[SEP]")
+        if self.tokenizer.post_processor is None:
+            return 1
+        ids = self.tokenizer.encode("a", "b").ids
+        number = ids.count(sep_id) - 1
+        if ids[0] != cls_id or ids[-1] != sep_id or ids.count(cls_id) != 1 or number not in (1, 2):
+            raise ValueError(
+                f"{self.source}: it frames a pair of texts as {' '.join(self.tokens[i] for i in ids)} (a, b), must as "
+                "[CLS] a [SEP] b [SEP] or with a second [SEP] between them; no other model is built here"
+            )
+        return number
+
+
+def _loaded(content: bytes, source: str | Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises no narrower type
+        raise ValueError(
+            f"{source} is not a tokenizer.json that can be read ({str(error)[:200]}); save it again with Hugging "
+            "Face's tokenizers, or pass a vocab.txt"
+        ) from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+class LibraryTokenizer:
+    """The methods of `FastTokenizer` and `OffsetTokenizer` for a `LibraryVocabulary`."""
+
+    def __init__(self, vocabulary: LibraryVocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._tokenizer, self._mask_tokenizer = vocabulary.tokenizer, vocabulary.library_tokenizer()
+        # The model of a Unigram takes special tokens in a text for tokens, whatever the tokenizer is told.
+        self._of_text = np.arange(len(vocabulary)).astype(vocabulary.id_dtype())
+        self._of_text[[vocabulary.id_of(role) for role in _SPECIAL_NAMES]] = vocabulary.id_of("[UNK]")
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of one text, without special tokens."""
+        return self.encode_texts([text])[0].tolist()
+
+    def encode_masked(self, text: str) -> list[int]:
+        """Token ids of a text in which [MASK] stands for words; other special tokens in it are what they are too."""
+        masked = text.replace("[MASK]", self.vocabulary.name_of("[MASK]"))
+        return self._mask_tokenizer.encode(masked, add_special_tokens=False).ids
+
+    def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
+        parts, lengths = [np.zeros(0, self.vocabulary.id_dtype())], []
+        for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            chunk = list(texts[start : start + _TEXTS_AT_ONCE])
+            rows = [text.ids for text in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False)]
+            parts.append(self._of_text[np.array([*chain.from_iterable(rows)], np.int64)])
+            lengths += map(len, rows)
+        return np.concatenate(parts), offsets_of(lengths)
+
+    def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """As `encode_texts` for words that stand between spaces in their text."""
+        return self.encode_texts([f" {word}" for word in words])
+
+    def encode_bytes(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As `FastTokenizer.encode_bytes`. White space at the end of a segment becomes a space before the next, where a
+        byte-level BPE has it in the whole text.
+        """
+        segments = [text[start:stop].tobytes().decode() for start, stop in pairwise(boundaries.tolist())]
+        before = ["", *segments[:-1]]
+        spaced = [
+            " " * (last[-1:].isspace() and not segment[:1].isspace()) + segment.rstrip()
+            for last, segment in zip(before, segments, strict=False)
+        ]
+        return self.encode_texts(spaced)
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
+        """The tokens of each text with their characters, without the white space that a token may begin with."""
+        columns, lengths = [np.zeros((0, 3), np.int64)], []
+        for start in range(0, len(texts), _TEXTS_AT_ONCE):
+            chunk = list(texts[start : start + _TEXTS_AT_ONCE])
+            for text, encoding in zip(
+                chunk, self._tokenizer.encode_batch(chunk, add_special_tokens=False), strict=True
+            ):
+                columns.append(_spans(text, encoding))
+                lengths.append(len(columns[-1]))
+        ids, starts, ends = np.concatenate(columns).T
+        return TokenizedTexts(self._of_text[ids], starts.astype(np.int32), ends.astype(np.int32), offsets_of(lengths))
+
+
+def _spans(text: str, encoding: Encoding) -> np.ndarray:
+    """int64 [tokens, 3]: id, first character that is not white space, one past the last."""
+    rows = []
+    for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+        while start < end - 1 and text[start].isspace():
+            start += 1
+        rows.append((index, start, end))
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def check_extendable(vocabulary: Vocabulary) -> None:
+    """ValueError unless words can be added at the end of the vocabulary."""
+    if isinstance(vocabulary, LibraryVocabulary):
+        raise ValueError(
+            f"add_words: {vocabulary.source} is not a WordPiece, whose words stand alone; leave --add-words out"
+        )
+
+
+TextTokenizer = FastTokenizer | LibraryTokenizer
+
+
+def text_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> TextTokenizer:
+    """The tokenizer of a vocabulary; a tokenizer.json's own rules decide on case."""
+    if isinstance(vocabulary, LibraryVocabulary):
+        return LibraryTokenizer(vocabulary)
+    return FastTokenizer(vocabulary, lowercase)
+
+
+def offset_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> OffsetTokenizer | LibraryTokenizer:
+    """As `text_tokenizer`, of texts whose tokens' characters are needed."""
+    if isinstance(vocabulary, LibraryVocabulary):
+        return LibraryTokenizer(vocabulary)
+    return OffsetTokenizer(vocabulary, lowercase)

@@ -1,0 +1,161 @@
+"""Tokenizers of a tokenizer.json that is no BERT's: ids and characters as the library gives them, refusals."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer
+
+from bert.samples.masking import MaskingRule
+from bert.tokenization.fast_tokenizer import utf8
+from bert.tokenization.library import LibraryVocabulary, offset_tokenizer, text_tokenizer
+from bert.tokenization.token_strings import TokenStrings
+from bert.tokenization.vocabulary import Vocabulary, vocabulary_copy
+from tests.support import tokenizer_files
+from tests.support.tokenizer_files import TEXT
+
+KINDS = ("roberta", "modernbert", "unigram", "wordpiece")
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def file(kind, tmp_path):
+    return tokenizer_files.write(tmp_path, kind)
+
+
+def special(tokens: Vocabulary) -> list[str]:
+    return [tokens.name_of(name) for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")]
+
+
+def test_special_tokens_have_berts_names_whatever_the_file_calls_them(kind, file):
+    tokens, library = Vocabulary.from_file(file), Tokenizer.from_file(str(file))
+    assert isinstance(tokens, LibraryVocabulary) and len(tokens) == library.get_vocab_size(with_added_tokens=True)
+    names = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+    expected = names if kind in ("roberta", "unigram") else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert special(tokens) == expected
+    assert tokens.id_of("[MASK]") == library.token_to_id(expected[-1])
+    assert tokens.pair_separators() == (2 if kind == "roberta" else 1)
+    assert tokens.is_lowercase() == (kind == "wordpiece")
+    assert not {tokens.id_of("[MASK]"), tokens.id_of("[PAD]")} & {*tokens.replacement_ids()}
+    assert vocabulary_copy(file) == ("tokenizer.json", file.read_bytes())
+
+
+def test_ids_are_the_librarys_and_special_tokens_in_a_text_are_text(file):
+    tokens, library = Vocabulary.from_file(file), Tokenizer.from_file(str(file))
+    tokenizer = text_tokenizer(tokens)
+    ids, offsets = tokenizer.encode_texts([*TEXT, ""])
+    for number, text in enumerate(TEXT):
+        expected = library.encode(text, add_special_tokens=False).ids
+        assert ids[offsets[number] : offsets[number + 1]].tolist() == tokenizer.encode(text) == expected
+    assert offsets[-1] == offsets[-2]
+    mask = tokens.id_of("[MASK]")
+    assert mask not in tokenizer.encode(f"a {tokens.name_of('[MASK]')} b")
+    assert tokenizer.encode_masked("is [MASK].") == library.encode(f"is {special(tokens)[-1]}.").ids[1:-1]
+
+
+def test_sentences_of_a_text_have_the_tokens_of_the_whole(kind, file):
+    tokenizer, text = text_tokenizer(Vocabulary.from_file(file)), "The city is old. Is the café good? Cats sleep."
+    sentences = ["The city is old. ", "Is the café good?\n", "Cats sleep."]
+    block, boundaries = utf8(sentences)
+    ids, offsets = tokenizer.encode_bytes(block, boundaries)
+    assert ids.tolist() == tokenizer.encode(text)
+    assert np.all(np.diff(offsets) > 0)
+
+
+def test_characters_of_tokens_are_those_of_the_text_without_spaces(file):
+    tokens = Vocabulary.from_file(file)
+    encoded = offset_tokenizer(tokens).encode_with_offsets(TEXT)
+    assert encoded.ids.tolist() == text_tokenizer(tokens).encode_texts(TEXT)[0].tolist()
+    for number, text in enumerate(TEXT):
+        places = slice(*encoded.offsets[number : number + 2])
+        spans = list(zip(encoded.starts[places].tolist(), encoded.ends[places].tolist(), strict=True))
+        assert all(text[start:end].strip() == text[start:end] or text[start:end].isspace() for start, end in spans)
+        covered = {place for start, end in spans for place in range(start, end)}
+        assert {place for place, letter in enumerate(text) if not letter.isspace()} <= covered
+
+
+def test_tokens_survive_the_text_columns_of_shards(file):
+    """Every token there and back, also those of white space alone."""
+    tokens = Vocabulary.from_file(file)
+    strings, ids = TokenStrings(tokens), np.arange(len(tokens))
+    joined = strings.join(ids, np.array([0, 7]), np.array([7, len(ids)]))
+    back, offsets = strings.split(pa.array(joined.to_pylist()), "A")
+    assert back.tolist() == ids.tolist() and offsets.tolist() == [0, 7, len(ids)]
+
+
+def test_words_of_masks_and_their_text(kind, file):
+    tokens = Vocabulary.from_file(file)
+    tokenizer, continues = text_tokenizer(tokens), tokens.continuations()
+    rebuilt, words = "", 0
+    ids = tokenizer.encode("The kitten, naïvely.")
+    for index in ids:
+        rebuilt = tokens.insert(rebuilt, tokens.shown(index))
+    words = 1 + int((~continues[ids[1:]]).sum())
+    assert words == 5, "punctuation is a word"
+    assert (
+        tokens.knows_words()
+        and MaskingRule.of(tokens, masked_lm_ratio=0.15, max_predictions_per_seq=5, whole_word=True).continuations
+        is not None
+    )
+    if kind in ("roberta", "modernbert"):
+        assert tokens.insert("of ", " Paris") == "of Paris" and tokens.insert("play ", "ing") == "playing"
+        assert tokens.shown(tokenizer.encode("a is")[-1]) == " is"
+
+
+def test_whole_words_are_refused_where_words_are_unknown(tmp_path):
+    file = tokenizer_files.write(tmp_path, "roberta")
+    content = json.loads(file.read_text())
+    content["pre_tokenizer"] = {"type": "Whitespace"}
+    file.write_text(json.dumps(content))
+    tokens = Vocabulary.from_file(file)
+    assert not tokens.continuations().any()
+    with pytest.raises(ValueError, match="whole_word_masking=true: the tokens of .* do not tell where words begin"):
+        MaskingRule.of(tokens, masked_lm_ratio=0.15, max_predictions_per_seq=5, whole_word=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda c: c["model"].update(type="Nonsense"), "is not a tokenizer.json that can be read"),
+        (lambda c: c["model"].update(vocab=3), "is not a tokenizer.json that can be read"),
+        (lambda c: c.pop("model"), "is not a tokenizer.json that can be read"),
+        (lambda c: c["model"]["vocab"].update({"far": 9000}), "do not run from 0 without gaps"),
+        (
+            lambda c: c["post_processor"].update(cls=["<unk>", 3]),
+            r"frames a pair of texts as <unk> .* must as \[CLS\] a",
+        ),
+    ],
+)
+def test_what_is_no_tokenizer_of_a_bert_is_refused(tmp_path, change, text):
+    file = tokenizer_files.write(tmp_path, "roberta")
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=text):
+        Vocabulary.from_file(file)
+
+
+@pytest.mark.parametrize("role", ["<mask>", "<pad>", "<s>"])
+def test_a_missing_special_token_is_named(tmp_path, role):
+    file = tokenizer_files.write(tmp_path, "modernbert")
+    file.write_bytes(tokenizer_files.content("roberta").replace(f'"{role}"'.encode(), b'"<other>"'))
+    with pytest.raises(ValueError, match=rf"none of its \d+ tokens is \[\w+\] or {role}; .* use the tokenizer that"):
+        Vocabulary.from_file(file)
+
+
+def test_the_size_of_a_model_may_be_rounded_up(tmp_path):
+    tokens = Vocabulary.from_file(tokenizer_files.write(tmp_path, "roberta", 330))
+    for size in (330, 336, 384):
+        tokens.check_model_size(size)
+    for size in (329, 385):
+        with pytest.raises(
+            ValueError, match=f"has 330 tokens, but the model's vocab_size is {size}; .*from 330 to 384"
+        ):
+            tokens.check_model_size(size)
+    with pytest.raises(ValueError, match="lower-casing=true contradicts .* itself keeps capitals; omit the flag"):
+        tokens.is_lowercase(True)
