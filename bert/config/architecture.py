@@ -45,10 +45,10 @@ _MODERN_IGNORED = frozenset(
 class BertConfig(Settings):
     """Architecture of the encoder and its two pre-training heads."""
 
-    model_type: Literal["bert", "modernbert"] = Field(
+    model_type: Literal["bert", "modernbert", "roberta"] = Field(
         "bert",
-        description="the block: bert, or modernbert: normalised before, rotary positions, GeGLU, local attention, no "
-        "biases, no token types, no next-sentence head",
+        description="the block: bert; roberta: without token types and next-sentence head; modernbert: also normalised "
+        "before, rotary positions, GeGLU, local attention, no biases",
     )
     vocab_size: int = Field(30522, ge=8, description="tokens in the vocabulary (padded internally to a multiple of 8)")
     hidden_size: int = Field(768, ge=1, description="width of the encoder")
@@ -120,10 +120,25 @@ class BertConfig(Settings):
             own = {"type_vocab_size", *_MODERN_KEYS.values()}
             theirs = {key: values[name] for key, name in _MODERN_KEYS.items()}
             values = {key: value for key, value in values.items() if key not in own} | theirs | _MODERN_CONSTANTS
+        elif not self.has_token_types():
+            positions = self.max_position_embeddings + self.unused_positions()
+            values |= {"type_vocab_size": 1, "max_position_embeddings": positions}
         return json.dumps(values, indent=2) + "\n"
 
     def is_modern(self) -> bool:
         return self.model_type == "modernbert"
+
+    def has_token_types(self) -> bool:
+        """Whether it distinguishes the two segments of a pair; only such a model has a next-sentence head."""
+        return self.model_type == "bert"
+
+    def num_token_types(self) -> int:
+        """Rows of the embedding of token types; the one of a RoBERTa is added to every token."""
+        return self.type_vocab_size if self.has_token_types() else 1
+
+    def unused_positions(self) -> int:
+        """First rows of positions in other libraries' files, which no token has: a RoBERTa's up to that of padding."""
+        return self.pad_token_id + 1 if self.model_type == "roberta" else 0
 
     def attends_locally(self, layer: int) -> bool:
         """Whether a layer, from 0, sees only near tokens; none does if all tokens of the longest sequence are near."""
@@ -153,19 +168,25 @@ class BertConfig(Settings):
             return vocab * hidden + layers + (2 * self.num_hidden_layers + 2) * hidden + hidden**2 + vocab
         layer_norm = 2 * hidden
         dense = hidden * hidden + hidden
-        embeddings = (vocab + self.max_position_embeddings + self.type_vocab_size) * hidden + layer_norm
+        embeddings = (vocab + self.max_position_embeddings + self.num_token_types()) * hidden + layer_norm
         feed_forward = (hidden * inner + inner) + (inner * hidden + hidden)
         layer = 4 * dense + feed_forward + 2 * layer_norm
         masked_lm_head = dense + layer_norm + vocab
-        next_sentence_head = 2 * hidden + 2
+        next_sentence_head = 2 * hidden + 2 if self.has_token_types() else 0
         return embeddings + self.num_hidden_layers * layer + dense + masked_lm_head + next_sentence_head
 
 
 MODERN_ONLY = {"global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta"}
 
 
-def modern_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
-    """A description in Hugging Face's keys of a ModernBERT, in ours; of any other model as it is."""
+_ROBERTAS = ("roberta", "xlm-roberta", "camembert")  # names of one network
+MODEL_TYPES = ("bert", "modernbert", *_ROBERTAS)  # of descriptions that are read
+
+
+def our_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
+    """A description in Hugging Face's keys of a RoBERTa or ModernBERT, in ours; of any other model as it is."""
+    if values.get("model_type") in _ROBERTAS:
+        return _roberta_values(values, path)
     if values.get("model_type") != "modernbert":
         return values
     known = {key: value for key, value in values.items() if key not in _MODERN_IGNORED}
@@ -191,15 +212,32 @@ def modern_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
     return known
 
 
+def _roberta_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
+    """Positions are counted from that of the first token, as of a BERT; theirs begin after the id of padding."""
+    pad, positions = values.get("pad_token_id", 1), values.get("max_position_embeddings", 512)
+    if values.get("type_vocab_size", 1) != 1:
+        raise ValueError(
+            f"type_vocab_size={values['type_vocab_size']!r} in {path} must be 1 for model_type={values['model_type']}, "
+            "whose tokenizers give one type; no other is built here"
+        )
+    if not isinstance(pad, int) or not isinstance(positions, int) or positions <= pad + 1:
+        raise ValueError(
+            f"max_position_embeddings={positions!r} in {path} must be more than pad_token_id={pad!r} + 1: the "
+            "positions of a RoBERTa begin after the id of its padding"
+        )
+    known = {key: value for key, value in values.items() if key != "type_vocab_size"}
+    return {**known, "model_type": "roberta", "pad_token_id": pad, "max_position_embeddings": positions - pad - 1}
+
+
 def _known_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
     """Drop other libraries' harmless keys, translate activations, refuse the rest."""
-    known = modern_values(dict(values), path)
+    known = our_values(dict(values), path)
     if known.pop("position_embedding_type", "absolute") != "absolute":
         raise ValueError(
             f"position_embedding_type={values['position_embedding_type']} in {path} must be absolute; "
             "relative positions are not built here"
         )
-    if known.get("model_type") != "modernbert":
+    if known.get("model_type") not in ("modernbert", "roberta"):
         known.pop("model_type", None)
     for key in sorted(known.keys() - BertConfig.model_fields.keys() - _IGNORED_JSON_KEYS):
         hint = suggest(key, BertConfig.model_fields, "remove it")

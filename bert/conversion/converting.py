@@ -102,7 +102,7 @@ class Model(PretrainedWeights):
 
     def write_tokenizer(self, folder: Path) -> None:
         if self.tokens is not None:
-            length, token_types = self.config.max_position_embeddings, not self.config.is_modern()
+            length, token_types = self.config.max_position_embeddings, self.config.has_token_types()
             write_tokenizer(folder, self.tokens, length, token_types=token_types)
 
 
@@ -192,8 +192,13 @@ def write_native(folder: Path, model: Model) -> None:
 def write_hugging_face(folder: Path, model: Model) -> None:
     """config.json, model.safetensors and the tokenizer's files."""
     parameters, config = model.unpadded()
-    dialect = tensor_names.DIALECTS["modernbert" if config.is_modern() else "huggingface"]
+    dialect = tensor_names.DIALECTS["huggingface" if config.has_token_types() else config.model_type]
     place = 1 if model.task == "encoder" else 0  # of the spelling without the prefix
+    if config.model_type == "roberta" and model.task == "sequence-classification":
+        place = 2  # of the spelling with the pooler in the classifier
+    if unused := config.unused_positions():
+        rows = np.pad(parameters[tensor_names.POSITION_EMBEDDINGS], ((unused, 0), (0, 0)))
+        parameters = {**parameters, tensor_names.POSITION_EMBEDDINGS: rows}
     tensors = {
         list(dialect.names(name))[place]: np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
         for name, array in parameters.items()
@@ -208,8 +213,9 @@ def write_hugging_face(folder: Path, model: Model) -> None:
 
 def write_paddlenlp(folder: Path, model: Model) -> None:
     """config.json, model_state.pdparams and the tokenizer's files."""
-    if model.config.is_modern():
-        raise ConversionError("model_type=modernbert: PaddleNLP 2.8 has no ModernBERT; use --to-format hf")
+    if not model.config.has_token_types():
+        name = {"modernbert": "no ModernBERT"}.get(model.config.model_type, "other names and positions of a RoBERTa")
+        raise ConversionError(f"model_type={model.config.model_type}: PaddleNLP 2.8 has {name}; use --to-format hf")
     if model.config.hidden_act == "gelu_tanh":
         raise ConversionError(
             "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu, so its outputs would "

@@ -8,6 +8,7 @@ question_answering.json         windows and answers, of our fine-tuning for ques
 """
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bert.config.architecture import BertConfig, modern_values
+from bert.config.architecture import MODEL_TYPES, BertConfig, our_values
 from bert.conversion.raw_tensors import ConversionError, read_json
 
 LABELS_FILE = "labels.json"
@@ -45,10 +46,13 @@ ARCHITECTURES = {
 }
 
 
+_FAMILY = re.compile("^(ModernBert|Roberta|XLMRoberta|Camembert)(?=For|Model)")
+
+
 def architecture_of(task: str, config: BertConfig, library: int = 0) -> str:
     """The class of a task in Hugging Face (0) or PaddleNLP (-1)."""
-    name = ARCHITECTURES["masked-lm" if config.is_modern() and task == "pretraining" else task][library]
-    return f"Modern{name}" if config.is_modern() else name
+    name = ARCHITECTURES["masked-lm" if task == "pretraining" and not config.has_token_types() else task][library]
+    return name.replace("Bert", {"modernbert": "ModernBert", "roberta": "Roberta"}.get(config.model_type, "Bert"))
 
 
 class Description(NamedTuple):
@@ -62,12 +66,13 @@ class Description(NamedTuple):
 def read_description(path: Path, notes: list[str] | None = None) -> Description:
     """Read a description with any of the known key names; `notes` gets the names of settings that are not used."""
     try:
-        values = modern_values(_flattened(read_json(path, "the model's sizes")), path)
+        values = our_values(_flattened(read_json(path, "the model's sizes")), path)
     except ValueError as error:
         raise ConversionError(str(error)) from None
-    if values.setdefault("model_type", "bert") not in ("bert", "modernbert"):
+    if values.setdefault("model_type", "bert") not in MODEL_TYPES:
         raise ConversionError(
-            f"model_type={values['model_type']!r} in {path} must be bert or modernbert; no other network is built here"
+            f"model_type={values['model_type']!r} in {path} must be one of {', '.join(MODEL_TYPES)}; no other network "
+            "is built here"
         )
     for key, value in _MUST_BE.items():
         if values.get(key, value) != value:
@@ -105,7 +110,7 @@ def _flattened(values: Any) -> dict[str, Any]:
 def _task(values: Mapping[str, Any]) -> str | None:
     named = values.get("architectures") or values.get("init_class")
     named = named[0] if isinstance(named, list) and named else named
-    named = named.removeprefix("Modern") if isinstance(named, str) else named
+    named = _FAMILY.sub("Bert", named) if isinstance(named, str) else named
     return next((task for task, classes in ARCHITECTURES.items() if named in classes), None)
 
 

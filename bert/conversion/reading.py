@@ -36,7 +36,7 @@ class PretrainedWeights:
     parameters: dict[str, np.ndarray]  # by our structured names; float32; linear weights [in, out]
     config: BertConfig | None  # None without a model description beside the weights
     vocab_file: Path | None  # a vocab.txt or tokenizer.json beside the weights
-    format: str  # "native", "huggingface", "modernbert", "paddlenlp", "nvidia-paddle" or "tensorflow"
+    format: str  # "native", "huggingface", "modernbert", "roberta", "paddlenlp", "nvidia-paddle" or "tensorflow"
     notes: list[str]
     task: str | None  # a key of model_description.ARCHITECTURES, None if unknown
     labels: tuple[str, ...] | None  # names of a classifier's classes
@@ -76,6 +76,7 @@ def read_pretrained(
     task = labels = None
     if config_file is not None:
         config, task, labels = read_description(config_file, notes)
+        parameters = tensor_layout.without_unused_positions(parameters, config, notes)
         tensor_names.check_parameters(parameters, f"{weights} does not fit its model description", config)
         rows, padded = config.vocab_size, config.padded_vocab_size()
     else:

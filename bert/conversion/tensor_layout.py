@@ -14,9 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from bert.config.architecture import BertConfig
 from bert.conversion import tensor_names
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors
-from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS
+from bert.conversion.tensor_names import DECODER_BIAS, POSITION_EMBEDDINGS, WORD_EMBEDDINGS
 
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
 # losses are those of the unpadded model, and no gradient moves the row.
@@ -28,6 +29,7 @@ _MARKS = (  # a pattern in the names of a dialect's tensors
     ("nvidia-paddle", re.compile(r"(embedding|linear|layer_norm)_(\d{1,6})\.([wb])_0$")),
     ("tensorflow", re.compile(r".*(/kernel|/LayerNorm/gamma)")),
     ("paddlenlp", re.compile(r".*\.self_attn\.q_proj\.")),
+    ("roberta", re.compile(r"roberta\.")),
     ("huggingface", re.compile(r".*attention\.self\.query\.weight")),
     ("modernbert", re.compile(r".*\.attn\.Wqkv\.weight")),
 )
@@ -171,6 +173,17 @@ def _as_float32(parameters: Mapping[str, np.ndarray], raw: RawTensors, notes: li
             )
     notes += [f"{count} tensors in {dtype}, converted to float32" for dtype, count in converted.items() if count]
     return result
+
+
+def without_unused_positions(
+    parameters: dict[str, np.ndarray], config: BertConfig, notes: list[str]
+) -> dict[str, np.ndarray]:
+    """The parameters without the first rows of a RoBERTa's positions, which other libraries' files have."""
+    unused, positions = config.unused_positions(), parameters.get(POSITION_EMBEDDINGS)
+    if not unused or positions is None or len(positions) != config.max_position_embeddings + unused:
+        return parameters
+    notes.append(f"left out: the first {unused} rows of {POSITION_EMBEDDINGS}, which no token has")
+    return {**parameters, POSITION_EMBEDDINGS: positions[unused:]}
 
 
 # ---- the padded vocabulary ----------------------------------------------------------------------------------------

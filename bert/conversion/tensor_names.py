@@ -43,6 +43,7 @@ _MODERN_PARTS = (
 )
 _FINAL_NORM = "bert.encoder.LayerNorm.weight"  # which no BERT has
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
+POSITION_EMBEDDINGS = "bert.embeddings.position_embeddings.weight"
 DECODER_BIAS = "cls.predictions.bias"
 
 # The heads on the encoder and their tensors, by the names used in messages.
@@ -74,8 +75,10 @@ TIED = {
     "cls.predictions.decoder.bias": DECODER_BIAS,
     "cls.predictions.decoder_bias": DECODER_BIAS,
     "decoder.weight": WORD_EMBEDDINGS,  # of a ModernBERT
+    "lm_head.decoder.weight": WORD_EMBEDDINGS,  # of a RoBERTa
+    "lm_head.decoder.bias": DECODER_BIAS,
 }
-BUFFERS = re.compile(r"(bert\.)?embeddings\.(position_ids|token_type_ids)")
+BUFFERS = re.compile(r"((ro)?bert(a)?\.)?embeddings\.(position_ids|token_type_ids)")
 
 
 def is_modern(names: Iterable[str]) -> bool:
@@ -199,6 +202,20 @@ DIALECTS = {
 }
 
 
+_ROBERTA = (
+    (r"^bert\.", "roberta."),
+    (r"^cls\.predictions\.transform\.dense\.", "lm_head.dense."),
+    (r"^cls\.predictions\.transform\.LayerNorm\.", "lm_head.layer_norm."),
+    (r"^cls\.predictions\.bias$", "lm_head.bias"),
+)
+# Its classifier of texts has the pooler inside.
+_ROBERTA_CLASSIFIER = (
+    (r"^roberta\.pooler\.", "classifier."),
+    (r"^classifier\.(weight|bias)$", r"classifier.out_proj.\1"),
+)
+DIALECTS["roberta"] = Dialect((_ROBERTA, (*_ROBERTA, *_ROBERTA_CLASSIFIER)), is_linear, "roberta.")
+
+
 def dictionary(dialect: str, num_layers: int, modern: bool = False) -> dict[str, tuple[str, bool]]:
     """Foreign name -> (our name, whether its values are transposed), for a model of `num_layers`.
 
@@ -272,7 +289,7 @@ def _expected_shapes(parameters: Mapping[str, np.ndarray], config: BertConfig | 
     positions = kinds = None
     if config is not None:
         hidden, width = config.hidden_size, config.intermediate_size
-        positions, kinds = config.max_position_embeddings, config.type_vocab_size
+        positions, kinds = config.max_position_embeddings, config.num_token_types()
     matrices: list[tuple[str, Shape]] = [  # the first pattern that matches
         (r"bert\.embeddings\.word_embeddings\.", (vocab, hidden)),
         (r"bert\.embeddings\.position_embeddings\.", (positions, hidden)),

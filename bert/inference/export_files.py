@@ -15,7 +15,7 @@ ONNX_FILE = "model.onnx"
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
 Arrays = Mapping[str, np.ndarray]  # of a network's inputs or outputs
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
-NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT
+NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa
 _OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {  # shapes after the batch; `s` is the sequence length
     "encoder": {"last_hidden_state": ("s", "hidden"), "pooler_output": ("hidden",)},
     "question-answering": {"start_logits": ("s",), "end_logits": ("s",)},

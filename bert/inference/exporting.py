@@ -140,7 +140,7 @@ def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Pa
     description: dict[str, Any] = {
         "format": request.to_format,
         "task": model.task,
-        "inputs": list(NO_TOKEN_TYPES if model.config.is_modern() else INPUTS),
+        "inputs": list(INPUTS if model.config.has_token_types() else NO_TOKEN_TYPES),
         "outputs": {name: ["batch", *shape] for name, shape in outputs_of(model.task, model.has_pooler()).items()},
         "labels": model.labels,
         "max_length": model.config.max_position_embeddings,

@@ -20,7 +20,7 @@ from bert.config.architecture import BertConfig
 from bert.conversion import tensor_layout
 from bert.conversion.converting import Model
 from bert.conversion.raw_tensors import ConversionError
-from bert.inference.export_files import INPUTS, outputs_of
+from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, outputs_of
 from bert.interpreter import install_command
 
 OPSET, IR_VERSION = 17, 8
@@ -43,6 +43,7 @@ class _Graph:
 
     def __init__(self, parameters: Mapping[str, np.ndarray], config: BertConfig, onnx: Any):
         self.parameters, self.config, self.onnx = parameters, config, onnx
+        self.inputs = INPUTS if config.has_token_types() else NO_TOKEN_TYPES
         self.nodes: list[Any] = []
         self.constants: dict[str, np.ndarray] = {}
         types = onnx.TensorProto
@@ -114,15 +115,18 @@ class _Graph:
 
     def embeddings(self) -> str:
         """[T, hidden]."""
-        words, types = (
-            self.node("Gather", self.node("Reshape", name, self.integers(-1)), self.real, axis=0)  # int64 [T]
-            for name in ("input_ids", "token_type_ids")
-        )
-        parts = {"word_embeddings": words, "token_type_embeddings": types, "position_embeddings": self.columns}
+        parts = {
+            f"{kind}_embeddings": self.node("Gather", self.node("Reshape", name, self.integers(-1)), self.real, axis=0)
+            for kind, name in (("word", "input_ids"), ("token_type", "token_type_ids"))  # int64 [T] each
+            if name in self.inputs
+        }
+        parts["position_embeddings"] = self.columns
         vectors = []
         for name, rows in parts.items():
             table = f"bert.embeddings.{name}"
             vectors.append(self.node("Gather", self.parameter(f"{table}.weight"), rows, name=table))
+        if len(vectors) == 2:  # the one type that every token has
+            vectors.insert(1, self.parameter("bert.embeddings.token_type_embeddings.weight"))
         total = self.node("Add", self.node("Add", vectors[0], vectors[1]), vectors[2])
         return self.norm(total, "bert.embeddings.LayerNorm")
 
@@ -218,7 +222,7 @@ def _model(graph: _Graph, outputs: Mapping[str, tuple], onnx: Any) -> Any:
     helper, kinds = onnx.helper, onnx.TensorProto
     num_labels = len(graph.parameters.get("classifier.bias", ()))
     sizes = {"s": "sequence", "hidden": graph.config.hidden_size, "labels": num_labels}
-    inputs = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in INPUTS]
+    inputs = [helper.make_tensor_value_info(name, kinds.INT64, ["batch", "sequence"]) for name in graph.inputs]
     results = [
         helper.make_tensor_value_info(name, kinds.FLOAT, ["batch", *(sizes[size] for size in shape)])
         for name, shape in outputs.items()

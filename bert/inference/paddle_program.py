@@ -113,7 +113,7 @@ class Network:
     def save(self, task: str, folder: Path) -> None:
         """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""
         program = build_program(task, self.config, self._num_outputs, self._with_pooler)
-        names = NO_TOKEN_TYPES if self.config.is_modern() else program.feed
+        names = program.feed if self.config.has_token_types() else NO_TOKEN_TYPES
         feeds, outputs = [program.feed[name] for name in names], list(program.outputs.values())
         with static.scope_guard(self.scope):
             static.save_inference_model(str(folder / PREFIX), feeds, outputs, self.executor, program=program.main)

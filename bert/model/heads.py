@@ -7,7 +7,7 @@ from bert.model.modernbert import TRANSFORM, ModernBertModel
 from bert.runtime.paddle_api import nn
 
 F = nn.functional
-ENCODERS: dict[str, type[BertModel]] = {"bert": BertModel, "modernbert": ModernBertModel}
+ENCODERS: dict[str, type[BertModel]] = {"bert": BertModel, "roberta": BertModel, "modernbert": ModernBertModel}
 
 
 class BertForPretraining(nn.Layer):

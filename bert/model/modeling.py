@@ -133,12 +133,14 @@ class BertEmbeddings(nn.Layer):
 
         self.word_embeddings = embedding(config.padded_vocab_size(), "word_embeddings")
         self.position_embeddings = embedding(config.max_position_embeddings, "position_embeddings")
-        self.token_type_embeddings = embedding(config.type_vocab_size, "token_type_embeddings")
+        self.token_type_embeddings = embedding(config.num_token_types(), "token_type_embeddings")
         self.LayerNorm = LayerNorm(config, f"{name}.LayerNorm")
-        self.dropout_prob = config.hidden_dropout_prob
+        self.dropout_prob, self._has_types = config.hidden_dropout_prob, config.has_token_types()
 
     def forward(self, input_ids, token_type_ids, position_ids=None):
         """int64 [b, s] twice -> float [b, s, hidden]; with position_ids all three int64 [T] -> float [T, hidden]."""
+        if not self._has_types:
+            token_type_ids = paddle.zeros_like(input_ids)
         if position_ids is not None:
             positions = self.position_embeddings(position_ids)
             return self._finish(

@@ -151,10 +151,10 @@ class PretrainingConfig(TrainingConfig):
                 f"{self.model.max_position_embeddings} of the model; lower it, or pass "
                 f"--max-position-embeddings {self.data.max_seq_length}: the positions of given weights are repeated"
             )
-        if self.model.is_modern() and self.run.objective != "mlm":
+        if not self.model.has_token_types() and self.run.objective != "mlm":
             raise ValueError(
-                f"objective={self.run.objective} is not for model_type=modernbert, which has no token types and no "
-                "next-sentence head; pass --objective mlm"
+                f"objective={self.run.objective} is not for model_type={self.model.model_type}, which has no token "
+                "types and no next-sentence head; pass --objective mlm"
             )
         if self.run.phase == 1 and self.initialization.from_phase1_final_params:
             raise ValueError(

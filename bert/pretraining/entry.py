@@ -54,7 +54,7 @@ def _length(config: PretrainingConfig, global_batch: int, flops: int, world_size
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """The limit of predictions follows the share of them that is given, the objective the type of the model."""
-    implied = {"objective": "mlm"} if values.get("model_type") == "modernbert" else {}
+    implied = {"objective": "mlm"} if values.get("model_type") in ("modernbert", "roberta") else {}
     try:
         length = int(values.get("max_seq_length", DataSettings.model_fields["max_seq_length"].default))
         return {**implied, "max_predictions_per_seq": predictions_of(length, float(values["masked_lm_ratio"]))}

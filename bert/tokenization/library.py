@@ -198,7 +198,7 @@ class LibraryTokenizer:
 
     def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
-        parts, lengths = [np.zeros(0, self.vocabulary.id_dtype())], []
+        parts, lengths = [np.zeros(0, self.vocabulary.id_dtype())], list[int]()
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
             chunk = list(texts[start : start + _TEXTS_AT_ONCE])
             rows = [text.ids for text in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False)]
@@ -224,7 +224,7 @@ class LibraryTokenizer:
 
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
         """The tokens of each text with their characters, without the white space that a token may begin with."""
-        columns, lengths = [np.zeros((0, 3), np.int64)], []
+        columns, lengths = [np.zeros((0, 3), np.int64)], list[int]()
         for start in range(0, len(texts), _TEXTS_AT_ONCE):
             chunk = list(texts[start : start + _TEXTS_AT_ONCE])
             for text, encoding in zip(

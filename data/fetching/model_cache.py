@@ -27,6 +27,7 @@ from huggingface_hub import HfApi, configure_http_backend, constants, get_token,
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RevisionNotFoundError
 from pydantic import TypeAdapter, ValidationError
 
+from bert.config.architecture import MODEL_TYPES
 from bert.files import atomic_path, write_atomically
 from bert.interpreter import shell_command
 from bert.reporting.progress import megabytes
@@ -141,10 +142,10 @@ def _check_description(listing: Listing, folder: Path) -> None:
         kind = json.loads(path.read_bytes()).get("model_type", "bert")
     except (ValueError, AttributeError) as error:
         raise DownloadError(f"{path} of {listing.source} does not describe a model ({error}); choose another") from None
-    if kind != "bert":
+    if kind not in MODEL_TYPES:
         raise DownloadError(
-            f"{listing.name} is of the type {kind!r}, and only BERT is read here; choose a model whose config.json has "
-            '"model_type": "bert"'
+            f"{listing.name} is of the type {kind!r}, which is not read here; choose a model whose config.json has a "
+            f"model_type of {', '.join(MODEL_TYPES)}"
         )
 
 
