@@ -76,7 +76,8 @@ def read_pretrained(
     task = labels = None
     if config_file is not None:
         config, task, labels = read_description(config_file, notes)
-        parameters = tensor_layout.without_unused_positions(parameters, config, notes)
+        if dialect != "native":
+            parameters = tensor_layout.without_unused_positions(parameters, config, notes)
         tensor_names.check_parameters(parameters, f"{weights} does not fit its model description", config)
         rows, padded = config.vocab_size, config.padded_vocab_size()
     else:

@@ -179,11 +179,11 @@ def without_unused_positions(
     parameters: dict[str, np.ndarray], config: BertConfig, notes: list[str]
 ) -> dict[str, np.ndarray]:
     """The parameters without the first rows of a RoBERTa's positions, which other libraries' files have."""
-    unused, positions = config.unused_positions(), parameters.get(POSITION_EMBEDDINGS)
-    if not unused or positions is None or len(positions) != config.max_position_embeddings + unused:
+    unused = config.unused_positions()
+    if not unused or POSITION_EMBEDDINGS not in parameters:
         return parameters
     notes.append(f"left out: the first {unused} rows of {POSITION_EMBEDDINGS}, which no token has")
-    return {**parameters, POSITION_EMBEDDINGS: positions[unused:]}
+    return {**parameters, POSITION_EMBEDDINGS: parameters[POSITION_EMBEDDINGS][unused:]}
 
 
 # ---- the padded vocabulary ----------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def ask(python: str | Path, library: str, models: dict[str, Path], feed: dict[st
 
 
 def record(library: str, python: str, folder: Path) -> None:
-    from tests.conversion import test_modernbert
+    from tests.conversion import test_modernbert, test_roberta
     from tests.conversion.test_parity import random_feed
     from tests.conversion.test_round_trips import TASKS, native
 
@@ -66,6 +66,8 @@ def record(library: str, python: str, folder: Path) -> None:
     if library == "transformers":
         own = {task: test_modernbert.native(folder / "modern_own" / task, task) for task in test_modernbert.TASKS}
         _record("modernbert", library, python, own, test_modernbert.random_feed(), folder)
+        own = {task: test_roberta.native(folder / "roberta_own" / task, task) for task in test_modernbert.TASKS}
+        _record("roberta", library, python, own, test_modernbert.random_feed(), folder)
 
 
 def _record(name: str, library: str, python: str, own: dict[str, Path], feed: dict, folder: Path) -> None:

@@ -40,19 +40,19 @@ TASKS = ("masked-lm", "question-answering", "sequence-classification", "token-cl
 TENSORS = "bert_paddle.safetensors"
 
 
-def native(folder: Path, task: str) -> Path:
+def native(folder: Path, task: str, config: BertConfig = CONFIG) -> Path:
     """A checkpoint of ours with values that the names of its tensors seed; padded rows are as an import has them."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
-        objective = objective_of(task, CONFIG, 3)
+        objective = objective_of(task, config, 3)
         objective.outputs(objective.inputs(with_labels=False), objective.network())
     tensors = {p.name: foreign.value(p.name, tuple(p.shape)) for p in main.all_parameters()}
     for name, value in (("bert.embeddings.word_embeddings.weight", 0.0), ("cls.predictions.bias", -100.0)):
         if name in tensors:
-            tensors[name][foreign.VOCAB :] = value
+            tensors[name][config.vocab_size :] = value
     folder.mkdir(parents=True)
     save_file(tensors, folder / TENSORS, metadata={"format": "pd"})
-    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    (folder / "bert_config.json").write_text(config.to_json())
     (folder / "vocab.txt").write_text("\n".join(foreign.TOKENS) + "\n")
     name = "ner" if task == "token-classification" else None  # which says that the classifier is of tokens
     for file, text in usage_texts(Usage(name), True).items():
@@ -74,7 +74,7 @@ def our_outputs(folder: Path, task: str) -> dict[str, np.ndarray]:
         feed["masked_lm_positions"] = np.arange(feed["input_ids"].size)
     outputs = Network(pretrained.parameters, pretrained.config).run(task, feed)
     if task == "masked-lm":  # without the rows of padding
-        logits = outputs["masked_lm_logits"][:, : foreign.VOCAB]
+        logits = outputs["masked_lm_logits"][:, : pretrained.config.vocab_size]
         return {"logits": logits.reshape(*feed["input_ids"].shape, -1)}
     return outputs
 
@@ -122,7 +122,7 @@ def test_there_and_back_is_bit_for_bit(models, task, tmp_path):
         ({"classifier_activation": "silu"}, "classifier_activation=.silu. in .* must be 'gelu'"),
         ({"rope_parameters": {}}, "are of transformers 5; write the keys of transformers 4"),
         ({"model_type": "bert"}, "the weights are of a ModernBERT, model_type is bert"),
-        ({"model_type": "neobert"}, "model_type='neobert' in .* must be bert or modernbert"),
+        ({"model_type": "neobert"}, "model_type='neobert' in .* must be one of bert, modernbert, roberta"),
         ({"num_hidden_layers": 4}, "5 layers, num_hidden_layers is 4"),
     ],
 )
@@ -146,7 +146,7 @@ def test_paddle_inference_serves_it_and_other_exports_are_refused(models, tmp_pa
             run_export.main([*words[:2], "--to", str(tmp_path / "y"), "--format", *more])
 
 
-def test_paddlenlp_and_tokenizers_other_than_wordpiece_are_refused(models, tmp_path):
+def test_paddlenlp_and_a_tokenizer_without_special_tokens_are_refused(models, tmp_path):
     with refused("PaddleNLP 2.8 has no ModernBERT; use --to-format hf"):
         run_convert.main(["--from", str(models["encoder"]), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp"])
     folder = tmp_path / "byte-level"
@@ -154,5 +154,5 @@ def test_paddlenlp_and_tokenizers_other_than_wordpiece_are_refused(models, tmp_p
     for name in ("config.json", "model.safetensors"):
         (folder / name).write_bytes((models["encoder"] / name).read_bytes())
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}))
-    with pytest.raises(ValueError, match="WordPiece"):
+    with pytest.raises(ValueError, match=r"none of its 1 tokens is \[PAD\] or <pad>"):
         open_model(folder)

@@ -18,7 +18,7 @@ from bert.finetuning.model_files import implied_by_weights, labels_beside, label
 from bert.inference.heads import load_model
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
-from tests.support import tiny
+from tests.support import tiny, tokenizer_files
 from tests.support.messages import messages
 
 WORDS = [f"w{letter}{digit}" for letter in "abcdefghij" for digit in range(9)]
@@ -295,10 +295,11 @@ def test_a_vocabulary_with_capitals_is_of_a_cased_model_unless_its_tokenizer_say
     assert config.data.do_lower_case is lowers
 
 
-def test_a_tokenizer_json_of_another_kind_is_not_the_vocabulary(tmp_path):
-    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}')
+def test_a_tokenizer_json_of_another_kind_is_the_vocabulary_and_decides_on_case(tmp_path):
+    file = tokenizer_files.write(tmp_path, "unigram")
     (tmp_path / "bert_config.json").write_text(tiny.MODEL.to_json())
-    assert "vocab_file" not in implied_by_weights({"from_pretrained_params": str(tmp_path)})
+    implied = implied_by_weights({"from_pretrained_params": str(tmp_path)})
+    assert (implied["vocab_file"], implied["do_lower_case"]) == (file, False)
 
 
 def test_a_tokenizer_json_is_vocabulary_enough(weights, files, tmp_path):

@@ -1,0 +1,135 @@
+"""RoBERTa in Hugging Face's files: outputs of transformers, there and back, and what is refused.
+
+What transformers computed is recorded by tests.interop.record.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import run_convert
+import run_export
+from bert.checkpoints import directories
+from bert.config.architecture import BertConfig
+from bert.conversion.model_description import read_description
+from bert.conversion.reading import read_pretrained
+from bert.inference.predictor import Predictor
+from tests.conversion import recorded_outputs, test_modernbert
+from tests.conversion.test_modernbert import TASKS, TENSORS, our_outputs, random_feed
+from tests.support import foreign, tokenizer_files
+from tests.support.commands import refused
+
+CONFIG = BertConfig(
+    model_type="roberta",
+    vocab_size=380,
+    hidden_size=foreign.HIDDEN,
+    num_hidden_layers=foreign.LAYERS,
+    num_attention_heads=foreign.HEADS,
+    intermediate_size=foreign.INNER,
+    max_position_embeddings=16,
+    layer_norm_eps=1e-5,
+    pad_token_id=1,
+)
+
+
+def native(folder: Path, task: str) -> Path:
+    """A checkpoint of ours with a byte-level BPE."""
+    test_modernbert.native(folder, task, CONFIG)
+    for name in ("vocab.txt", directories.MANIFEST):
+        (folder / name).unlink()
+    tokenizer_files.write(folder, "roberta")
+    directories.write_manifest(folder, step=7)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, Path]:
+    """Our checkpoints in Hugging Face's format, by task."""
+    folder = tmp_path_factory.mktemp("roberta")
+    return recorded_outputs.write_models({t: native(folder / "own" / t, t) for t in TASKS}, "transformers", folder)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_outputs_are_those_of_transformers(models, task):
+    files = json.loads((recorded_outputs.GOLDEN / "roberta_files.json").read_text())
+    assert recorded_outputs.checksums({task: models[task]}).items() <= files.items(), "other files: record again"
+    real = random_feed()["attention_mask"] > 0
+    with np.load(recorded_outputs.GOLDEN / "roberta_outputs.npz") as arrays:
+        for name, ours in our_outputs(models[task], task).items():
+            theirs = arrays[f"{task}/{name}"]
+            places = real if ours.shape[:2] == real.shape else slice(None)
+            assert np.abs(theirs[places]).max() > 0.1
+            np.testing.assert_allclose(ours[places], theirs[places], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_there_and_back_is_bit_for_bit(models, task, tmp_path):
+    pretrained = read_pretrained(models[task])
+    assert (pretrained.task, pretrained.config) == (task, CONFIG)
+    assert run_convert.main(["--from", str(models[task]), "--to", str(tmp_path / "back"), "--to-format", "native"]) == 0
+    before = load_file(models[task].parent / "own" / task / TENSORS)
+    after = load_file(tmp_path / "back" / TENSORS)
+    assert before.keys() == after.keys()
+    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+    for folder in (models[task], tmp_path / "back"):
+        assert (folder / "tokenizer.json").read_bytes() == tokenizer_files.content("roberta")
+        assert not (folder / "vocab.txt").exists()
+
+
+def test_positions_begin_after_the_padding(models):
+    table = load_file(models["masked-lm"] / "model.safetensors")["roberta.embeddings.position_embeddings.weight"]
+    assert len(table) == 18 == json.loads((models["masked-lm"] / "config.json").read_text())["max_position_embeddings"]
+    assert not table[:2].any() and table[2:].all()
+
+
+@pytest.mark.parametrize("name", ["xlm-roberta", "camembert"])
+def test_other_names_of_the_network_are_read(models, name, tmp_path):
+    values = json.loads((models["masked-lm"] / "config.json").read_text())
+    kind = {"xlm-roberta": "XLMRobertaForMaskedLM", "camembert": "CamembertForMaskedLM"}[name]
+    (tmp_path / "config.json").write_text(json.dumps(values | {"model_type": name, "architectures": [kind]}))
+    config, task, _ = read_description(tmp_path / "config.json")
+    assert (config, task) == (CONFIG, "masked-lm")
+    assert BertConfig.from_json_file(tmp_path / "config.json") == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"type_vocab_size": 2}, "type_vocab_size=2 in .* must be 1 for model_type=roberta"),
+        ({"max_position_embeddings": 2}, "max_position_embeddings=2 in .* must be more than pad_token_id=1"),
+        ({"max_position_embeddings": 20}, r"position_embeddings.weight is \[16, 8\], must be \[18, 8\]"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key' in .* must be"),
+    ],
+)
+def test_another_network_is_refused(models, change, rule, tmp_path):
+    values = json.loads((models["masked-lm"] / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values | change))
+    (tmp_path / "model.safetensors").write_bytes((models["masked-lm"] / "model.safetensors").read_bytes())
+    with refused(rule):
+        run_convert.main(["--from", str(tmp_path), "--to", str(tmp_path / "x"), "--to-format", "native"])
+
+
+def test_an_untied_decoder_and_paddlenlp_are_refused(models, tmp_path):
+    with refused("PaddleNLP 2.8 has other names and positions of a RoBERTa; use --to-format hf"):
+        run_convert.main(["--from", str(models["encoder"]), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp"])
+    tensors = load_file(models["masked-lm"] / "model.safetensors")
+    tensors["lm_head.decoder.weight"] = tensors["roberta.embeddings.word_embeddings.weight"] + 1
+    (tmp_path / "config.json").write_bytes((models["masked-lm"] / "config.json").read_bytes())
+    save_file(tensors, tmp_path / "model.safetensors")
+    with refused("lm_head.decoder.weight must equal bert.embeddings.word_embeddings.weight"):
+        run_convert.main(["--from", str(tmp_path), "--to", str(tmp_path / "x"), "--to-format", "native"])
+
+
+@pytest.mark.parametrize("kind", ["paddle-inference", "onnx"])
+def test_exports_serve_it_without_token_types(models, kind, tmp_path):
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime")
+    words = ["--checkpoint", str(models["sequence-classification"]), "--to", str(tmp_path / "x"), "--format", kind]
+    assert run_export.main(words) == 0
+    served = Predictor(tmp_path / "x")
+    assert served.inputs == ["input_ids", "attention_mask"]
+    expected = our_outputs(models["sequence-classification"], "sequence-classification")
+    np.testing.assert_allclose(served.run(random_feed())["logits"], expected["logits"], atol=1e-5)
