@@ -24,16 +24,24 @@ def check_vocabulary_file(vocab_file: Path, model: "BertConfig") -> None:
         raise ValueError(
             f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file{unset_variable(vocab_file)}"
         )
-    vocabulary, pad = Vocabulary.from_file(vocab_file), model.pad_token_id
-    if vocabulary.id_of("[PAD]") != pad:
+    name, content = vocabulary_copy(vocab_file)
+    pad, place = model.pad_token_id, "[PAD] in line {}"
+    if name == "vocab.txt":  # the rest of it is checked when it is read
+        lines = content.splitlines()
+        size, is_pad = len(lines), lines[pad : pad + 1] == [b"[PAD]"]
+    else:
+        vocabulary = Vocabulary.from_file(vocab_file)
+        size, is_pad = len(vocabulary), vocabulary.id_of("[PAD]") == pad
+        place = f"{vocabulary.name_of('[PAD]')} as its token {{}}, counted from 1"
+    if not is_pad:
         raise ValueError(
-            f"vocab_file={vocab_file} must have [PAD] in line {pad + 1}, as pad_token_id={pad} says; "
-            f"pass --pad-token-id {vocabulary.id_of('[PAD]')}, or the vocabulary of this model"
+            f"vocab_file={vocab_file} must have {place.format(pad + 1)}, as pad_token_id={pad} says; "
+            "pass --pad-token-id, or the vocabulary of this model"
         )
     most = model.padded_vocab_size()
-    if len(vocabulary) > most:
+    if size > most:
         raise ValueError(
-            f"vocab_file={vocab_file} has {len(vocabulary)} tokens and must have at most {most}, that is "
+            f"vocab_file={vocab_file} has {size} tokens and must have at most {most}, that is "
             f"vocab_size={model.vocab_size} rounded up to a multiple of 8; pass the vocabulary of "
             "this model, or --vocab-size"
         )

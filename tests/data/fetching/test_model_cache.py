@@ -11,6 +11,7 @@ from data.fetching import model_cache, published_models, transfer
 from data.fetching.model_cache import LISTING_FILE, fetch_model, model_folder
 from data.fetching.published_models import Pin, parse_name, pin_of, write_pin
 from data.fetching.transfer import DownloadError
+from tests.support import tokenizer_files
 from tests.support.fake_hub import COMMIT, VOCABULARY, hub, num_requests, set_hub, small_files, weights
 from tests.support.faulty_server import Served, serving
 
@@ -219,8 +220,8 @@ def test_a_repository_without_a_part_is_refused(monkeypatch, missing, text):
 
 
 def test_another_network_is_refused_before_its_weights(monkeypatch):
-    served = hub(NAME, {**FILES, **small_files(model_type="roberta")})
-    with pytest.raises(DownloadError, match="'roberta', and only BERT is read here"):
+    served = hub(NAME, {**FILES, **small_files(model_type="electra")})
+    with pytest.raises(DownloadError, match="'electra', which is not read here; choose .* bert, modernbert, roberta"):
         fetched(served, monkeypatch)
     assert not weights(served).requests
 
@@ -231,6 +232,14 @@ def test_a_vocabulary_is_made_from_tokenizer_json(monkeypatch):
     files = {name: data for name, data in FILES.items() if name != "vocab.txt"}
     folder = fetched(hub(NAME, files | {"tokenizer.json": json.dumps(content).encode()}), monkeypatch)
     assert (folder / "vocab.txt").read_bytes() == VOCABULARY
+
+
+def test_a_roberta_keeps_its_tokenizer_json(monkeypatch):
+    content = tokenizer_files.content("roberta")
+    files = {**FILES, **small_files(model_type="roberta")}
+    del files["vocab.txt"]
+    folder = fetched(hub(NAME, files | {"tokenizer.json": content}), monkeypatch)
+    assert (folder / "tokenizer.json").read_bytes() == content and not (folder / "vocab.txt").exists()
 
 
 def test_a_revision_can_be_named(monkeypatch):
