@@ -144,6 +144,7 @@ class LibraryVocabulary(Vocabulary):
 
     def shown(self, index: int) -> str:
         text = self.tokenizer.decode([index], skip_special_tokens=False).strip().removeprefix(self._prefix)
+        text = text or _WORD_MARKS[1]  # a space alone
         return f" {text}" if self.knows_words() and not self._continues[index] else text
 
     def insert(self, before: str, shown: str) -> str:
