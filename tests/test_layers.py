@@ -185,6 +185,7 @@ def test_paddle_is_not_loaded_by_the_paddle_free_modules():
     "modules, heavy",
     [
         ("run_convert, run_export, run_predict, bert.inference.trained_model", "scipy.stats sklearn huggingface_hub"),
+        ("run_convert", "paddle torch tensorflow transformers"),
         ("run_pretraining, bert.pretraining.config, bert.conversion.locating", "huggingface_hub"),
         ("data.preprocess_bert_pretrain", "pydantic datasketch"),
     ],

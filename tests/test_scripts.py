@@ -65,13 +65,6 @@ def test_shell_presets_are_the_presets(name):
             assert getattr(config.run, name) == getattr(recipe.run, name)
 
 
-@pytest.mark.parametrize(("name", "precision"), [("dgxa100-80g_8gpu_amp", "amp"), ("dgxa100-80g_8gpu_tf32", "tf32")])
-def test_squad_presets_have_all_18_arguments(name, precision):
-    words = shlex.split(bash(f"source scripts/configs/squad_config.sh && {name}").stdout)
-    assert len(words) == 18
-    assert words[1:8] == ["2", "32", "4.6e-5", "0.2", precision, "8", "1"] and words[11] == "train_eval"
-
-
 def test_a_missing_python_is_an_error_with_a_remedy(tmp_path):
     for tool in ("dirname", "cat", "sha256sum", "mkdir"):
         (tmp_path / tool).symlink_to(shutil.which(tool))

@@ -11,7 +11,6 @@ import pytest
 from bert import REPOSITORY
 from bert.config.training_settings import BertConfig
 from bert.planning.estimates import training_flops_per_sequence
-from tests.benchmarks import train_static
 from tests.benchmarks.compare_training import OURS, check_same_model, figures, flops_of, table
 from tests.benchmarks.measuring import decays, read_task
 from tests.benchmarks.training_tasks import CASES, Case, finetuning_batches, pretraining_batches, write_task
@@ -97,15 +96,6 @@ def test_another_model_or_no_learning_is_no_comparison(changes, message):
     check_same_model({FLOAT32: result(), "other": result(), "half": result(precision="bfloat16", loss_before=5.04)})
     with pytest.raises(RuntimeError, match=message):
         check_same_model({FLOAT32: result(), "other": result(**changes)})
-
-
-def test_the_profile_lists_the_slowest_operators_first():
-    shown = train_static.table({"gelu": (4, 30.0), "matmul_v2": (38, 600.0), "size": (9, 0.1)}).splitlines()
-    assert shown[2:] == [
-        "| matmul_v2 | 38 | 600.0 | 95.2% |",
-        "| gelu | 4 | 30.0 | 4.8% |",
-        "| all | 51 | 630.1 | 100.0% |",
-    ]
 
 
 def test_weights_decay_alike_under_all_names():

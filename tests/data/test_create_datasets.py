@@ -1,6 +1,5 @@
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -37,17 +36,6 @@ def run(work: Path | None, *arguments) -> tuple[int, str, str]:
     process = start(work, *arguments)
     out, error = process.communicate(timeout=300)
     return process.returncode, out, error
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not on the PATH")
-def test_the_script_is_clean():
-    subprocess.run(["shellcheck", "--external-sources", SCRIPT], check=True, cwd=REPOSITORY)
-
-
-def test_sources_need_no_paddle():
-    names = "download_wikipedia download_books import_text download_squad download_glue download_vocabulary".split()
-    code = f"import sys, {', '.join(f'data.{name}' for name in names)}; sys.exit('paddle' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
 
 def test_help_names_every_step_and_needs_nothing():

@@ -2,14 +2,11 @@
 
 import gzip
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from bert import REPOSITORY
 from bert.finetuning.squad.examples import read_squad
 from data.examples import documentation
 from data.examples.documentation import (
@@ -216,15 +213,6 @@ def test_corpus_can_be_limited_and_impossible_limits_are_refused(modules, tmp_pa
         build(tmp_path / "none", modules, max_megabytes=0.0001, held_out_fraction=0.3)
     with pytest.raises(ValueError, match="held_out_fraction=1.5"):
         build(tmp_path / "none", modules, held_out_fraction=1.5)
-
-
-def test_data_and_readers_run_without_paddle():
-    modules = (
-        "data.examples.documentation, data.train_vocabulary, data.preprocess_bert_pretrain, data.balance_shards, "
-        "bert.samples.loader"
-    )
-    code = f"import sys, {modules}; sys.exit('paddle' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
 
 def test_both_files_are_squad_2_with_a_fifth_unanswerable_and_no_shared_paragraph(tmp_path, capsys):
