@@ -91,13 +91,12 @@ def _entry(word: str, data_dir: Path | None, is_fetched: bool, is_alone: bool) -
         flags = [word for name, path in paths.items() for word in (f"--{name.replace('_', '-')}", str(path))]
         data = {str(path): sha256_of_file(path) for path in paths.values()}
         return Entry(name, tuple(flags), False, data)
-    recipe = word.lower() if word.lower() in ENTRY.recipes else ""
-    if not recipe:
+    recipe = word.lower()
+    if recipe not in ENTRY.recipes:
         try:
             recipe = find_task(word).name.lower()
         except ValueError:
-            known = ["all", *TASKS, *ENTRY.recipes]
-            hint = suggest(word, known, f"the tasks are {', '.join(TASKS)}")
+            hint = suggest(word, ["all", *TASKS, *ENTRY.recipes], f"the tasks are {', '.join(TASKS)}")
             raise ValueError(f"task={word} must be a task, a recipe, or a file of labelled lines; {hint}") from None
     if recipe not in ENTRY.recipes:
         raise ValueError(f"task={word} has nothing to train on; leave it out")

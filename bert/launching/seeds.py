@@ -43,7 +43,8 @@ class Trainings:
     def __init__(self, folder: Path, file: str, settings: Mapping[str, Any], is_read_only: bool = False) -> None:
         if not is_read_only:
             require_writable(folder)
-        self.folder, self._file, self._runner = folder, folder / file, Runner()
+        self.folder, self._file = folder, folder / file
+        self._runner: Runner | None = None  # from the first training on it takes Ctrl-C
         self.record: dict[str, Any] = {**settings, "exit_codes": {}, "seconds": {}, **read_json(self._file)}
         for name, value in settings.items():
             before = self.record[name]
@@ -64,9 +65,10 @@ class Trainings:
         if self.code(key) == OK:
             return OK
         print(f"\n==== {title}", flush=True)
+        self._runner = runner = self._runner or Runner()
         command, started = [sys.executable, "-m", "bert.launching", task, *words], time.monotonic()
-        code = self._runner.run([*command, "--output-dir", str(output_dir)])
-        if self._runner.stop_requested or code == INTERRUPTED:
+        code = runner.run([*command, "--output-dir", str(output_dir)])
+        if runner.stop_requested or code == INTERRUPTED:
             print("stopped; the same command continues", file=sys.stderr)
             return INTERRUPTED
         if code != BAD_INPUT:  # which a corrected command mends

@@ -114,6 +114,8 @@ def test_a_dry_run_writes_nothing(start, tmp_path, capsys):
     assert start("all", "--dry-run", data=("elsewhere",)) == (OK, [])
     shown = capsys.readouterr().out
     assert "27 runs: rates 2e-05" in shown and "no data there yet" in shown and "of checkpoints in" in shown
+    assert start("MRPC", "--dry-run", data=("MRPC",)) == (OK, [])  # the folder of the one task itself
+    assert "mrpc                      40         40        7     3" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
 
 
