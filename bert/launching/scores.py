@@ -261,7 +261,7 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(_shown(scores, plans, seeds, folder, arguments.keep_models)), flush=True)
         if arguments.dry_run:
             return OK
-        if (needed := _disk_bytes(plans, arguments.keep_models)) > (free := shutil.disk_usage(folder).free):
+        if (needed := _disk_bytes(plans, len(seeds), arguments.keep_models)) > (free := shutil.disk_usage(folder).free):
             raise ValueError(
                 f"{folder} has {megabytes(free)} free, and the checkpoints need up to {megabytes(needed)}; free some "
                 "space, pass --keep-models none, or another --output-dir"
@@ -289,7 +289,7 @@ def _plans(
                 raise  # a flag is wrong for all
             refused[entry.name] = str(error)
     if not plans:
-        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:1]))
+        raise ValueError(next(f"{name}: {reason}" for name, reason in refused.items()))
     return plans, refused
 
 
@@ -303,12 +303,12 @@ def _rates(words: str | None) -> list[float]:
     return list(dict.fromkeys(rates))
 
 
-def _disk_bytes(plans: Sequence[Planned], keep_models: str) -> int:
+def _disk_bytes(plans: Sequence[Planned], num_seeds: int, keep_models: str) -> int:
     """Of the checkpoints at most: those of the run that trains, and what stays of the others."""
     size = max(checkpoint_bytes(plan.config.model) for plan in plans)
-    keep = plans[0].config.run.keep_checkpoints + 2
-    kept = {"none": 0, "best": len(plans), "all": keep * sum(len(plan.rates) for plan in plans)}[keep_models]
-    return size * (keep + kept)
+    a_run = plans[0].config.run.keep_checkpoints + 1  # the best beside the newest
+    runs = sum(len(plan.rates) for plan in plans) * num_seeds
+    return size * (a_run + 1 + {"none": 0, "best": len(plans), "all": a_run * runs}[keep_models])
 
 
 def _shown(scores: Scores, plans: Sequence[Planned], seeds: range, folder: Path, keep_models: str) -> list[str]:
@@ -323,13 +323,10 @@ def _shown(scores: Scores, plans: Sequence[Planned], seeds: range, folder: Path,
     total, left = len(list(scores.runs())), len(scores.left())
     seconds = scores.seconds_left()
     when = "" if seconds is None or not left else f", about {duration(seconds)} (estimate)"
-    rates = (
-        "the recipes' rates"
-        if len({plan.rates for plan in plans}) > 1
-        else f"rates {', '.join(f'{r:g}' for r in plans[0].rates)}"
-    )
-    lines += ["", f"{total} runs: {rates}, seeds {seeds[0]} to {seeds[-1]}; {total - left} done, {left} left{when}"]
-    lines.append(f"disk: up to {megabytes(_disk_bytes(plans, keep_models))} of checkpoints in {folder}")
+    rates = dict.fromkeys(f"{rate:g}" for plan in plans for rate in plan.rates)
+    state = f"{total - left} done, {left} left{when}"
+    lines += ["", f"{total} runs: rates {', '.join(rates)}, seeds {seeds[0]} to {seeds[-1]}; {state}"]
+    lines.append(f"disk: up to {megabytes(_disk_bytes(plans, len(seeds), keep_models))} of checkpoints in {folder}")
     return lines
 
 
