@@ -84,6 +84,8 @@ class Checkpoints(NoCheckpoints):
         self._saved: tuple[int, str] | None = None
         if resumed is not None and _is_saved(config, resumed.step):
             self._saved = (resumed.step, _added_later(resumed.carried))
+            if device.group.is_main and resumed.step == max(checkpoint_files.list_steps(self._parent)):
+                self._name_steps(resumed.carried)  # a kill can have come after the checkpoint and before the names
         stable = checkpoint_files.stable_step(self._parent)  # until the first save: the decay after it is abandoned
         self._abandoned_from = stable if resumed is not None and resumed.step == stable else None
         self._forecast = DiskForecast()
@@ -167,13 +169,16 @@ class Checkpoints(NoCheckpoints):
         self._name_steps_and_prune(state)  # the best before this one may be surplus
 
     def _name_steps_and_prune(self, state: LoopState) -> None:
+        self._name_steps(state)
+        checkpoint_files.prune(self._parent, self._config.run.keep_checkpoints)
+
+    def _name_steps(self, state: LoopState) -> None:
         if self._metric is not None and state.evaluations.best is not None:
             step, value = state.evaluations.best
             facts = {self._metric: value, "is_final": state.evaluations.ends_with_best}
             checkpoint_files.write_best(self._parent, step, facts)
         if state.decay is not None:
             checkpoint_files.write_stable(self._parent, state.decay.first)
-        checkpoint_files.prune(self._parent, self._config.run.keep_checkpoints)
 
 
 def _added_later(state: LoopState) -> str:
