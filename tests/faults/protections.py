@@ -167,7 +167,9 @@ FILES = "bert.checkpoints.directories"
 UNVERIFIED: dict[str, Break] = {f"{FILES}:verify": accept_checkpoint}
 PROTECTIONS: dict[str, dict[str, Break]] = {
     "position in the data is not restored": {
-        "bert.samples.global_batches:GlobalBatchLoader.batches": lambda real: lambda self, start=0: real(self, 0)
+        "bert.samples.global_batches:GlobalBatchLoader.batches": lambda real: (
+            lambda self, start=0, *more: real(self, 0, *more)
+        )
     },
     "written in place, read unverified": {
         f"{FILES}:write_checkpoint": write_in_place,

@@ -22,7 +22,7 @@ def killed_tunings(trials: Trials) -> None:
         with trials.trial(f"chain {chain}, {name}"):
             for _ in range(min(3, trials.count - kills)):
                 part = PARTS[kills % len(PARTS)] if not trials.full else trials.random.choice(PARTS)
-                place = trials.random.uniform(0.4, 0.9)  # in a restart fewer are left
+                place = trials.random.uniform(0.4, 0.9) if kills else 0.47  # in a restart fewer are left
                 if part == "any time":
                     training = server.start(argv, output, command=command)
                     training.wait(place * whole.seconds)
