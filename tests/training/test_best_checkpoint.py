@@ -72,6 +72,17 @@ def test_a_resumed_run_keeps_the_same_best(tmp_path, stop):
     assert run.outcome.evaluations == {"best_eval_masked_lm_loss": 4.0, "best_step": 4}
 
 
+def test_a_run_that_was_killed_before_it_named_its_last_step_the_best_names_it(tmp_path):
+    config = settings(tmp_path)
+    runs.run(config, 14, evaluate=lambda step: {"eval_masked_lm_loss": 20.0 - step}, early_stopping=0)
+    expected = best_of(config)
+    assert expected["step"] == 14
+    (config.checkpoint_dir() / BEST).write_text(json.dumps({**expected, "step": 12}))
+    resumed = settings(tmp_path, from_checkpoint=config.run.output_dir)
+    runs.run(resumed, 14, evaluate=lambda step: {"eval_masked_lm_loss": 20.0 - step}, early_stopping=0)
+    assert best_of(config) == expected
+
+
 def test_a_best_whose_checkpoint_was_removed_is_found_anew(tmp_path):
     import shutil
 
