@@ -139,6 +139,13 @@ def prepare(
     Raises:
         ValueError: data of a training that has begun are gone, and the files that they were made of too.
     """
+    given, source = _given_vocabulary(request), files
+    if request.tokens is not None:
+        content = request.tokens.vocabulary.file_content()
+        if not given.exists() or (not has_trained and given.read_bytes() != content):
+            given.parent.mkdir(parents=True, exist_ok=True)
+            write_vocabulary(given.parent, request.tokens)
+        source += f" vocabulary {hashlib.sha256(content).hexdigest()[:16]} {request.add_words or 0}"
     todo = commands(request, plan, config)
     needed = [product for _, _, product in todo if product.name != REPORT_NAME]  # not the imported text itself
     lost = [product for product in needed if not product.exists()]
@@ -150,14 +157,7 @@ def prepare(
             "they were, so they cannot be made again; restore one of the two "
             f"({continuing_elsewhere(request.output_dir)} the new text)"
         )
-    given = _given_vocabulary(request)
-    if request.tokens is not None:
-        content = request.tokens.vocabulary.file_content()
-        if not given.exists() or (not has_trained and given.read_bytes() != content):
-            given.parent.mkdir(parents=True, exist_ok=True)
-            write_vocabulary(given.parent, request.tokens)
-        files += f" vocabulary {hashlib.sha256(content).hexdigest()[:16]} {request.add_words or 0}"
-    steps = Steps(request.output_dir / "data/prepared.json", run, files)  # another vocabulary makes everything anew
+    steps = Steps(request.output_dir / "data/prepared.json", run, source)  # another vocabulary makes everything anew
     for title, command, product in todo:
         if has_trained and product.exists():
             continue
