@@ -259,7 +259,8 @@ def _recipe(run: RunRecord) -> dict[str, str]:
         **{name: _filled(form, values) for name, form in _RECIPE.items()},
         "arithmetic": _filled("mixed {amp_dtype}" if values.get("amp") else "float32", values),
         "updates": f"{updates:,}" if updates else "",
-        "processor": _filled("{processor}, {world_size} ranks", values) if values.get("processor") else "",
+        "processor": str(values.get("processor") or ""),
+        "ranks": _filled("{world_size}", values),
         "time": duration(seconds) if seconds else "",
     }
     return {name: value for name, value in rows.items() if value}
