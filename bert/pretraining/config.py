@@ -14,7 +14,7 @@ from bert.files import unset_variable
 from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
-from bert.tokenization.vocabulary import check_vocabulary_file
+from bert.tokenization.vocabulary import check_vocabulary_file, vocabulary_copy
 
 
 class DataSettings(LoaderSettings):
@@ -192,5 +192,10 @@ class PretrainingConfig(TrainingConfig):
         if self.run.probe_file is not None:
             read_labelled_lines(self.run.probe_file)
         check_vocabulary_file(self.data.vocab_file, self.model)
+        if self.data.data_loader == "lddl" and vocabulary_copy(self.data.vocab_file)[0] != "vocab.txt":
+            raise ValueError(
+                f"data_loader=lddl reads a WordPiece's vocab.txt, and vocab_file={self.data.vocab_file} is another "
+                "tokenizer; drop --data-loader lddl"
+            )
         if self.initialization.from_pretrained_params is not None:
             resolve(self.initialization.from_pretrained_params, weights=False)
