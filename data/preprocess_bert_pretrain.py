@@ -183,6 +183,12 @@ def _parser() -> HelpParser:
         help="mlm_nsp: sentence pairs, as BERT; mlm: documents packed to the full length, for masked LM alone, as "
         "RoBERTa (default: mlm_nsp)",
     )
+    parser.add_argument(
+        "--separate-documents",
+        action="store_true",
+        help="with --objective mlm: attention and positions are of each document alone, of which a sequence holds "
+        "several whole ones (default: the text runs on from document to document)",
+    )
     parser.add_argument("--short-seq-prob", type=float, help="share of shorter pairs or sequences (default: 0.1)")
     parser.add_argument("--block-size", type=int, metavar="BYTES", help="source bytes per block (default: 4 MiB)")
     parser.add_argument("--num-blocks", type=int, help="instead of --block-size: cut the source into this many blocks")

@@ -19,11 +19,20 @@ F = nn.functional
 MASKED_SCORE = -1e4  # added to the scores of padded keys: exp underflows to 0, and float16 can represent it
 
 
-def attention_bias(attention_mask, kernels: FusedKernels):
-    """int64 [b, s], 1 = real token -> what is added to scores: [b, 1, 1, s], or [b, 1, s, s] for the fused kernel."""
+def attention_bias(attention_mask, kernels: FusedKernels, position_ids=None):
+    """What is added to scores: [b, 1, 1, s], or [b, 1, s, s] for the fused kernel and with documents.
+
+    Args:
+        attention_mask: int64 [b, s], 1 = real token.
+        position_ids: int64 [b, s], each 0 begins a document that is hidden from the others; None: a row is one sequence.
+    """
     mask = paddle.cast(attention_mask, "float32").reshape([0, 1, 1, -1])
     # Mixed precision casts what is assigned: all scores would follow a bias of float32.
     score_bias = paddle.assign((1.0 - mask) * MASKED_SCORE)
+    if position_ids is not None:
+        document = paddle.cumsum((position_ids == 0).astype("int64"), axis=1)
+        is_other = (document.unsqueeze([1, 3]) != document.unsqueeze([1, 2])).astype("float32")  # [b, 1, s, s]
+        return score_bias + paddle.assign(is_other * MASKED_SCORE)
     if kernels.attention:  # which does not broadcast the mask over queries
         score_bias = score_bias + paddle.zeros_like(score_bias).transpose([0, 1, 3, 2])
     return score_bias
@@ -81,19 +90,17 @@ class PaddedSequences:
     """Tokens as [b, s, hidden].
 
     Attributes:
-        position_ids: None, positions are 0 ... s - 1 in every sequence.
         heads_first: whether `attend` takes query, key and value as [b, heads, s, head_size], not [b, s, heads, ...].
 
     Args:
         attention_mask: int64 [b, s], 1 = real token.
+        position_ids: int64 [b, s], each 0 begins a document; None: positions are 0 ... s - 1 in every sequence.
     """
 
-    position_ids = None
-
-    def __init__(self, attention_mask, kernels: FusedKernels) -> None:
-        self.heads_first = not kernels.attention
+    def __init__(self, attention_mask, kernels: FusedKernels, position_ids=None) -> None:
+        self.heads_first, self.position_ids = not kernels.attention, position_ids
         self._attention_mask = attention_mask
-        self._score_bias = ScoreBias(attention_bias(attention_mask, kernels), attention_mask)
+        self._score_bias = ScoreBias(attention_bias(attention_mask, kernels, position_ids), attention_mask)
 
     def attend(self, query, key, value, dropout_prob: float, training: bool, window: int | None = None):
         """-> the context, [b, s, heads, head_size]; with a window only of tokens at most half of it away."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
-from bert.model.attention import MASKED_SCORE, packed_layout
+from bert.model.attention import MASKED_SCORE, PaddedSequences, packed_layout
 from bert.model.heads import ENCODERS, BertForPretraining, BertWithHead
 from bert.model.modeling import PLAIN, BertModel
 from bert.runtime.paddle_api import nn, paddle, static
@@ -61,6 +61,7 @@ class Objective:
     """Base class; subclasses define the network, the labels and the loss.
 
     Attributes:
+        separate_documents: whether attention and positions are of each document of a row alone, by its position_ids.
         labels: inputs that training needs beside the encoder's: name -> (shape, dtype).
         metric_names: the sums of a micro-batch, in order.
         accuracies: metric -> the sums of correct and of all predictions.
@@ -72,6 +73,7 @@ class Objective:
     model: BertConfig
     fuse_mha: bool = False
     kernels: FusedKernels = PLAIN
+    separate_documents: bool = False
 
     labels: ClassVar[Mapping[str, tuple[list[int], str]]]
     metric_names: ClassVar[tuple[str, ...]]
@@ -89,22 +91,27 @@ class Objective:
         return {name: _input(name, shape, dtype, small) for name, (shape, dtype) in shapes.items()}
 
     def encoder_inputs(self) -> dict[str, tuple[list[int], str]]:
-        packing = self.packing()
-        return ENCODER_INPUTS if packing is None else packing.inputs()
+        if (packing := self.packing()) is not None:
+            return packing.inputs()
+        return ENCODER_INPUTS | ({"position_ids": ([-1, -1], "int64")} if self.separate_documents else {})
 
     def packing(self) -> Packing | None:
         """What `bert.samples.packing.pack` makes of a padded feed for this program; None: it reads the padded one."""
         if not self.kernels.unpad:
             return None
-        groups = 0 if self.kernels.attention else self.attention_groups
+        groups = Objective.attention_groups if self.separate_documents else self.attention_groups
+        groups = 0 if self.kernels.attention else groups
         return Packing(self.model.num_attention_heads, groups, self.outputs_per_token)
 
     def encoder_arguments(self, feed: dict[str, Any]) -> list[Any]:
         """The arguments of `BertModel`."""
         packing = self.packing()
-        if packing is None:
+        if packing is None and not self.separate_documents:
             return [feed[name] for name in ENCODER_INPUTS]
-        layout = packed_layout(feed, packing, self.model.max_position_embeddings)
+        if packing is None:
+            layout: Any = PaddedSequences(feed["attention_mask"], self.kernels, feed["position_ids"])
+        else:
+            layout = packed_layout(feed, packing, self.model.max_position_embeddings)
         return [feed["input_ids"], feed["token_type_ids"], layout]
 
     def network(self) -> Any:

@@ -116,6 +116,8 @@ def _check_shards(dataset: PretrainingDataset, world_size: int) -> None:
         raise ValueError(f"{folder}: data_loader=lddl reads one folder, not a mixture; drop --data-loader lddl")
     if (kind := dataset.directory.shards[0].kind) != "parquet":
         raise ValueError(f"{folder}: data_loader=lddl reads parquet, not {kind}; drop --data-loader lddl")
+    if dataset.has_separate_documents:
+        raise ValueError(f"{folder}: data_loader=lddl keeps no documents apart; drop --data-loader lddl")
     for number in dataset.bins:
         counts = dataset.shard_counts[np.array(dataset.shard_bins) == number]
         where = f"{folder}: bin {number} has {len(counts)} shards of {counts.min():,} to {counts.max():,} samples"

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,11 @@ class Pretraining(Task):
         data, seed = config.data, config.run.seed
         self._train = PretrainingDataset(data.input_dir, vocabulary, data, seed=seed, next_sentence=pairs)
         self._held_out = held_out_sets(config, vocabulary)
+        datasets = [self._train, *(part.data for part in self._held_out)]
+        if any(dataset.has_separate_documents for dataset in datasets):
+            self.objective = replace(self.objective, separate_documents=True)
+            for dataset in datasets:
+                dataset.separate_documents()
         manifest = self._train.directory.manifest
         lowercase = manifest.settings.get("lowercase") if manifest else None
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)

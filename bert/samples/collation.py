@@ -24,6 +24,8 @@ class MicroBatch:
             masked_lm_positions: int64 [n], indices into the flattened [b * s].
             masked_lm_labels: int64 [n]; masked_lm_weights: float32 [n], 1 for a prediction. n is a multiple of 8;
                 the padding entries have position, label and weight 0.
+            position_ids: int64 [b, s], where every [CLS] of a row begins a document with position 0; absent where a row
+                is one sequence.
             next_sentence_labels: int64 [b], 1 for a random next sentence; absent without next-sentence prediction.
             masked_lm_normalizer: float32 [1], predictions of the global batch, divided by its number of micro-batches.
     """
@@ -33,6 +35,7 @@ class MicroBatch:
     num_tokens: int  # without padding
     num_padded_tokens: int  # b * s; T of packed tokens
     num_masked: int  # predictions in this batch
+    num_documents: int = 0  # that attention keeps apart; 0: as many as sequences
 
     def packed(self, packing: Packing | None) -> "MicroBatch":
         """The same micro-batch for a program of packed tokens, if it is one."""
@@ -46,6 +49,7 @@ class CollationRule:
 
     dynamic: draw masks from `key`; otherwise the sample's static masks are used.
     next_sentence: whether the batches have next-sentence labels.
+    cls_id: of the token that begins each document of a row; None: a row is one sequence.
     """
 
     max_seq_length: int
@@ -54,6 +58,7 @@ class CollationRule:
     masking: MaskingRule
     dynamic: bool
     next_sentence: bool = True
+    cls_id: int | None = None
 
     def mask_counts(self, table: SampleTable, rows: np.ndarray, key: np.uint64, sample_ids: np.ndarray) -> np.ndarray:
         """int64 [b]: predictions of the given rows, without collating them unless whole words are masked."""
@@ -113,9 +118,14 @@ class CollationRule:
             **padded_predictions(masked_rows * width + positions, labels),
             "masked_lm_normalizer": np.array([max(1, len(labels)) if normalizer is None else normalizer], np.float32),
         }
+        num_documents = 0
+        if self.cls_id is not None:
+            columns, begins = np.arange(width), input_ids == self.cls_id
+            feed["position_ids"] = columns - np.maximum.accumulate(np.where(begins, columns, 0), axis=1)
+            num_documents = int(begins.sum())
         if self.next_sentence:
             feed["next_sentence_labels"] = table.is_random_next[rows].astype(np.int64)
-        return MicroBatch(feed, num_rows, int(lengths.sum()), num_rows * width, len(labels))
+        return MicroBatch(feed, num_rows, int(lengths.sum()), num_rows * width, len(labels), num_documents)
 
     def _padded(self, table: SampleTable, rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """int64 [b, s]: token ids, padded to the longest row rounded up to a multiple."""

@@ -4,7 +4,7 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,9 @@ class PretrainingDataset:
             _check_part(part, self.directory, settings, next_sentence)
         made_with = self.directory.manifest.settings if self.directory.manifest else {}
         self._objective = made_with.get("objective")
+        self.has_separate_documents = any(
+            part.manifest is not None and part.manifest.settings.get("separate_documents", False) for part in self.parts
+        )
         rule = MaskingRule.of(
             vocabulary,
             masked_lm_ratio=settings.masked_lm_ratio,
@@ -80,6 +83,10 @@ class PretrainingDataset:
         self.num_samples = int(self.shard_counts.sum())
         self.bins: tuple[int, ...] = tuple(sorted(set(self.shard_bins)))
         self.mixes = mixes or (Mix({".": self.num_samples}),)
+
+    def separate_documents(self) -> None:
+        """Give the batches positions that begin anew in each document of a row."""
+        self.collation = replace(self.collation, cls_id=self.vocabulary.id_of("[CLS]"))
 
     @property
     def fingerprint(self) -> str:
@@ -146,6 +153,7 @@ class PretrainingDataset:
             "format": self.directory.shards[0].kind,
             "static_masks": self.directory.masked,
             "objective": self._objective or "mlm_nsp",
+            **({"separate_documents": True} if self.has_separate_documents else {}),
             "masking": self.settings.masking,
             "fingerprint": self.fingerprint,
         }

@@ -42,31 +42,33 @@ def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
 
     Args:
         feed: input_ids, token_type_ids, attention_mask, int [b, s], where real tokens come first in every sequence;
-            with masked_lm_positions its entries at weight 0 are any positions. Other inputs stay as they are.
+            with masked_lm_positions its entries at weight 0 are any positions; with position_ids, int64 [b, s], each 0
+            begins a document that attention treats as a sequence. Other inputs stay as they are.
     Returns:
         input_ids, token_type_ids, position_ids: int64 [T]. Without groups T is a multiple of 8: the last 1 to 8 tokens
             are a sequence of their own that nothing reads.
         first_tokens: int64 [b].
         masked_lm_positions: int64 [n], indices into T.
         token_of_place: int64 [b, s], if per_token.
-        sequence_offsets: int32 [b + 2], where sequences begin and the last one ends.
+        sequence_offsets: int32 [b + 2], where sequences begin and the last one ends; more with documents in them.
         group_0, group_1 ...: int64 [b_g, s_g], the token of each place of a group, NO_TOKEN at padding.
         context_rows: int64 [T * num_heads], the row of each token's heads in the context of all groups.
     """
     mask = np.asarray(feed["attention_mask"])
-    lengths = mask.sum(axis=1)
-    offsets = offsets_of(lengths)
-    places, total = np.flatnonzero(mask), int(offsets[-1])
+    offsets = offsets_of(mask.sum(axis=1))
+    places, total, first_tokens = np.flatnonzero(mask), int(offsets[-1]), offsets[:-1].copy()
+    if "position_ids" in feed:
+        offsets = np.append(np.flatnonzero(feed["position_ids"].reshape(-1)[places] == 0), total)
     size = total if packing.num_groups else (total // TOKENS_MULTIPLE + 1) * TOKENS_MULTIPLE
 
     def filled(values: np.ndarray) -> np.ndarray:
         return np.concatenate([values, np.zeros(size - total, values.dtype)])
 
-    replaced = {"input_ids", "token_type_ids", "attention_mask"}
+    replaced = {"input_ids", "token_type_ids", "attention_mask", "position_ids"}
     packed = {name: value for name, value in feed.items() if name not in replaced}
     packed |= {name: filled(feed[name].reshape(-1)[places]) for name in ("input_ids", "token_type_ids")}
     packed["position_ids"] = filled(positions_in_rows(offsets))
-    packed["first_tokens"] = offsets[:-1].copy()
+    packed["first_tokens"] = first_tokens
     token_of_place = np.full(mask.shape, NO_TOKEN, np.int64)
     token_of_place.reshape(-1)[places] = np.arange(total)
     if "masked_lm_positions" in feed:
@@ -75,7 +77,7 @@ def pack(feed: Feed, packing: Packing) -> dict[str, np.ndarray]:
         packed["token_of_place"] = token_of_place
     if packing.num_groups == 0:
         return packed | {"sequence_offsets": np.append(offsets, size).astype(np.int32)}
-    return packed | _groups(lengths, offsets, packing)
+    return packed | _groups(np.diff(offsets), offsets, packing)
 
 
 def _groups(lengths: np.ndarray, offsets: np.ndarray, packing: Packing) -> dict[str, np.ndarray]:

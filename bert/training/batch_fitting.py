@@ -73,10 +73,12 @@ def fullest_feed(objective: Objective, config: Any) -> dict[str, np.ndarray]:
     """A micro-batch of sequences as long as any can be."""
     batch_size, length = config.batch.batch_size, config.data.max_seq_length
     feed = {}
-    padded = replace(objective, kernels=FusedKernels())
+    padded = replace(objective, kernels=FusedKernels(), separate_documents=False)
     for name, (shape, dtype) in {**padded.encoder_inputs(), **objective.labels}.items():
         masked = getattr(config.data, "max_predictions_per_seq", 1) if name.startswith("masked_lm_") else 1
         sizes = [size if size > 0 else (batch_size * masked, length)[axis] for axis, size in enumerate(shape)]
         feed[name] = np.ones(sizes, dtype)
+    if objective.separate_documents:
+        feed["position_ids"] = np.arange(length)[None].repeat(batch_size, axis=0)
     packing = objective.packing()
     return feed if packing is None else pack(feed, packing)

@@ -55,9 +55,9 @@ class Throughput:
         counts.sequences += batch.num_sequences
         counts.tokens += batch.num_tokens
         counts.padded_tokens += batch.num_padded_tokens
-        length = batch.num_padded_tokens // batch.num_sequences
-        predictions = round(batch.num_masked / batch.num_sequences)
-        counts.flops += batch.num_sequences * training_flops_per_sequence(self._model, length, predictions)
+        number = batch.num_documents or batch.num_sequences
+        length, predictions = batch.num_padded_tokens // number, round(batch.num_masked / number)
+        counts.flops += number * training_flops_per_sequence(self._model, length, predictions)
 
     def end_interval(self) -> Counts:
         """Counts of the interval that ends now, after the wait for the device."""

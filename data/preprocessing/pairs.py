@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert.arrays.compiled import below_at, compiled, uniform_at
+from bert.arrays.ragged import ragged_indices
 from bert.randomness import integers_below, permutation, stream_key, uniform
 from bert.samples.sample_table import SampleTable, Slices, join_pairs, lengths_with_end
 from bert.tokenization.vocabulary import Vocabulary
@@ -100,6 +101,73 @@ def _cut(num_tokens: int, settings: PairSettings, block: int, number: int) -> np
         lengths = np.where(uniform(key, 2 * places + 1) < settings.short_seq_prob, short, size)
         edges = first + np.concatenate([[0], np.cumsum(lengths)])
     return np.unique(np.concatenate([[0], edges[edges < num_tokens], [num_tokens]]))
+
+
+def pack_separately(
+    documents: TokenizedDocuments, settings: PairSettings, block: int, vocabulary: Vocabulary, counts: Counter
+) -> tuple[TokenizedDocuments, Spans]:
+    """Sequences of whole documents, each with its own [CLS] and [SEP], and of parts of documents too long for one.
+
+    The longest come first, each into the fullest sequence that has room for it (best-fit decreasing).
+    """
+    starts, stops = _document_parts(documents, settings, block)
+    shuffled = permutation(stream_key(settings.seed, "parts of documents", block), len(starts))
+    shuffled = shuffled[np.argsort(starts[shuffled] - stops[shuffled], kind="stable")]
+    sequence_of = np.empty(len(starts), np.int64)
+    sizes = (stops - starts)[shuffled] + SPECIAL_TOKENS
+    number = _best_fit(sizes, settings.target_seq_length, sequence_of)
+    rank = permutation(stream_key(settings.seed, "sequence order", block), number)
+    order = shuffled[np.argsort(rank[sequence_of], kind="stable")]
+    parts = Spans(starts, stops, stops, stops, np.zeros(len(starts), bool)).take(order)
+    table = spans_to_table(documents.token_ids, parts, vocabulary, documents.continues)
+    edges = table.offsets[np.append(0, np.cumsum(np.bincount(rank[sequence_of], minlength=number)))]
+    first, last = edges[:-1] + 1, edges[1:] - 1  # `spans_to_table` adds the outer [CLS] and [SEP]
+    counts["documents or parts of them in sequences"] += len(order)
+    counts["samples"] += number
+    counts["sample tokens"] += len(table.token_ids)
+    documents = replace(documents, token_ids=table.token_ids, continues=table.continues)
+    return documents, Spans(first, last, last, last, np.zeros(number, bool))
+
+
+def _document_parts(
+    documents: TokenizedDocuments, settings: PairSettings, block: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where the documents begin and end, cut to a sequence's length; a repetition cuts long ones at other places."""
+    room = settings.target_seq_length - SPECIAL_TOKENS
+    edges = documents.sentence_offsets[documents.document_offsets]
+    begin, end = edges[:-1], edges[1:]
+    starts, stops = [], []
+    for number in range(settings.duplicate_factor):
+        key = stream_key(settings.seed, "first cut", block, number)
+        most = np.where((end - begin > room) & (number > 0), room, 1)
+        first = begin + integers_below(key, np.arange(len(begin)), most)
+        counts = -(-(end - first) // room)
+        others = np.repeat(first, counts) + ragged_indices(np.zeros_like(counts), counts) * room
+        is_cut = first > begin
+        starts += [begin[is_cut], others]
+        stops += [first[is_cut], np.minimum(others + room, np.repeat(end, counts))]
+    return np.concatenate(starts), np.concatenate(stops)
+
+
+@compiled
+def _best_fit(sizes: np.ndarray, capacity: int, sequence_of: np.ndarray) -> int:
+    """Fill in the sequence of each part; returns the number of sequences. Those of equal room are a linked list."""
+    newest, before = np.full(capacity + 1, -1), np.full(len(sizes), -1)
+    number = 0
+    for place in range(len(sizes)):
+        size = sizes[place]
+        room = size
+        while room <= capacity and newest[room] < 0:
+            room += 1
+        if room > capacity:
+            room, sequence = capacity, number
+            number += 1
+        else:
+            sequence = newest[room]
+            newest[room] = before[sequence]
+        sequence_of[place] = sequence
+        before[sequence], newest[room - size] = newest[room - size], sequence
+    return number
 
 
 _RANDOM_NEXT_SHARE = 0.5

@@ -33,7 +33,7 @@ from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.library import TextTokenizer, text_tokenizer
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
-from data.preprocessing.pairs import Spans, draw_pairs, pack_documents, spans_to_table
+from data.preprocessing.pairs import Spans, draw_pairs, pack_documents, pack_separately, spans_to_table
 from data.preprocessing.settings import SampleSettings
 from data.text.lddl_reader import Block, SourceFile, numbered_documents
 from data.text.sentences import TokenizedDocuments, tokenize_documents
@@ -102,7 +102,10 @@ def make_block(job: Job, block: Block) -> dict:
     how = segmenter, None if packs else settings.pairs.longest_sentence()
     texts = _sampled(numbered_documents(block, counts), settings, block.index, counts)
     documents = tokenize_documents(texts, tokenizer, settings.language, counts, *how)
-    if packs:
+    if settings.separate_documents:
+        vocabulary = tokenizer.vocabulary
+        documents, spans = pack_separately(documents, settings.pairs, block.index, vocabulary, counts)
+    elif packs:
         sep_id = tokenizer.vocabulary.id_of("[SEP]")
         documents, spans = pack_documents(documents, settings.pairs, block.index, sep_id, counts)
     else:
@@ -310,15 +313,16 @@ def _parts(job: Job, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
         rows = slice(start, min(start + _ROWS_AT_ONCE, piece.stop))
         samples = spans_to_table(block.token_ids, block.spans.take(rows), strings.vocabulary, block.continues)
         if job.settings.masking == "static":
-            samples = _masked(samples, hash64(key, block.ids[rows]), rule)
+            is_separate = job.settings.separate_documents
+            samples = _masked(samples, hash64(key, block.ids[rows]), rule, is_separate)
         table = parquet_columns(samples, strings) if job.output_format == "parquet" else arrow_columns(samples)
         yield table, len(samples.masks.positions) if samples.masks else 0
 
 
-def _masked(samples: SampleTable, keys: np.ndarray, rule: MaskingRule) -> SampleTable:
+def _masked(samples: SampleTable, keys: np.ndarray, rule: MaskingRule, is_separate: bool) -> SampleTable:
     """The samples with static masks, drawn by the same rule as dynamic ones from the key of each sample."""
     starts, continues = samples.offsets[:-1], samples.continues
-    barred = np.zeros(len(samples.token_ids), bool)
+    barred = rule.separators[samples.token_ids] & is_separate
     barred[starts] = barred[starts + samples.first_lengths - 1] = barred[samples.offsets[1:] - 1] = True
     if rule.continuations is not None and continues is None:
         continues = rule.continuations[samples.token_ids]

@@ -52,8 +52,9 @@ class SampleSettings:
     """Settings of preprocessing: with the source and the vocabulary they decide every sample.
 
     bin_size None makes no bins; max_predictions_per_seq None sets no limit; objective "mlm" packs documents into single
-    sequences instead of sentence pairs, "mlm_nsp"; word_segmenter "jieba" finds the words of Chinese text for
-    whole-word masks; shards record them.
+    sequences instead of sentence pairs, "mlm_nsp"; separate_documents gives each its own [CLS], where a training begins
+    attention and positions anew; word_segmenter "jieba" finds the words of Chinese text for whole-word masks; shards
+    record them.
     """
 
     pairs: PairSettings
@@ -68,6 +69,7 @@ class SampleSettings:
     language: str = "en"
     word_segmenter: str | None = None
     objective: str = "mlm_nsp"
+    separate_documents: bool = False
 
     def __post_init__(self) -> None:
         if self.block_bytes < 1:
@@ -81,6 +83,12 @@ class SampleSettings:
         for name, value, choices in (("objective", self.objective, OBJECTIVES), ("masking", self.masking, MASKING)):
             if value not in choices:
                 raise ValueError(f"{name}={value!r} must be one of {', '.join(choices)}")
+        if self.separate_documents and (self.objective != "mlm" or self.pairs.short_seq_prob):
+            raise ValueError(
+                f"separate_documents=True packs documents for objective=mlm and short_seq_prob=0, not for "
+                f"{self.objective} and {self.pairs.short_seq_prob:g}: pass --objective mlm without --short-seq-prob, or "
+                "drop --separate-documents"
+            )
         if not 0.0 < self.sample_ratio <= 1.0:
             raise ValueError(f"sample_ratio={self.sample_ratio} must be above 0 and at most 1")
         if self.max_predictions_per_seq is not None:
@@ -108,4 +116,6 @@ class SampleSettings:
             settings["word_segmenter_version"] = version_of(self.word_segmenter)
         if self.objective == "mlm_nsp":  # as in the manifests of versions that had only pairs
             del settings["objective"]
+        if not self.separate_documents:
+            del settings["separate_documents"]
         return settings

@@ -1,16 +1,19 @@
 """`--objective mlm`: masked LM alone, on single sequences or on the text of pairs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bert.checkpoints.directories import CheckpointError
+from bert.config.architecture import FusedKernels
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.task import Pretraining, held_out_sets
 from bert.samples.loader import evaluation_batches
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.sample_table import SampleTable
+from bert.training.batch_fitting import fullest_feed
 from bert.training.training_run import run
 from tests.support import runs, tiny
 from tests.support.corpora import random_table, vocabulary, write_shards, write_vocabulary
@@ -63,6 +66,28 @@ def test_a_phase_trains_evaluates_and_saves_without_pooler_and_next_sentence_hea
 
     saved = load_parameters(config.checkpoint_dir() / "4")
     assert "cls.predictions.bias" in saved and not any("pooler" in name or "relationship" in name for name in saved)
+
+
+@pytest.mark.parametrize("unpad", ["on", "off"])
+def test_documents_that_the_shards_hold_apart_are_trained_and_evaluated_apart(tmp_path, unpad):
+    table = singles(30, 1)
+    table.token_ids[table.offsets[:-1] + 3] = vocabulary().id_of("[CLS]")
+    config = settings(tmp_path, table, objective="mlm", unpad=unpad, max_steps=1)
+    shards = config.data.input_dir
+    manifest = read_manifest(shards)
+    records = {"objective": "mlm", "separate_documents": True}
+    write_manifest(shards, type(manifest)(manifest.shards, manifest.vocabulary_sha256, records))
+    task = Pretraining(config, tiny.ONE_RANK)
+    assert task.objective.separate_documents
+    batches = task.batches(0)
+    feed = next(iter(next(batches).micro_batches)).feed
+    batches.close()
+    assert feed["position_ids"][:, :5].tolist() == [[0, 1, 2, 0, 1]] * len(feed["input_ids"])
+    assert not feed["masked_lm_weights"][feed["masked_lm_positions"] % feed["input_ids"].shape[1] == 3].any()
+    assert run(config, Pretraining) == 0
+    assert json.loads((config.stage_dir() / "summary.json").read_text())["eval_masked_lm_loss"] > 0
+    fullest = fullest_feed(replace(task.objective, kernels=FusedKernels(unpad=True)), config)
+    assert len(fullest["first_tokens"]) == config.batch.batch_size
 
 
 def test_trainings_that_mask_more_are_evaluated_alike(tmp_path):

@@ -14,14 +14,14 @@ from bert.tokenization.token_strings import TokenStrings
 from data import preprocess_bert_pretrain
 from data.preprocess_bert_pretrain import main as preprocess
 from data.preprocessing import pairs
-from data.preprocessing.pairs import pack_documents, spans_to_table
-from data.preprocessing.settings import PairSettings
+from data.preprocessing.pairs import pack_documents, pack_separately, spans_to_table
+from data.preprocessing.settings import PairSettings, SampleSettings
 from data.text import lddl_reader
 from data.text.sentences import TokenizedDocuments
 from tests.support.corpora import vocabulary, write_source, write_vocabulary
 
 WORDS = vocabulary()
-SEP = WORDS.id_of("[SEP]")
+SEP, CLS = WORDS.id_of("[SEP]"), WORDS.id_of("[CLS]")
 
 
 def documents(*lengths: int) -> TokenizedDocuments:
@@ -78,10 +78,40 @@ def test_ends_too_short_for_a_sequence_are_dropped_and_counted():
     assert len(pack_documents(documents(), PairSettings(18), 0, SEP, counts)[1].first_start) == 0
 
 
+@pytest.mark.parametrize("repetitions", [1, 3])
+def test_separate_documents_are_whole_or_cut_at_the_full_length_and_leave_little_room(repetitions):
+    lengths, counts = [*np.random.RandomState(0).randint(1, 17, 300), 40, 0, 100], Counter()
+    given, settings = documents(*lengths), PairSettings(18, duplicate_factor=repetitions)
+    packed, spans = pack_separately(given, settings, 5, WORDS, counts)
+    table = spans_to_table(packed.token_ids, spans, WORDS)
+    assert table.lengths().max() == 18 and table.lengths().mean() > 17.5 and table.is_single().all()
+    assert (table.token_ids[table.offsets[:-1]] == CLS).all() and (table.token_ids[table.offsets[1:] - 1] == SEP).all()
+    ids = table.token_ids
+    parts = [part[part != SEP].tolist() for part in np.split(ids, np.flatnonzero(ids == CLS))[1:]]
+    assert (np.diff(np.flatnonzero(np.isin(ids, [CLS, SEP])))[1::2] == 1).all(), "[CLS] follows each [SEP]"
+    assert sorted(token for part in parts for token in part[1:]) == sorted(given.token_ids.tolist() * repetitions)
+    wholes = {(1000 + end - length, length) for end, length in zip(np.cumsum(lengths), lengths, strict=True)}
+    cut = [part[1:] for part in parts if (part[1], len(part) - 1) not in wholes]
+    assert all(part[0] >= 1000 + sum(lengths) - 140 for part in cut) and len(cut) >= 10 * repetitions
+    assert counts["samples"] == len(table) and counts["documents or parts of them in sequences"] == len(parts)
+    assert repetitions == 1 or len({part[0] for part in cut}) > 10 + 10, "each repetition cuts elsewhere"
+    again = pack_separately(given, replace(settings, seed=7), 5, WORDS, Counter())[0]
+    assert packed.token_ids.tolist() != again.token_ids.tolist()
+    assert len(pack_separately(documents(), settings, 0, WORDS, counts)[1].first_start) == 0
+
+
+def test_separate_documents_are_for_masked_lm():
+    for changes in ({"objective": "mlm_nsp"}, {"pairs": PairSettings(18)}):
+        values = {"pairs": PairSettings(18, 0.0), "block_bytes": 1, "objective": "mlm", "separate_documents": True}
+        with pytest.raises(ValueError, match="separate_documents=True packs documents .* pass --objective mlm"):
+            SampleSettings(**{**values, **changes})
+
+
 @pytest.mark.parametrize(
     "flags",
     [
         ("--masking", "static", "--num-shards", "3"),
+        ("--masking", "static", "--separate-documents", "--num-shards", "3"),
         ("--masking", "static", "--whole-word-masking", "--duplicate-factor", "2"),
         ("--output-format", "arrow", "--masking", "static", "--num-shards", "2"),
         ("--num-shards", "2", "--bin-size", "16"),
