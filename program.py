@@ -43,7 +43,11 @@ FLOAT32 = PrecisionSettings()
 
 @dataclass(frozen=True)
 class TrainingProgram:
-    """The program of one micro-step; every `gradient_accumulation_steps`-th run also updates the parameters."""
+    """The program of one micro-step; every `gradient_accumulation_steps`-th run also updates the parameters.
+
+    Attributes:
+        accumulation_varies: whether `Feeding.accumulate` may change that number for the updates that follow.
+    """
 
     objective: Objective
     main: static.Program
@@ -54,6 +58,7 @@ class TrainingProgram:
     loss_scale: str | None = None  # variable; None without loss scaling
     loss_scale_counters: tuple[str, ...] = ()
     dropout: Dropout = Dropout()
+    accumulation_varies: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,13 @@ def build_training_program(
     num_scheduled_steps: int,
     seed: int = 0,
     recompute: bool = False,
+    accumulation_varies: bool = False,
 ) -> TrainingProgram:
     """The training program of one rank. The initial weights are a function of `seed`.
 
     Args:
         recompute: keep only the inputs of the encoder's layers for the backward pass.
+        accumulation_varies: the first updates may have fewer micro-steps than gradient_accumulation_steps.
     """
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
@@ -106,7 +113,8 @@ def build_training_program(
         loss, metrics = objective.forward(training=True, small_feed=group.device == "gpu")
         inner = create_optimizer(optimizer, num_scheduled_steps)
         is_fleets = optimizer.fleet_strategies != "none"
-        _minimize(loss, inner, precision, group, gradient_accumulation_steps, is_fleets)
+        steps = gradient_accumulation_steps
+        _minimize(loss, inner, precision, group, steps, is_fleets, accumulation_varies)
         shape = [len(objective.metric_names)]
         total = static.create_global_var(shape, 0, "float64", persistable=True, name=TRAINING_METRICS)
         with main._optimized_guard([]):
@@ -131,6 +139,7 @@ def build_training_program(
         optimizer_state=_optimizer_state(inner),
         gradient_accumulation_steps=gradient_accumulation_steps,
         dropout=dropout,
+        accumulation_varies=accumulation_varies,
         **_loss_scale_variables(main),
     )
 
@@ -175,7 +184,9 @@ def build_prediction_program(
     )
 
 
-def _minimize(loss, inner, precision: PrecisionSettings, group: Group, num_micro_steps: int, is_fleets: bool) -> None:
+def _minimize(
+    loss, inner, precision: PrecisionSettings, group: Group, num_micro_steps: int, is_fleets: bool, varies: bool
+) -> None:
     """Append backward and update.
 
     Args:
@@ -192,7 +203,7 @@ def _minimize(loss, inner, precision: PrecisionSettings, group: Group, num_micro
     else:  # Fleet's AMP does not support bfloat16
         optimizer = _decorate(inner, precision) if precision.amp else inner
         if num_micro_steps > 1:
-            optimizer = AccumulatedGradients(optimizer, inner, num_micro_steps)
+            optimizer = AccumulatedGradients(optimizer, inner, num_micro_steps, varies)
     fleet_optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer, strategy)
     # Fleet prints the list of its meta-optimizers on every call.
     in_half_precision = precision.sums_in_half_precision()

@@ -228,6 +228,12 @@ def check_continues(progress: Progress, expected: Progress) -> None:
         for name in ("stage", "seed", "global_batch_size", "data_fingerprint")
         if getattr(progress, name) != getattr(expected, name)
     ]
+    before, now = progress.settings.get("batch", {}), expected.settings.get("batch", {})
+    wrong += [
+        f"{name} is {before.get(name)} in the checkpoint, {now[name]} in this run"
+        for name in now
+        if name.startswith("batch_size_warmup_") and before.get(name) != now[name]
+    ]
     if wrong:
         raise CheckpointError(
             _list("this run does not continue the checkpoint", wrong)

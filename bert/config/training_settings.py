@@ -10,47 +10,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
+from bert.config.batch_settings import BatchSettings
 from bert.config.settings_base import Settings, Switch, seconds_of
-
-
-class BatchSettings(Settings):
-    batch_size: int = Field(32, ge=1, description="sequences per micro-batch on one rank")
-    fit_batch_size: bool = Field(
-        False,
-        description="try the micro-batch at the start and halve it until it fits in memory, with more of them in an "
-        "update, whose sequences stay the same",
-    )
-    gradient_merge_steps: int = Field(1, ge=1, description="micro-batches accumulated into one update")
-    global_batch_size: int | None = Field(
-        None,
-        ge=1,
-        description="sequences per update over all ranks; decides the micro-batches per update "
-        "(none: batch size x gradient merge steps x ranks)",
-    )
-
-    def resolved_global_batch_size(self, world_size: int) -> int:
-        """Sequences per update, all ranks."""
-        return self.batch_size * world_size * self.gradient_accumulation_steps(world_size)
-
-    def gradient_accumulation_steps(self, world_size: int) -> int:
-        """Micro-steps per update."""
-        if self.global_batch_size is None:
-            return self.gradient_merge_steps
-        per_micro_step = self.batch_size * world_size
-        steps, rest = divmod(self.global_batch_size, per_micro_step)
-        if steps == 0 or rest:
-            raise ValueError(
-                f"global_batch_size={self.global_batch_size} must be a multiple of batch_size x world_size = "
-                f"{self.batch_size} x {world_size} = {per_micro_step}; change --batch-size or --global-batch-size"
-            )
-        if self.gradient_merge_steps not in (1, steps):
-            raise ValueError(
-                f"gradient_merge_steps={self.gradient_merge_steps} contradicts global_batch_size="
-                f"{self.global_batch_size}, which needs {steps} micro-steps of {per_micro_step} sequences; give only "
-                "one of them (--global-batch-size none)"
-            )
-        return steps
-
 
 OTHER_TRACKERS = ("tensorboard", "wandb", "mlflow")  # beside VisualDL; bert/reporting/trackers.py writes to them
 _SCHEDULES_THAT_READ = {  # a setting; with another schedule it must have its default

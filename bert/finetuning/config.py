@@ -10,11 +10,11 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from bert.checkpoints.directories import weights_folder
+from bert.config.batch_settings import BatchSettings
 from bert.config.flags import flag_name
 from bert.config.training_settings import (
     BUILT_IN_MODELS,
     AnyConfig,
-    BatchSettings,
     OptimizerSettings,
     RunSettings,
     Settings,

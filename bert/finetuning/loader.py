@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -104,7 +104,7 @@ class FineTuningLoader(GlobalBatchLoader):
         seed: int = 42,
         max_seq_length: int = 512,
         sequence_length_multiple: int = 8,
-        **batches: int,
+        **batches: Any,
     ) -> None:
         super().__init__(**batches)
         if len(table) == 0:
@@ -135,8 +135,8 @@ class FineTuningLoader(GlobalBatchLoader):
         width = padded_width(lengths, *self._widths)
         feed = self._table.feed(rows, width, with_labels=True)
         if self._labelled_tokens is not None:
-            labelled = max(1, int(self._labelled_tokens[ids].sum()))
-            feed["label_normalizer"] = np.array([labelled / self._num_micro_batches], np.float32)
+            labelled, number = int(self._labelled_tokens[ids].sum()), self.global_batch_size // self._micro_batch_size
+            feed["label_normalizer"] = np.array([max(1, labelled) / number], np.float32)
         return MicroBatch(feed, len(rows), int(lengths.sum()), len(rows) * width, 0)
 
 

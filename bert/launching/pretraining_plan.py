@@ -117,7 +117,7 @@ def plan_of(line: CommandLine) -> LaunchPlan:
             ]
     launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
     for config in configs:
-        config.batch.gradient_accumulation_steps(launch.nodes.world_size())
+        config.batch.schedule(launch.nodes.world_size())
     return LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions)
 
 

@@ -24,7 +24,7 @@ def attention_bias(attention_mask, kernels: FusedKernels, position_ids=None):
 
     Args:
         attention_mask: int64 [b, s], 1 = real token.
-        position_ids: int64 [b, s], each 0 begins a document that is hidden from the others; None: a row is one sequence.
+        position_ids: int64 [b, s], each 0 begins a document that others do not see; None: a row is one sequence.
     """
     mask = paddle.cast(attention_mask, "float32").reshape([0, 1, 1, -1])
     # Mixed precision casts what is assigned: all scores would follow a bias of float32.

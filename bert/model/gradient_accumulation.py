@@ -14,6 +14,8 @@ from bert.runtime.paddle_api import core, paddle, static
 
 # Bytes to which each part of a buffer is aligned: CUDA's kernels read aligned addresses in wide words.
 ALIGNMENT = 256
+MICRO_STEPS = "gradient_merge_k"  # Paddle's variable, on the host
+FACTOR = "gradient_merge_factor"
 _BACKWARD = core.op_proto_and_checker_maker.OpRole.Backward
 
 
@@ -22,10 +24,12 @@ class AccumulatedGradients(paddle.incubate.optimizer.GradientMergeOptimizer):
 
     `inner_optimizer` (which `amp.decorate` may have made) gets the buffer as if it were the gradient of one parameter;
     `guarded`, the `_GuardedUpdate` inside, updates every parameter by its part. Fleet sums the buffer over the ranks.
+    If `varies`, the number is that in the variable MICRO_STEPS before an update, and FACTOR is one divided by it.
     """
 
-    def __init__(self, inner_optimizer: Any, guarded: Any, num_micro_steps: int) -> None:
+    def __init__(self, inner_optimizer: Any, guarded: Any, num_micro_steps: int, varies: bool = False) -> None:
         super().__init__(inner_optimizer, num_micro_steps, avg=True)
+        self._varies = varies
         self._guarded = guarded
         self._learning_rate = guarded._learning_rate  # Fleet asks an optimizer for both
         self._learning_rate_map = guarded._learning_rate_map
@@ -50,8 +54,14 @@ class AccumulatedGradients(paddle.incubate.optimizer.GradientMergeOptimizer):
         """Append the operators of the update; the buffer is the gradient of any parameter."""
         program, block = static.default_main_program(), static.default_main_program().current_block()
         block._set_forward_block_idx(program.current_block_idx)
-        scale = {"scale": 1.0 / self.k_steps, "bias": 0.0, "bias_after_scale": False}
-        buffer.op = block.append_op(type="scale", inputs={"X": buffer}, outputs={"Out": buffer}, attrs=scale)
+        share, outputs = 1.0 / self.k_steps, {"Out": buffer}
+        if self._varies:
+            factor = static.create_global_var([1], share, "float32", persistable=True, name=FACTOR)
+            inputs = {"X": buffer, "Y": factor}
+            buffer.op = block.append_op(type="elementwise_mul", inputs=inputs, outputs=outputs, attrs={"axis": -1})
+        else:
+            scale = {"scale": share, "bias": 0.0, "bias_after_scale": False}
+            buffer.op = block.append_op(type="scale", inputs={"X": buffer}, outputs=outputs, attrs=scale)
         # Fleet sums over the ranks after the last operator of this role.
         buffer.op._set_attr("op_role", _BACKWARD)
         buffer.block = block

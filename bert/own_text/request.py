@@ -46,6 +46,11 @@ _CONTRADICTIONS = (  # flags, what --text does, the remedy
         "drop it, or train on the shards with --config NAME",
     ),
     (PLAN_FLAGS, "measures this machine", "pass --dry-run, which shows memory and time"),
+    (
+        ("batch_size_warmup_min_size", "batch_size_warmup_sequences"),
+        "counts its updates by one batch",
+        "drop it, or train on the shards with --config NAME",
+    ),
     (("benchmark",), "measures the speed itself", "pass --dry-run, which shows it"),
 )
 _OF_WEIGHTS = {

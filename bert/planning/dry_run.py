@@ -30,9 +30,16 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
     optimizer, micro_steps = config.optimizer, config.batch.gradient_accumulation_steps(world_size)
     known = config.run.max_steps > 0
     warmup = f"{config.warmup_steps():,} steps" if known else f"{optimizer.warmup_proportion:.1%} of the steps"
+    schedule = config.batch.schedule(world_size)
+    growing = ""
+    if number := schedule.warmup_steps():
+        growing = (
+            f"; the first {number:,} grow by {schedule.smallest:,} from {schedule.smallest:,}, with "
+            f"{schedule.updates_at_each:,} of each size, {schedule.sequences(number):,} sequences in all"
+        )
     return {
         "batch": f"{config.batch.batch_size} x {micro_steps} micro-steps x {world_size} ranks = "
-        f"{config.batch.resolved_global_batch_size(world_size):,} sequences an update",
+        f"{config.batch.resolved_global_batch_size(world_size):,} sequences an update{growing}",
         "optimizer": f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {warmup} of warm-up, "
         f"then {optimizer.decay_text()}",
         "precision": _precision(config.precision),

@@ -37,7 +37,7 @@ _FUSIONS: dict[str, Fusion] = {"linear": "bias", "dropout_add": "dropout_add", "
 class UpdateTime:
     """Seconds of one update on one device."""
 
-    micro_steps: int
+    micro_steps: float
     products: float  # of one micro-step
     pointwise: float  # of one micro-step
     all_reduce: float
@@ -60,6 +60,7 @@ class Plan:
     batch_size: int | None  # None: not even one sequence fits
     largest_batch_size: int | None
     global_batch_size: int
+    warmup_share: float  # mean sequences of an update, where the batch warms up, of global_batch_size
     sequence_length: float  # mean padded length, in tokens
     max_steps: int | None  # None: as many as epochs need, which the data decides
     update: UpdateTime | None
@@ -83,7 +84,11 @@ class Plan:
             fused: with the fused kernels that are `auto`, if the program has any.
         """
         update = (self.fused_update if fused else None) or self.update
-        return self.max_steps * update.total() if update and self.max_steps else None
+        return self.seconds_of(update, self.max_steps) if update and self.max_steps else None
+
+    def seconds_of(self, update: UpdateTime, steps: int) -> float:
+        """Time of `steps` updates, of which those of a warm-up have fewer micro-steps."""
+        return steps * dataclasses.replace(update, micro_steps=update.micro_steps * self.warmup_share).total()
 
     def cost(self) -> float | None:
         seconds, price = self.seconds(), self.price_per_hour
@@ -124,6 +129,7 @@ def make_plan(
         if not config.model.is_modern():  # FlashAttention reads packed tokens without a window
             notice += "; --unpad on needs none"
     update = fused_update = mfu = None
+    steps, schedule = config.run.max_steps, config.batch.schedule(world_size)
     if batch_size is not None:
         micro_steps = global_batch // world_size // batch_size
         update = update_time(config, hardware, batch_size, micro_steps, length)
@@ -139,8 +145,9 @@ def make_plan(
         batch_size=batch_size,
         largest_batch_size=largest,
         global_batch_size=global_batch,
+        warmup_share=schedule.sequences(steps) / (steps * global_batch) if steps > 0 else 1.0,
         sequence_length=length,
-        max_steps=config.run.max_steps if config.run.max_steps > 0 else None,
+        max_steps=steps if steps > 0 else None,
         update=update,
         fused_update=fused_update,
         mfu=mfu,
@@ -238,6 +245,7 @@ def _fit(plan: Plan) -> str:
 
 def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
     steps = plan.max_steps or 1000
+    speed, seconds = plan.sequences_per_second(), plan.seconds_of(update, steps)
     longer = f", {update.lengthened - 1:.1%} longer on several nodes" if update.lengthened > 1 else ""
     rows = {
         "micro-step": f"{plan.batch_size} sequences of {plan.sequence_length:g} tokens: "
@@ -246,21 +254,21 @@ def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
         "update": f"{update.micro_steps} x micro-step + all-reduce {_ms(update.all_reduce)} + optimizer, "
         f"accumulation and casts {_ms(update.optimizer)} + wait for the host {_ms(update.overhead)}{longer} = "
         f"{update.total():,.3g} s",
-        "speed": f"{plan.sequences_per_second():,.0f} sequences/s on all devices, "
-        f"model FLOPs utilisation {plan.mfu:.0%}",
-        "time": f"{steps:,} updates: {duration(steps * update.total())} (without start, evaluation and checkpoints)"
-        f"{'' if plan.max_steps else '; set the number with --max-steps'}",
+        "speed": f"{speed:,.0f} sequences/s on all devices, model FLOPs utilisation {plan.mfu:.0%}",
+        "time": f"{steps:,} updates: {duration(seconds)} (without start, evaluation and checkpoints)"
+        f"{'' if plan.max_steps else '; set the number with --max-steps'}"
+        f"{'' if plan.warmup_share == 1 else f'; with the warm-up a mean batch of {plan.warmup_share:.1%}'}",
     }
     slow, fast = plan.hardware.part.speed_range
-    speed, seconds = plan.sequences_per_second(), steps * update.total()
     rows["range"] = (
         f"{slow * speed:,.0f} to {fast * speed:,.0f} sequences/s, "
         f"{duration(seconds / fast)} to {duration(seconds / slow)} ({slow:.0%} to {fast:.0%} of the speed, fused too)"
     )
     if plan.fused_update:
         rows["fused"] = (
-            f"{plan.fused_sequences_per_second():,.0f} sequences/s, {duration(steps * plan.fused_update.total())}, if "
-            "the kernels that are auto pass their self-test at the start; above is without them"
+            f"{plan.fused_sequences_per_second():,.0f} sequences/s, "
+            f"{duration(plan.seconds_of(plan.fused_update, steps))}, if the kernels "
+            "that are auto pass their self-test at the start; above is without them"
         )
     return rows
 

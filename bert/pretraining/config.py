@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.flags import ValueFlags
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.conversion.locating import resolve
@@ -139,6 +140,7 @@ class PretrainingInitializationSettings(InitializationSettings):
 class PretrainingConfig(TrainingConfig):
     """All settings of one phase."""
 
+    batch: PretrainingBatchSettings = Field(default_factory=PretrainingBatchSettings)
     data: DataSettings
     run: PretrainingRunSettings
     initialization: PretrainingInitializationSettings = Field(default_factory=PretrainingInitializationSettings)
@@ -156,6 +158,16 @@ class PretrainingConfig(TrainingConfig):
                 f"objective={self.run.objective} is not for model_type={self.model.model_type}, which has no token "
                 "types and no next-sentence head; pass --objective mlm"
             )
+        for name, value, default in (
+            ("fleet_strategies", self.optimizer.fleet_strategies, "none"),
+            ("data_loader", self.data.data_loader, "own"),
+            ("group_by_length", self.data.group_by_length, False),
+        ):
+            if self.batch.warms_up() and value != default:
+                raise ValueError(
+                    f"{name}={value} has a fixed number of sequences in an update, but batch_size_warmup_min_size="
+                    f"{self.batch.batch_size_warmup_min_size}; drop --{name.replace('_', '-')} or the warm-up"
+                )
         if self.run.phase == 1 and self.initialization.from_phase1_final_params:
             raise ValueError(
                 f"from_phase1_final_params={self.initialization.from_phase1_final_params} is for phase 2; pass "

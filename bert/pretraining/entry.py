@@ -17,7 +17,6 @@ def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
     """The plan of a run as text: model, batches, tokens, epochs, memory and disk."""
     config = with_known_steps(config, world_size)
     run, data = config.run, config.data
-    global_batch = config.batch.resolved_global_batch_size(world_size)
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
     keeps_best = run.keep_best_checkpoint and data.eval_dir is not None
     return report_text(
@@ -26,25 +25,26 @@ def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
             f"{data.max_predictions_per_seq} of them predicted, {data.masking} masking",
             "model": f"{run.bert_model}, {config.model.num_parameters():,} parameters",
             **update_rows(config, world_size),
-            **_length(config, global_batch, flops, world_size),
+            **_length(config, flops, world_size),
             **size_rows(config, world_size, keeps_best),
             "output": f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)",
         }
     )
 
 
-def _length(config: PretrainingConfig, global_batch: int, flops: int, world_size: int) -> dict[str, str]:
+def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str, str]:
     """The rows of the length of the training; epochs are known once there are shards, updates of --epochs too."""
     steps, epochs, a_sequence = config.run.max_steps, config.run.epochs, f"{flops / 1e9:,.1f} GFLOP a sequence"
     if epochs is not None:
         unknown = f"as many as {epochs:g} epochs need, known once {config.data.input_dir} has shards"
         return {"steps": unknown, "arithmetic": a_sequence}
-    samples, sequences, peak = sample_set(config), steps * global_batch, config.hardware.peak_tflops
+    sequences, peak = config.batch.schedule(world_size).sequences(steps), config.hardware.peak_tflops
+    samples = sample_set(config)
     ideal = ""
     if peak is not None:
         hours = flops * sequences / (peak * 1e12 * world_size) / 3600
         ideal = f", {hours:,.2f} h at the peak of {peak:g} TFLOP/s a rank"
-    known = samples and samples.describe(steps, global_batch)
+    known = samples and samples.describe(sequences)
     return {
         "steps": f"{steps:,} updates, {sequences:,} sequences, up to {sequences * config.data.max_seq_length:,} tokens",
         "epochs": known or f"known once {config.data.input_dir} has shards",

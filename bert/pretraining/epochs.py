@@ -20,9 +20,9 @@ class SampleSet:
     num_samples: int
     passes_over_text: int = 1
 
-    def describe(self, steps: int, global_batch_size: int) -> str:
+    def describe(self, sequences: int) -> str:
         """`3.50 epochs over 1,000 samples`, with the passes over the text where they are others."""
-        epochs = steps * global_batch_size / self.num_samples
+        epochs = sequences / self.num_samples
         text = f", {epochs * self.passes_over_text:,.2f} over the text" if self.passes_over_text > 1 else ""
         return f"{epochs:,.2f} epochs over {self.num_samples:,} samples{text}"
 
@@ -45,7 +45,7 @@ def with_steps(config: PretrainingConfig, num_samples: int, world_size: int) -> 
     epochs = config.run.epochs
     if epochs is None:
         return config
-    steps = int(epochs * num_samples / config.batch.resolved_global_batch_size(world_size))
+    steps = config.batch.schedule(world_size).steps(epochs * num_samples)
     return derive(config, max_steps=max(1, steps), epochs=None)
 
 

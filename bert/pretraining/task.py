@@ -84,21 +84,22 @@ class Pretraining(Task):
                 counts_from=round(config.run.early_stopping_from * config.run.max_steps),
             )
         self._loader: PretrainingLoader | LddlLoader
-        self._global_batch_size = config.batch.resolved_global_batch_size(group.world_size)
+        self._schedule = config.batch.schedule(group.world_size)
         if data.data_loader == "lddl":
             self._loader = LddlLoader(config, self._train, group)
             self.fingerprint = self._loader.fingerprint
         else:
             self._loader = PretrainingLoader(
                 self._train,
-                global_batch_size=self._global_batch_size,
+                global_batch_size=self._schedule.full,
+                schedule=self._schedule,
                 micro_batch_size=config.batch.batch_size,
                 rank=group.rank,
                 world_size=group.world_size,
             )
 
     def epochs(self, step: int) -> float:
-        return self._train.epochs(step, self._global_batch_size)
+        return self._train.epochs(step, self._schedule)
 
     def batches(self, step: int, packing: Packing | None = None) -> Generator[GlobalBatch, None, None]:
         return self._loader.batches(step, packing)
@@ -106,10 +107,10 @@ class Pretraining(Task):
     def evaluation(self, session: Session) -> "HeldOutEvaluation":
         evaluation = HeldOutEvaluation(self.config, session, self._held_out, self._train.describe(), self._probe)
         if (samples := sample_set(self.config)) is not None:
-            run, world_size = self.config.run, session.device.group.world_size
-            global_batch = self.config.batch.resolved_global_batch_size(world_size)
+            run = self.config.run
             most = "at most " if run.finish_in is not None else ""
-            logger.info(f"{most}{run.max_steps:,} updates: {samples.describe(run.max_steps, global_batch)}")
+            sequences = self._schedule.sequences(run.max_steps)
+            logger.info(f"{most}{run.max_steps:,} updates: {samples.describe(sequences)}")
         return evaluation
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.config.batch_settings import BatchSchedule
 from bert.samples.collation import CollationRule
 from bert.samples.masking import MASKED_SHARE, MaskingRule, check_predictions
 from bert.samples.mixture import Mix, folders_of, read_mixture, shares
@@ -101,10 +102,10 @@ class PretrainingDataset:
         """The number of the mix of global batch `index`."""
         return bisect_right([mix.from_update for mix in self.mixes], index) - 1
 
-    def epochs(self, step: int, global_batch_size: int) -> float:
+    def epochs(self, step: int, schedule: BatchSchedule) -> float:
         """Passes after update `step`."""
         mix = self.mixes[self.mix_of(max(step - 1, 0))]
-        return mix.from_pass + (step - mix.from_update) * global_batch_size / mix.total()
+        return mix.from_pass + (schedule.sequences(step) - schedule.sequences(mix.from_update)) / mix.total()
 
     def order(self, number: int, global_batch_size: int) -> SampleOrder:
         """The order of the samples of a mix, of which later folders are no part."""

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from bert.config.batch_settings import BatchSchedule
 from bert.samples.collation import MicroBatch
 from bert.samples.packing import Packing
 
@@ -63,27 +64,37 @@ class GlobalBatch:
     index: int  # counted from the start of training
     epoch: int  # of its first sample
     micro_batches: Iterator[MicroBatch]  # this rank's, made lazily
+    num_micro_steps: int = 0  # 0: as many as all updates
 
 
 class GlobalBatchLoader(ABC):
     """The global batches of one rank, from any position.
 
     Args:
+        schedule: of a batch that grows; None: every update has global_batch_size sequences.
         rank, world_size: this rank among all; micro-batch m of rank r has the samples [(m * world_size + r) * b : + b].
         num_workers: threads that prepare micro-batches ahead; 0: the caller prepares them.
     """
 
     def __init__(
-        self, *, global_batch_size: int, micro_batch_size: int, rank: int = 0, world_size: int = 1, num_workers: int = 1
+        self,
+        *,
+        global_batch_size: int,
+        micro_batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        num_workers: int = 1,
+        schedule: BatchSchedule | None = None,
     ) -> None:
-        per_micro_step = micro_batch_size * world_size
-        assert (
-            0 <= rank < world_size and global_batch_size >= per_micro_step and global_batch_size % per_micro_step == 0
-        )
+        self._schedule = schedule or BatchSchedule(global_batch_size)
+        self._per_micro_step = micro_batch_size * world_size
+        assert 0 <= rank < world_size and self._schedule.full == global_batch_size
+        assert self._schedule.unit() >= self._per_micro_step and self._schedule.unit() % self._per_micro_step == 0
         self.global_batch_size, self._micro_batch_size = global_batch_size, micro_batch_size
         self._rank, self._world_size, self._num_workers = rank, world_size, num_workers
-        self._num_micro_steps = global_batch_size // per_micro_step
-        self._num_micro_batches = global_batch_size // micro_batch_size  # of all ranks
+
+    def _num_micro_steps(self, index: int) -> int:
+        return self._schedule.batch_size(index) // self._per_micro_step
 
     @abstractmethod
     def epoch(self, index: int) -> int:
@@ -99,19 +110,21 @@ class GlobalBatchLoader(ABC):
         Args:
             packing: of a program of packed tokens; None: the batches are padded.
         """
-        tasks = ((index, step) for index in itertools.count(start) for step in range(self._num_micro_steps))
+        tasks = ((index, step) for index in itertools.count(start) for step in range(self._num_micro_steps(index)))
         results = prefetched(lambda task: self.micro_batch(*task).packed(packing), tasks, self._num_workers)
         try:
             for index in itertools.count(start):
-                micro_batches = self._of_one_update(results)
-                yield GlobalBatch(index, self.epoch(index), micro_batches)
+                number = self._num_micro_steps(index)
+                micro_batches = self._of_one_update(results, number)
+                yield GlobalBatch(index, self.epoch(index), micro_batches, number)
                 for _ in micro_batches:  # discard unused ones, so that the next global batch starts with its first
                     pass
         finally:
             results.close()
 
-    def _of_one_update(self, results: Iterator[MicroBatch]) -> Iterator[MicroBatch]:
-        for _ in range(self._num_micro_steps):
+    @staticmethod
+    def _of_one_update(results: Iterator[MicroBatch], number: int) -> Iterator[MicroBatch]:
+        for _ in range(number):
             result = next(results, None)
             if result is None:
                 raise RuntimeError("the iterator of global batches is closed; keep it while its micro-batches are used")

@@ -7,6 +7,7 @@ micro-batch size, number of threads and the samples' lengths only decide which r
 import threading
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +26,10 @@ GROUPED_BATCHES = 32  # with group_by_length, the samples of as many global batc
 class PretrainingLoader(GlobalBatchLoader):
     """The batches of one rank; arguments as of `GlobalBatchLoader`."""
 
-    def __init__(self, dataset: PretrainingDataset, **batches: int) -> None:
+    def __init__(self, dataset: PretrainingDataset, **batches: Any) -> None:
         super().__init__(num_workers=dataset.settings.num_workers, **batches)
         self._dataset = dataset
-        self._orders = [dataset.order(number, self.global_batch_size) for number in range(len(dataset.mixes))]
+        self._orders = [dataset.order(number, self._schedule.unit()) for number in range(len(dataset.mixes))]
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
         self._dealt = lru_cache(maxsize=2)(self._make_dealt)
         self._batches_of_like_length = lru_cache(maxsize=1)(self._make_batches_of_like_length)
@@ -41,26 +42,28 @@ class PretrainingLoader(GlobalBatchLoader):
             return self._samples(index).ids % self._dataset.num_samples
 
     def epoch(self, index: int) -> int:
-        number, place = self._place(index)
-        return place // self._orders[number].batches_per_epoch
+        number, places = self._places(index)
+        return places[0] // self._orders[number].batches_per_epoch
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """The number of the mix of global batch `index`, and the place of the batch in its order."""
-        number = self._dataset.mix_of(index)
-        mix = self._dataset.mixes[number]
-        return number, mix.from_pass * self._orders[number].batches_per_epoch + index - mix.from_update
+    def _places(self, index: int) -> tuple[int, range]:
+        """The number of the mix of global batch `index`, and the places of the batch in its order."""
+        number, schedule = self._dataset.mix_of(index), self._schedule
+        mix, unit = self._dataset.mixes[number], schedule.unit()
+        before = (schedule.sequences(index) - schedule.sequences(mix.from_update)) // unit
+        first = mix.from_pass * self._orders[number].batches_per_epoch + before
+        return number, range(first, first + schedule.batch_size(index) // unit)
 
     def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
         with self._lock:
             samples, key, num_masked = self._dealt(index)
         own = samples.take(self._own_samples(micro_step))
-        normalizer = max(num_masked, 1) / self._num_micro_batches
+        normalizer = max(num_masked, 1) / (self._num_micro_steps(index) * self._world_size)
         return self._dataset.collation.collate(*own.gathered(), key, own.ids, normalizer)
 
     def _make_dealt(self, index: int) -> tuple[LocatedSamples, np.uint64, int]:
         """The samples of a global batch in the order in which ranks take them, their key and number of predictions."""
         samples = self._samples(index)
-        samples = samples.take(deal(samples.lengths(), self._num_micro_steps, self._world_size))
+        samples = samples.take(deal(samples.lengths(), self._num_micro_steps(index), self._world_size))
         key = stream_key(self._dataset.seed, "dynamic masks", self.epoch(index))
         counts = [
             self._dataset.collation.mask_counts(table, samples.rows[places], key, samples.ids[places]).sum()
@@ -70,12 +73,12 @@ class PretrainingLoader(GlobalBatchLoader):
 
     def _samples(self, index: int) -> LocatedSamples:
         """The samples of a global batch, before they are dealt."""
-        number, place = self._place(index)
+        number, places = self._places(index)
         if not self._dataset.settings.group_by_length:
-            return self._locate(number, [place])
-        epoch, batch = divmod(place, self._orders[number].batches_per_epoch)
-        samples, places = self._batches_of_like_length(number, epoch, batch // GROUPED_BATCHES)
-        return samples.take(places[batch % GROUPED_BATCHES])
+            return self._locate(number, places)
+        epoch, batch = divmod(places[0], self._orders[number].batches_per_epoch)
+        samples, grouped = self._batches_of_like_length(number, epoch, batch // GROUPED_BATCHES)
+        return samples.take(grouped[batch % GROUPED_BATCHES])
 
     def _make_batches_of_like_length(self, mix: int, epoch: int, group: int) -> tuple[LocatedSamples, np.ndarray]:
         """The samples of a group of global batches, and int64 [batches, global_batch_size], their places in each."""
@@ -88,11 +91,11 @@ class PretrainingLoader(GlobalBatchLoader):
         return samples, sorted_places[order]
 
     def _locate(self, mix: int, indices: Sequence[int]) -> LocatedSamples:
-        """The samples of consecutive global batches of a mix; the shards of the windows that follow are prepared.
+        """The samples of consecutive batches of a mix; the shards of the windows that follow are prepared.
 
         A sample that an epoch reads again has another id, so that it gets other masks.
         """
-        order, size, numbers = self._orders[mix], self.global_batch_size, dict[Window, int]()
+        order, size, numbers = self._orders[mix], self._schedule.unit(), dict[Window, int]()
         ids, table_of, rows = np.empty((3, len(indices) * size), np.int64)
         for number, index in enumerate(indices):
             for window, places, window_rows, reading in order.parts(index):

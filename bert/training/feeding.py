@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from bert.model.gradient_accumulation import FACTOR, MICRO_STEPS
 from bert.model.optimization import APPLIED_UPDATES
-from bert.runtime.paddle_api import page_locked, read_variable
+from bert.runtime.paddle_api import page_locked, place_of, read_variable, write_variable
 from bert.training.devices import Device
 from program import TrainingProgram
 
@@ -28,11 +29,20 @@ class Feeding:
         self._program, self._device = program, device
         self._locks_pages = device.group.device == "gpu"
         self._in_flight: list[dict[str, Any]] = []
+        self._micro_steps = 0  # that were written; 0: those that the program has
         self._types = {
             variable.name: str(variable.dtype).split(".")[-1].lower()
             for variable in program.main.global_block().vars.values()
             if variable.is_data
         }
+
+    def accumulate(self, num_micro_steps: int) -> None:
+        """Set the micro-steps of the updates that follow; nothing is accumulated yet."""
+        if self._program.accumulation_varies and num_micro_steps != self._micro_steps:
+            scope, factor = self._device.scope, np.array([1 / num_micro_steps], "float32")
+            write_variable(scope, MICRO_STEPS, np.array([num_micro_steps], "int32"), place_of("cpu"))
+            write_variable(scope, FACTOR, factor, self._device.place)
+            self._micro_steps = num_micro_steps
 
     def run(self, feed: Mapping[str, np.ndarray]) -> None:
         """Run a micro-step.

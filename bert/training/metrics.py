@@ -110,10 +110,12 @@ def _sum(first: Sums, second: Sums) -> Sums:
 
 
 def collect(
-    program: TrainingProgram, device: Device, throughput: Throughput, sequences_per_update: int
+    program: TrainingProgram, device: Device, throughput: Throughput, batch_size: int
 ) -> tuple[dict[str, float], float, float]:
     """End the interval: sums over the ranks, device counters and rates. Every rank must call it.
 
+    Args:
+        batch_size: sequences of the last update, all ranks.
     Returns:
         The metrics by the names that are logged; numerator and denominator of the mean loss.
     """
@@ -133,8 +135,8 @@ def collect(
         "gradient_norm": math.nan if _read(device, CONSECUTIVE_SKIPPED_UPDATES) else _read(device, GRADIENT_NORM),
         "skipped_steps": _read(device, SKIPPED_UPDATES),
         "step_cost": seconds / max(counts.updates, 1),
-        "step_samples": sequences_per_update,
-        "seqs_per_sec": counts.updates * sequences_per_update / seconds,
+        "step_samples": batch_size,
+        "seqs_per_sec": counts.sequences * device.group.world_size / seconds,
         "tokens_per_sec": tokens / seconds,
         "padded_tokens_per_sec": padded_tokens / seconds,
     }

@@ -67,7 +67,7 @@ class Trainer:
         self._checkpoints, self._watchdog = checkpoints or NoCheckpoints(), watchdog or Watchdog(0, Path(), 0)
         self._feeding = Feeding(program, device)
         self._stop_on_any_rank = StopOnAnyRank(stop, device.group, device.collective)
-        self._sequences_per_update = config.batch.resolved_global_batch_size(device.group.world_size)
+        self._batch_schedule = config.batch.schedule(device.group.world_size)
         self._warmup_end = start_step + run.benchmark_warmup_steps if run.benchmark else None
         self._throughput = Throughput(config.model, self._state.totals, stop.clock)
         self._decay = Decay(config, device, self._state, self._throughput, stop, start_step, log.event)
@@ -171,6 +171,7 @@ class Trainer:
             count = read_variable(device.scope, SKIPPED_UPDATES)
             write_variable(device.scope, SKIPPED_UPDATES, count + 1, device.place)
         else:
+            self._feeding.accumulate(batch.num_micro_steps)
             for micro_step, micro_batch in enumerate(batch.micro_batches):
                 self._watchdog.beat(f"micro-step {micro_step + 1} of update {self._step + 1}")
                 # So that a resumed run draws the same masks.
@@ -185,9 +186,8 @@ class Trainer:
     def _end_interval(self) -> bool:
         """Log the updates since the last log line -> whether a guard rolled the run back."""
         self._watchdog.beat(f"waiting for update {self._step}")
-        metrics, loss_sum, micro_steps = collect(
-            self._program, self._device, self._throughput, self._sequences_per_update
-        )
+        batch_size = self._batch_schedule.batch_size(self._step - 1)
+        metrics, loss_sum, micro_steps = collect(self._program, self._device, self._throughput, batch_size)
         self._metrics = metrics
         self._stop_on_any_rank.measured(metrics["step_cost"])
         if (epochs := self._task.epochs(self._step)) is not None:

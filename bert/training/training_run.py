@@ -163,6 +163,7 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
         num_scheduled_steps=config.run.max_steps,
         seed=config.run.seed + 1,  # Paddle takes 0 for "a new seed each time"
         recompute=config.hardware.recompute,
+        accumulation_varies=config.batch.warms_up(),
     )
     device = open_device(config, group)
     device.executor.run(program.startup)

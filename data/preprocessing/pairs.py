@@ -129,9 +129,7 @@ def pack_separately(
     return documents, Spans(first, last, last, last, np.zeros(number, bool))
 
 
-def _document_parts(
-    documents: TokenizedDocuments, settings: PairSettings, block: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _document_parts(documents: TokenizedDocuments, settings: PairSettings, block: int) -> tuple[np.ndarray, np.ndarray]:
     """Where the documents begin and end, cut to a sequence's length; a repetition cuts long ones at other places."""
     room = settings.target_seq_length - SPECIAL_TOKENS
     edges = documents.sentence_offsets[documents.document_offsets]

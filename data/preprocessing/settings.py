@@ -86,8 +86,8 @@ class SampleSettings:
         if self.separate_documents and (self.objective != "mlm" or self.pairs.short_seq_prob):
             raise ValueError(
                 f"separate_documents=True packs documents for objective=mlm and short_seq_prob=0, not for "
-                f"{self.objective} and {self.pairs.short_seq_prob:g}: pass --objective mlm without --short-seq-prob, or "
-                "drop --separate-documents"
+                f"{self.objective} and {self.pairs.short_seq_prob:g}: pass --objective mlm without --short-seq-prob, "
+                "or drop --separate-documents"
             )
         if not 0.0 < self.sample_ratio <= 1.0:
             raise ValueError(f"sample_ratio={self.sample_ratio} must be above 0 and at most 1")

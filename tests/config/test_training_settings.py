@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from bert import REPOSITORY
-from bert.config.training_settings import BUILT_IN_MODELS, BatchSettings, BertConfig, derive
+from bert.config.batch_settings import BatchSettings
+from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
 from bert.pretraining.config import PretrainingConfig
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.config.training_settings import BUILT_IN_MODELS, BatchSettings, OptimizerSettings, PrecisionSettings, derive
+from bert.config.batch_settings import PretrainingBatchSettings
+from bert.config.training_settings import BUILT_IN_MODELS, OptimizerSettings, PrecisionSettings, derive
 from bert.pretraining.config import DataSettings, PretrainingConfig, PretrainingRunSettings
 
 _SHARDS = Path("$BERT_PREP_WORKING_DIR/pretrain")
@@ -32,7 +33,7 @@ def phase1_large() -> PretrainingConfig:
             max_seq_length=128,
             max_predictions_per_seq=20,
         ),
-        batch=BatchSettings(batch_size=256, global_batch_size=65_536),
+        batch=PretrainingBatchSettings(batch_size=256, global_batch_size=65_536),
         optimizer=OptimizerSettings(learning_rate=6e-3, warmup_proportion=0.2843),
         precision=PrecisionSettings(amp=True),
         run=PretrainingRunSettings(
@@ -205,7 +206,7 @@ def quickstart_phase1() -> PretrainingConfig:
             masking="dynamic",
             num_workers=0,
         ),
-        batch=BatchSettings(batch_size=32, global_batch_size=64),
+        batch=PretrainingBatchSettings(batch_size=32, global_batch_size=64),
         optimizer=OptimizerSettings(learning_rate=8.5e-3, warmup_proportion=0.1, beta2=0.98),
         run=PretrainingRunSettings(
             phase=1,
