@@ -30,6 +30,18 @@ _MODERN_KEYS = {
     "classifier_dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
 }
+# Hugging Face's values of the keys that a description leaves out, by our names.
+_MODERN_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 50_368,
+    "hidden_size": 768,
+    "num_hidden_layers": 22,
+    "intermediate_size": 1_152,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "max_position_embeddings": 8_192,
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": 50_283,
+}
 # What else describes its network, with the only value that is built here.
 _MODERN_CONSTANTS = {
     **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
@@ -145,6 +157,10 @@ class BertConfig(Settings):
         has_band = self.max_position_embeddings > self.local_attention // 2 + 1
         return has_band and self.uses_local_positions(layer)
 
+    def has_window(self) -> bool:
+        """Whether any layer sees only near tokens."""
+        return any(map(self.attends_locally, range(self.num_hidden_layers)))
+
     def uses_local_positions(self, layer: int) -> bool:
         """Whether a layer, from 0, has the rotary positions of local attention, at any length."""
         return self.is_modern() and layer % self.global_attn_every_n_layers != 0
@@ -209,7 +225,10 @@ def our_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
         if name != "hidden_dropout_prob" and known.setdefault(name, value) != value:
             raise ValueError(f"{key}={value!r} in {path} must be {known[name]!r}, as {name} is; no other is built here")
         known.setdefault(name, value)
-    return known
+    complete = {**_MODERN_DEFAULTS, **known}
+    if "pad_token_id" not in known and complete["vocab_size"] <= complete["pad_token_id"]:  # of a smaller vocabulary
+        del complete["pad_token_id"]
+    return complete
 
 
 def _roberta_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:

@@ -335,11 +335,6 @@ class HardwareSettings(Settings):
         """Whether programs for `device` (cpu | gpu) read packed tokens."""
         return self.unpad == "on" or (self.unpad == "auto" and device == "cpu")
 
-    def kernels(self) -> FusedKernels:
-        """The fused kernels of GPUs that are `on`; those that are `auto` are decided where a run starts on GPUs."""
-        on = {name: value == "on" for name, value in self.fusions().items()}
-        return FusedKernels(**on, unpad=self.unpads("gpu"))
-
 
 class TrainingConfig(Settings):
     """The settings of every training run; each task adds its sections and names its stage."""
@@ -370,6 +365,28 @@ class TrainingConfig(Settings):
                 "--amp, or drop --fuse-attention"
             )
         return self
+
+    def _check_length(self, max_seq_length: int) -> None:
+        """Refuse sequences that are longer than the model reads."""
+        if max_seq_length <= self.model.max_position_embeddings:
+            return
+        longer = f", or pass --max-position-embeddings {max_seq_length}"
+        if not self.model.is_modern():  # untrained positions are of no use
+            longer = f"{longer}: the positions of given weights are repeated" if self.trains() else ""
+        raise ValueError(
+            f"max_seq_length={max_seq_length} must be at most max_position_embeddings="
+            f"{self.model.max_position_embeddings} of the model; lower --max-seq-length{longer}"
+        )
+
+    def fusions(self) -> dict[str, str]:
+        """on | off | auto, by the names of `FusedKernels`, on GPUs; FlashAttention of packed tokens has no window."""
+        is_plain = self.hardware.unpads("gpu") and self.model.has_window()
+        return self.hardware.fusions() | ({"attention": "off"} if is_plain else {})
+
+    def kernels(self) -> FusedKernels:
+        """The fused kernels of GPUs that are `on`; those that are `auto` are decided where a run starts on GPUs."""
+        on = {name: value == "on" for name, value in self.fusions().items()}
+        return FusedKernels(**on, unpad=self.hardware.unpads("gpu"))
 
     def stage(self) -> str:
         """Name of the run's folders: phase1, squad, glue-mrpc ..."""

@@ -96,12 +96,7 @@ class FineTuningConfig(TrainingConfig):
 
     @model_validator(mode="after")
     def _fits_the_model(self) -> "FineTuningConfig":
-        if self.data.max_seq_length > self.model.max_position_embeddings:
-            raise ValueError(
-                f"max_seq_length={self.data.max_seq_length} must be at most max_position_embeddings="
-                f"{self.model.max_position_embeddings} of the model; lower --max-seq-length, or pass "
-                f"--max-position-embeddings {self.data.max_seq_length}: the positions of given weights are repeated"
-            )
+        self._check_length(self.data.max_seq_length)
         return self
 
     def vocabulary_file(self) -> Path:

@@ -55,7 +55,7 @@ def memory_per_rank(config: Any, world_size: int) -> Memory:
     half_precision_copy = _FLOAT16 * numbers if config.precision.amp else 0
     merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
     num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
-    length, kernels = config.data.max_seq_length, config.hardware.kernels()
+    length, kernels = config.data.max_seq_length, config.kernels()
     per_sequence = activation_bytes_per_sequence(
         config.model, length, num_predictions, config.precision, kernels.attention, config.hardware.recompute
     ) + attention_bias_bytes(config)
@@ -100,7 +100,7 @@ def activation_bytes_per_sequence(
 def attention_bias_bytes(config: Any) -> int:
     """What hides padding, and in a ModernBERT's other layers far tokens, from FlashAttention: length x length numbers
     of a sequence for all layers."""
-    kernels, copies = config.hardware.kernels(), 4 if config.model.is_modern() else 1
+    kernels, copies = config.kernels(), 4 if config.model.is_modern() else 1
     return copies * _FLOAT16 * config.data.max_seq_length**2 if kernels.attention and not kernels.unpad else 0
 
 

@@ -184,7 +184,7 @@ def update_time(
 def program_kind(config: Any, automatic: bool = False) -> ProgramKind:
     """The program of these settings; what is `auto` is decided at the start of a run and counts as `automatic`."""
     on = ("on", "auto") if automatic else ("on",)
-    fused: set[Fusion] = {_FUSIONS[name] for name, value in config.hardware.fusions().items() if value in on}
+    fused: set[Fusion] = {_FUSIONS[name] for name, value in config.fusions().items() if value in on}
     if config.hardware.fuse_mha:
         fused.add("qkv")
     return ProgramKind(frozenset(fused), config.optimizer.optimizer == "AdamW", config.hardware.recompute)
@@ -195,7 +195,7 @@ def _fused_kind(config: Any, part: Part) -> ProgramKind | None:
     if not config.precision.amp:
         return None
     kind = program_kind(config, automatic=True)
-    if not part.bfloat16 and config.hardware.fuse_attention == "auto":  # before Ampere: no FlashAttention
+    if not part.bfloat16 and config.fusions()["attention"] == "auto":  # before Ampere: no FlashAttention
         kind = dataclasses.replace(kind, fused=kind.fused - {"attention"})
     return kind if kind != program_kind(config) else None
 

@@ -147,12 +147,7 @@ class PretrainingConfig(TrainingConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> "PretrainingConfig":
-        if self.data.max_seq_length > self.model.max_position_embeddings:
-            raise ValueError(
-                f"max_seq_length={self.data.max_seq_length} must be at most max_position_embeddings="
-                f"{self.model.max_position_embeddings} of the model; lower it, or pass "
-                f"--max-position-embeddings {self.data.max_seq_length}: the positions of given weights are repeated"
-            )
+        self._check_length(self.data.max_seq_length)
         if not self.model.has_token_types() and self.run.objective != "mlm":
             raise ValueError(
                 f"objective={self.run.objective} is not for model_type={self.model.model_type}, which has no token "

@@ -17,7 +17,7 @@ from bert.config.training_settings import AnyConfig, derive
 from bert.model.objectives import Objective
 from bert.model.optimization import APPLIED_UPDATES
 from bert.runtime.distributed import Group
-from bert.runtime.paddle_api import paddle, read_variable
+from bert.runtime.paddle_api import paddle, read_variable, static
 from bert.samples.packing import pack
 from bert.training.devices import Device
 from bert.training.feeding import Feeding
@@ -50,6 +50,16 @@ def fitted(config: AnyConfig, objective: Objective, group: Group, build: Build) 
 
 
 def _fits(config: Any, objective: Objective, group: Group, build: Build, batch_size: int) -> bool:
+    """Whether a trial, in a scope of its own that ends with it, has memory on all ranks."""
+    with static.scope_guard(static.Scope()):
+        fits = _runs(config, objective, group, build, batch_size)
+    gc.collect()
+    if group.device == "gpu":
+        paddle.device.cuda.empty_cache()
+    return fits
+
+
+def _runs(config: Any, objective: Objective, group: Group, build: Build, batch_size: int) -> bool:
     trial = derive(config, batch_size=batch_size, gradient_merge_steps=2, global_batch_size=None)
     program, device = build(trial, objective, group)
     failed, feed = False, fullest_feed(program.objective, trial)
@@ -61,12 +71,7 @@ def _fits(config: Any, objective: Objective, group: Group, build: Build, batch_s
         failed = isinstance(error, MemoryError) or "ResourceExhausted" in str(error) or "out of memory" in str(error)
         if not failed:
             raise
-    fits = not device.collective.any(failed)
-    del program, device
-    gc.collect()
-    if group.device == "gpu":
-        paddle.device.cuda.empty_cache()
-    return fits
+    return not device.collective.any(failed)
 
 
 def fullest_feed(objective: Objective, config: Any) -> dict[str, np.ndarray]:

@@ -38,8 +38,7 @@ def choose_kernels(config: Any, group: Group) -> FusedKernels:
     if forced or automatic:
         findings, times = self_test(config, automatic, forced)
         reasons |= agreed([json.loads(other) for other in exchange_texts(group, json.dumps(findings))])
-    has_window = any(config.model.attends_locally(layer) for layer in range(config.model.num_hidden_layers))
-    if unpad and has_window and fusions["attention"] != "off":
+    if unpad and config.model.has_window() and fusions["attention"] != "off":
         reasons["attention"] = "FlashAttention of packed tokens has no window here, which --local-attention needs"
     used = {name: value != "off" and not reasons[name] for name, value in fusions.items()}
     if group.is_main:

@@ -91,6 +91,8 @@ def initialize_weights(
     else:
         path = checkpoint_files.weights_folder(start)
         weights = checkpoint.load_parameters(path)
+    if is_strict and not isinstance(path, Path) and (file := path.directory / checkpoint.CONFIG_FILE).exists():
+        _check_network(path, BertConfig.from_json_file(file), config.model)
     weights = _with_positions(weights, config.model, path)
     checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_strict)
     logger.info(f"starting from the weights of {path}")
@@ -141,24 +143,29 @@ def pretrained_parameters(
         if not line.startswith(WITHOUT):  # logged tensor by tensor when the weights are loaded
             logger.info(f"{path}: {line}")
     if (trained := pretrained.config) is not None:
-        if trained.model_type != model.model_type:
-            raise CheckpointError(
-                f"{path} is a {trained.model_type}, this run has model_type={model.model_type}; pass --model-type "
-                f"{trained.model_type} and the model's own sizes: --config-file"
-            )
-        if trained.num_attention_heads != model.num_attention_heads:
-            raise CheckpointError(
-                f"{path} was trained with {trained.num_attention_heads} attention heads, this run has "
-                f"num_attention_heads={model.num_attention_heads}; give the run the model's own sizes: --config-file"
-            )
-        for name in ("hidden_act", "layer_norm_eps", *sorted(MODERN_ONLY)):
-            if getattr(trained, name) != getattr(model, name):
-                logger.info(f"{path}: {name} was {getattr(trained, name)} there, is {getattr(model, name)} here")
+        _check_network(path, trained, model)
         if vocab_file is not None and (added := model.vocab_size - trained.vocab_size) > 0:
             parameters = with_new_words(pretrained, Vocabulary.from_file(vocab_file))
             logger.info(f"{path}: {added:,} words are added, each with the mean of its pieces")
             return parameters
     return pretrained.parameters
+
+
+def _check_network(path: Any, trained: BertConfig, model: BertConfig) -> None:
+    """Refuse weights of another network with the same tensors; log settings that no tensor shows."""
+    if trained.model_type != model.model_type:
+        raise CheckpointError(
+            f"{path} is a {trained.model_type}, this run has model_type={model.model_type}; pass --model-type "
+            f"{trained.model_type} and the model's own sizes: --config-file"
+        )
+    if trained.num_attention_heads != model.num_attention_heads:
+        raise CheckpointError(
+            f"{path} was trained with {trained.num_attention_heads} attention heads, this run has "
+            f"num_attention_heads={model.num_attention_heads}; give the run the model's own sizes: --config-file"
+        )
+    for name in ("hidden_act", "layer_norm_eps", *(sorted(MODERN_ONLY) if model.is_modern() else ())):
+        if getattr(trained, name) != getattr(model, name):
+            logger.info(f"{path}: {name} was {getattr(trained, name)} there, is {getattr(model, name)} here")
 
 
 def _checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:

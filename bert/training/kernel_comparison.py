@@ -111,6 +111,8 @@ class Comparison:
         is_half = dtype != "float32"
         self._precision = PrecisionSettings(amp=is_half, amp_dtype=dtype if is_half else "float16")
         self._executor, self._place = static.Executor(place_of(device)), place_of(device)
+        local = model.has_window() and packing is None and not model.attention_probs_dropout_prob
+        self._window = model.local_attention if local else None  # with dropout, masks are found without a window
         self._factors: np.ndarray | None = None  # by which fused attention multiplied probabilities
 
     # ---- values
@@ -204,7 +206,10 @@ class Comparison:
             padded = PaddedSequences(mask, kernels)
             if padded.heads_first:
                 query, key, value = (part.transpose([0, 2, 1, 3]) for part in (query, key, value))
-            return _at_real_tokens(padded.attend(query, key, value, prob, True), mask)
+            context = padded.attend(query, key, value, prob, True)
+            if self._window is not None:
+                context = context + padded.attend(query, key, value, prob, True, self._window)
+            return _at_real_tokens(context, mask)
         layout: Any = packed_layout(packed, packing, self._shape[1])
         tokens, size = packed["tokens"], query.shape[2:]
         rows = (paddle.gather(part.reshape([-1, *size]), tokens) for part in (query, key, value))

@@ -153,6 +153,37 @@ def test_keys_of_other_libraries_are_ignored(tmp_path):
     assert BertConfig.from_json_file(tmp_path / "model.json") == BertConfig(hidden_size=32, num_attention_heads=4)
 
 
+def test_keys_that_a_modernberts_description_leaves_out_have_hugging_faces_values(tmp_path):
+    published = BUILT_IN_MODELS["modernbert-base"].model_copy(update={"vocab_size": 50_368, "pad_token_id": 50_283})
+    for values, model in (
+        ({}, published),
+        ({"mlp_dropout": 0.1}, published.model_copy(update={"hidden_dropout_prob": 0.1})),
+        ({"vocab_size": 99}, published.model_copy(update={"vocab_size": 99, "pad_token_id": 0})),
+    ):
+        (tmp_path / "model.json").write_text(json.dumps({"model_type": "modernbert", **values}))
+        assert BertConfig.from_json_file(tmp_path / "model.json") == model
+
+
+@pytest.mark.parametrize(
+    ("model_type", "trains", "advice"),
+    [
+        (
+            "bert",
+            True,
+            "; lower --max-seq-length, or pass --max-position-embeddings 128: the positions of given weights",
+        ),
+        ("bert", False, "of the model; lower --max-seq-length"),
+        ("modernbert", False, "lower --max-seq-length, or pass --max-position-embeddings 128"),
+    ],
+)
+def test_more_positions_are_advised_only_where_they_are_trained(monkeypatch, model_type, trains, advice):
+    config = tiny_config(model_type=model_type, objective="mlm")
+    monkeypatch.setattr(type(config), "trains", lambda _: trains)
+    with pytest.raises(ValueError) as refusal:
+        config._check_length(128)
+    assert advice in str(refusal.value) and (trains or str(refusal.value).endswith(advice))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

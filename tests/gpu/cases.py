@@ -80,7 +80,7 @@ def pretraining(config: PretrainingConfig, num_ranks: int = NUM_RANKS) -> Case:
         config.data.max_predictions_per_seq,
         num_ranks,
         config.hardware.fuse_mha,
-        config.hardware.kernels(),
+        config.kernels(),
     )
 
 

@@ -12,6 +12,7 @@ from bert.planning.estimates import (
     memory_per_rank,
     training_flops_per_sequence,
 )
+from bert.planning.planner import program_kind
 from bert.pretraining.entry import dry_run_report
 from bert.pretraining.recipes import RECIPES
 
@@ -92,6 +93,13 @@ def test_flash_attention_keeps_nothing_of_length_times_length():
     assert memory_per_rank(config, 8).activations - fused == config.batch.batch_size * (scores - bias)
     packed = memory_per_rank(derive(config, fuse_attention="on", unpad="on"), 8).activations
     assert fused - packed == config.batch.batch_size * bias
+
+
+def test_attention_with_a_window_is_plain_on_packed_tokens():
+    config = RECIPES["phase1_modernbert_base"]()
+    on, off = (derive(config, fuse_attention=value, unpad="on", amp=True) for value in ("on", "off"))
+    assert memory_per_rank(on, 8) == memory_per_rank(off, 8) and program_kind(on) == program_kind(off)
+    assert program_kind(derive(on, unpad="off")) != program_kind(off)
 
 
 def test_recomputation_keeps_one_layer_and_the_inputs_of_the_others():

@@ -8,6 +8,7 @@ import pytest
 
 from bert.checkpoints.directories import CheckpointError
 from bert.config.architecture import FusedKernels
+from bert.config.training_settings import derive
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.task import Pretraining, held_out_sets
 from bert.samples.loader import evaluation_batches
@@ -134,6 +135,12 @@ def test_phases_of_different_objectives_do_not_follow_each_other_unnoticed(tmp_p
     second = tiny.pretraining_config(
         tmp_path, phase=2, from_phase1_final_params=tmp_path / "results", output_dir=tmp_path / "second"
     )
+    model = tiny.MODEL.model_copy(update={"hidden_act": "relu", "local_attention": 8})
+    third = derive(second, model=model, output_dir=tmp_path / "third")
+    said = runs.run(third, 1, train=False, start=runs.fresh_progress(third)).said
+    assert [line.split(": ")[1] for line in said if " there, is " in line] == [
+        "hidden_act was gelu there, is relu here"
+    ]
     assert config.run.objective == "mlm" and PretrainingObjective.labels.keys() > MaskedLMObjective.labels.keys()
     from unittest import mock
 

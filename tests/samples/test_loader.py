@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert.config.batch_settings import BatchSchedule
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.global_batches import prefetched
 from bert.samples.loader import PretrainingLoader, deal, evaluation_batches, evaluation_unigram_entropy
@@ -431,7 +432,7 @@ def test_a_pass_takes_of_each_folder_what_the_mixture_says(mixed):
     write_mixture(mixed, [Mix({".": 20, "b": 100})])
     data = dataset(mixed)
     loader = PretrainingLoader(data, global_batch_size=12, micro_batch_size=12)
-    assert loader.batches_per_epoch == 10 and data.epochs(15, 12) == 1.5
+    assert loader.batches_per_epoch == 10 and data.epochs(15, BatchSchedule(12)) == 1.5
     ids = ids_of_updates(loader, 0, 30)
     of_first, of_b = ids[ids < 60], ids[ids >= 60]
     assert sorted(of_first) == list(range(60)) and len(of_b) == 300

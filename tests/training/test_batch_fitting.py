@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bert.model import objectives
+from bert.runtime.paddle_api import static
 from bert.training import batch_fitting, training_run
 from bert.training.batch_fitting import fitted, fullest_feed
 from tests.support import tiny
@@ -29,8 +30,11 @@ def fit(tmp_path, monkeypatch):
         config = tiny.pretraining_config(tmp_path, model=tiny.MODEL_WITH_DROPOUT, **settings)
         tiny.join(tiny.ONE_RANK)
         objective = objectives.PretrainingObjective(config.model)
-        with messages() as said:
-            return fitted(config, objective, tiny.ONE_RANK, training_run.build), tried, said
+        with messages() as said, static.scope_guard(static.Scope()):
+            found = fitted(config, objective, tiny.ONE_RANK, training_run.build)
+            name = "bert.embeddings.word_embeddings.weight"
+            assert static.global_scope().find_var(name) is None, "a trial leaves nothing in the scope of the training"
+            return found, tried, said
 
     return run
 

@@ -164,6 +164,20 @@ def against(name, ours=None):
     return disagreement(partial((ours or comparison()).arrays, name), 1e-5)
 
 
+def test_attention_to_near_tokens_is_compared_too():
+    modern = {"model_type": "modernbert", "local_attention": 4, "num_hidden_layers": 2}
+    ours = comparison(model=tiny.MODEL.model_copy(update=modern))
+    assert against("attention", ours) == ""
+
+    def without_window(name, kind):
+        ours._window = 4 if kind == "plain" else 100
+        return ours.arrays(name, kind)
+
+    assert "its self-test differs from plain operators: output" in disagreement(
+        partial(without_window, "attention"), 1e-5
+    )
+
+
 @pytest.mark.parametrize("name", ["linear", "dropout_add", "attention"])
 def test_plain_operators_agree_with_themselves_in_output_and_all_gradients(name):
     ours = comparison()
