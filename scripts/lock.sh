@@ -23,5 +23,5 @@ lock() {
 }
 
 # PaddleNLP, which `check` has, cannot be resolved for Windows, so for all platforms at once neither.
-lock 2.6 "paddle gpu train serve onnx chinese office tensorboard wandb dask notebook test check" --python-platform x86_64-manylinux_2_28 "$@"
-lock 3.1 "paddle3 train serve onnx chinese office tensorboard wandb dask notebook test" --universal "$@"
+lock 2.6 "paddle gpu train serve onnx openvino chinese office tensorboard wandb dask notebook test check" --python-platform x86_64-manylinux_2_28 "$@"
+lock 3.1 "paddle3 train serve onnx openvino chinese office tensorboard wandb dask notebook test" --universal "$@"

@@ -31,7 +31,7 @@ _FRONT_MATTER = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
 _USE = re.compile(r"^## Use\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARY = "paddlepaddle"
-_LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx"}
+_LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
 _PIPELINES = {  # task -> pipeline of transformers, its example
     "pretraining": ("fill-mask", '"The [MASK] was late again."'),
     "masked-lm": ("fill-mask", '"The [MASK] was late again."'),

@@ -12,6 +12,7 @@ from bert.conversion.raw_tensors import ConversionError
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
+OPENVINO_FILE = "openvino_model.xml"  # as optimum names it; the weights are in the .bin beside it
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
 Arrays = Mapping[str, np.ndarray]  # of a network's inputs or outputs
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]

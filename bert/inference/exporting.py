@@ -1,4 +1,4 @@
-"""Exports a BERT for serving: Paddle Inference or ONNX, or a checkpoint of Hugging Face or PaddleNLP."""
+"""Exports a BERT for serving: Paddle Inference, ONNX or OpenVINO, or a checkpoint of Hugging Face or PaddleNLP."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +22,13 @@ from bert.inference.export_files import (
 )
 from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import require_packages
+from bert.inference.openvino_files import write_openvino_export
 from bert.inference.samples import Sample, Texts, random_sample, read_texts, table_of_texts
 
 _PRECISIONS = {  # of the formats that are served
     "paddle-inference": ("float32", "bfloat16", "int8"),
     "onnx": ("float32", "fp16", "int8"),
+    "openvino": ("float32", "bfloat16", "int8"),
     "triton": ("float32", "fp16", "int8"),
 }
 # Relative errors that are accepted by default. Measured on fine-tuned MiniLM models and random ones: 1e-6, 1e-3, 0.02
@@ -38,7 +40,7 @@ def parse_request(argv: Sequence[str] | None) -> ExportRequest:
     """The command line of run_export.py."""
     parser = source_parser(
         "run_export.py",
-        "Export a BERT for serving (Paddle Inference, ONNX, Triton), or as a checkpoint of Hugging Face or PaddleNLP.",
+        "Export a BERT for serving (Paddle Inference, ONNX, OpenVINO, Triton), or for Hugging Face or PaddleNLP.",
         source="--checkpoint",
         source_help="a checkpoint of any format that run_convert.py reads; for a folder of steps, its newest",
         task_help="whose outputs to serve; by default those of the model's "
@@ -85,12 +87,13 @@ def _check(request: ExportRequest) -> None:
         raise ValueError("--calibration, --keep-float and --reduce-range are for INT8; add --precision int8")
     if to_format not in ("onnx", "triton") and (request.keep_float or request.reduce_range):
         raise ValueError("--keep-float and --reduce-range are for --format onnx and triton; omit them")
-    if to_format == "paddle-inference" and precision == "int8":
-        from bert.inference.predictor import require_quantizer  # loads Paddle
+    if to_format in ("paddle-inference", "openvino") and precision == "int8":
+        if to_format == "paddle-inference":
+            from bert.inference.predictor import require_quantizer  # loads Paddle
 
-        require_quantizer()
+            require_quantizer()
         if request.calibration is None:
-            raise ValueError("--precision int8 of paddle-inference needs typical texts: --calibration FILE")
+            raise ValueError(f"--precision int8 of {to_format} needs typical texts: --calibration FILE")
     if to_format not in _PRECISIONS and (request.sample or request.tolerance is not None):
         raise ValueError(f"--sample and --tolerance: {to_format} is not checked by a sample; omit them")
     if request.tolerance is not None and not 0 < request.tolerance < np.inf:
@@ -102,7 +105,7 @@ def export(request: ExportRequest) -> dict[str, Any]:
     if request.to_format in converting.FORMATS:
         return convert(request)
     if request.to_format != "paddle-inference":
-        require_packages()
+        require_packages(request.to_format, request.precision)
     texts = {path: read_texts(path) for path in (request.calibration, request.sample) if path is not None}
     model = read(request)
     if model.config.is_modern() and (request.to_format != "paddle-inference" or request.precision == "int8"):
@@ -152,6 +155,8 @@ def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Pa
             assert calibration is not None
             np.savez(folder / CALIBRATION_FILE, **calibration.batches(len(calibration.table))[0])
             description["quantization"] = {"activations": f"static, calibrated on {calibration.source}"}
+    elif request.to_format == "openvino":
+        description |= write_openvino_export(folder, model, calibration)
     else:
         description |= write_onnx_export(folder, model, request, calibration)
     write_json(folder / DESCRIPTION_FILE, description)  # the check opens the export

@@ -8,7 +8,7 @@ attention scores are computed on padded sequences. What a classifier of texts do
 all but the first token, is left out. Queries, keys and values are one matrix product.
 """
 
-import importlib
+import importlib.util
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,8 @@ from bert.interpreter import install_command
 
 OPSET, IR_VERSION = 17, 8
 _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
-_PACKAGES = {"onnx": "", "onnxruntime": "checks what was exported and ", "ml_dtypes": "onnxruntime imports and "}
+_ONNX_PACKAGES = {"onnx": "", "onnxruntime": "checks what was exported and ", "ml_dtypes": "onnxruntime imports and "}
+_OPENVINO_PACKAGES = {"onnx": "", "openvino": "", "nncf": "quantises and "}
 _LARGEST = 2_000_000_000  # bytes in one protocol buffer
 
 
@@ -173,15 +174,19 @@ class _Graph:
         return self.node("Tanh", self.dense(first, "bert.pooler.dense"))
 
 
-def require_packages() -> None:
-    """Refuse an export to ONNX without the packages that it needs."""
-    for name, purpose in _PACKAGES.items():
-        try:
-            importlib.import_module(name)
-        except ImportError:
+def require_packages(to_format: str, precision: str) -> None:
+    """Refuse an export to ONNX, Triton or OpenVINO without the packages that it needs."""
+    extra, packages = "onnx", _ONNX_PACKAGES
+    if to_format == "openvino":
+        extra, packages = "openvino", _OPENVINO_PACKAGES
+    for name, purpose in packages.items():
+        if name == "nncf" and precision != "int8":
+            continue
+        if importlib.util.find_spec(name) is None:
             raise ConversionError(
-                f"--format onnx needs the {name} package, which {purpose}is not installed; {install_command('onnx')}"
-            ) from None
+                f"--format {to_format} needs the {name} package, which {purpose}is not installed; "
+                f"{install_command(extra)}"
+            )
 
 
 def write_onnx(file: Path, model: Model) -> None:

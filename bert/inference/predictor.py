@@ -4,6 +4,7 @@ model = Predictor("exported")
 model.texts(["first text", ("a question", "its context")])["logits"]
 """
 
+import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -13,7 +14,15 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from bert.inference.export_files import CALIBRATION_FILE, DESCRIPTION_FILE, INPUTS, ONNX_FILE, PREFIX, Arrays
+from bert.inference.export_files import (
+    CALIBRATION_FILE,
+    DESCRIPTION_FILE,
+    INPUTS,
+    ONNX_FILE,
+    OPENVINO_FILE,
+    PREFIX,
+    Arrays,
+)
 from bert.interpreter import install_command
 from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle
 
@@ -25,7 +34,7 @@ _CALIBRATED = 64  # sequences from which the scales of INT8 are found
 
 
 class Predictor:
-    """A folder that `run_export.py --format paddle-inference` or `--format onnx` wrote."""
+    """A folder that `run_export.py --format paddle-inference`, `onnx` or `openvino` wrote."""
 
     def __init__(self, folder: str | Path, *, cpu_threads: int = 1):
         self.folder = Path(folder)
@@ -37,13 +46,17 @@ class Predictor:
                 f"{self.folder} is not an export for Paddle Inference or ONNX Runtime ({error}); make it with "
                 "run_export.py --format paddle-inference"
             ) from None
-        is_onnx, precision = self.description.get("format") == "onnx", self.description.get("precision")
-        paddle_files = [f"{PREFIX}.pdmodel", f"{PREFIX}.pdiparams", *[CALIBRATION_FILE] * (precision == "int8")]
-        names = [self.description.get("file", ONNX_FILE)] if is_onnx else paddle_files
+        is_int8 = self.description.get("precision") == "int8"
+        names, start = {
+            "onnx": ([self.description.get("file", ONNX_FILE)], _onnx_session),
+            "openvino": ([OPENVINO_FILE, str(Path(OPENVINO_FILE).with_suffix(".bin"))], _openvino_session),
+        }.get(
+            self.description.get("format", ""),
+            ([f"{PREFIX}.pdmodel", f"{PREFIX}.pdiparams", *[CALIBRATION_FILE] * is_int8], _paddle_session),
+        )
         if missing := [name for name in names if not (self.folder / name).is_file()]:
             raise ValueError(f"{self.folder} lacks {' and '.join(missing)}; export it again")
         self.files = [self.folder / name for name in names]
-        start = _onnx_session if is_onnx else _paddle_session
         self._session = start([str(file) for file in self.files], self.description, cpu_threads)
 
     def run(self, feed: Arrays) -> Arrays:
@@ -121,15 +134,34 @@ def _calibrate(config: Any, file: str, inputs: Sequence[str]) -> None:
     quantizer.set_enabled_op_types({"fc"})
 
 
-def _onnx_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
+def _runtime(package: str, extra: str, file: str) -> Any:
+    """The module that runs an export."""
     try:
-        import onnxruntime
+        return importlib.import_module(package)
     except ImportError:
         raise ValueError(
-            f"{files[0]} is an ONNX export and onnxruntime, which runs it, is not installed; "
-            f"{install_command('onnx')}, or export the model with run_export.py --format paddle-inference"
+            f"{file} is an export for {package}, which is not installed; {install_command(extra)}, or export the model "
+            "with run_export.py --format paddle-inference"
         ) from None
+
+
+def _onnx_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
+    onnxruntime = _runtime("onnxruntime", "onnx", files[0])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cpu_threads
     session = onnxruntime.InferenceSession(files[0], options, providers=["CPUExecutionProvider"])
     return lambda feed: session.run(None, dict(feed))
+
+
+def _openvino_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
+    openvino = _runtime("openvino", "openvino", files[0])
+    # Without the hint OpenVINO computes float32 in bfloat16 where the processor can.
+    arithmetic = "f32" if description.get("precision") == "float32" else "bf16"
+    settings = {"INFERENCE_NUM_THREADS": cpu_threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": arithmetic}
+    request = openvino.Core().compile_model(files[0], "CPU", settings).create_infer_request()
+
+    def run(feed: Arrays) -> list[np.ndarray]:
+        results = request.infer(dict(feed))
+        return [np.array(results[name]) for name in description["outputs"]]
+
+    return run

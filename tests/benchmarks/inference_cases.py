@@ -74,7 +74,7 @@ def prepare(checkpoint: Path, folder: Path, calibration: Path) -> None:
     common = ["--checkpoint", str(checkpoint), "--tolerance", "10", "--sample", str(calibration)]
     for name in EXPORTS.values():
         to_format, precision = name.rsplit("-", 1)
-        more = ["--calibration", str(calibration)] if name == "paddle-inference-int8" else []
+        more = ["--calibration", str(calibration)] if name in ("paddle-inference-int8", "openvino-int8") else []
         words = [*common, *more, "--to", str(folder / name), "--format", to_format, "--precision", precision]
         if not (folder / name).exists():
             run_export.main(words)

@@ -1,6 +1,7 @@
 """This project's side of the comparison of inference: `python -m tests.benchmarks.inference_ours FOLDER THREADS`."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ EXPORTS = {
     "ours, ONNX": "onnx-float32",
     "ours, ONNX, INT8": "onnx-int8",
 }
+if find_spec("openvino") is not None:
+    EXPORTS |= {f"ours, OpenVINO, {name}": f"openvino-{name.lower()}" for name in ("bfloat16", "INT8")}
 
 
 def main(folder: Path, threads: int) -> None:

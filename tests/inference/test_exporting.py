@@ -3,8 +3,11 @@
 BERT_FULL_FAULTS=1 tries 50 inputs instead of 3. ONNX models run on ONNX Runtime.
 """
 
+import json
 import re
 import sys
+import types
+from importlib.machinery import ModuleSpec
 
 import numpy as np
 import pytest
@@ -32,10 +35,12 @@ def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_pat
     assert len(model.texts(["word1 word2", ("word3", "word4 word5 word6")])) == len(expected[task])
 
 
+@pytest.mark.parametrize("to_format", ["onnx", "openvino"])
 @pytest.mark.parametrize("task", SERVED)
-def test_onnx_gives_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
+def test_onnx_and_openvino_give_the_same_outputs(checkpoints, expected, tmp_path, task, to_format, record_property):
+    pytest.importorskip("openvino" if to_format == "openvino" else "onnxruntime")
     record_property("trials", INPUTS)
-    exported, feed = export(checkpoints[task], tmp_path / "x", "--format", "onnx"), random_feed()
+    exported, feed = export(checkpoints[task], tmp_path / "x", "--format", to_format), random_feed()
     compare(Predictor(exported).run(feed), expected[task], feed["attention_mask"])
 
 
@@ -61,21 +66,39 @@ def test_a_folder_that_is_no_export_is_refused(tmp_path):
         Predictor(tmp_path)
 
 
-@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "ml_dtypes"])
-def test_onnx_without_its_packages_is_one_line_with_the_remedy(checkpoints, tmp_path, capsys, monkeypatch, package):
+@pytest.mark.parametrize(
+    ("to_format", "package"),
+    [
+        *(("onnx", package) for package in ("onnx", "onnxruntime", "ml_dtypes")),
+        ("openvino", "onnx"),
+        ("openvino", "nncf"),
+    ],
+)
+def test_a_format_without_its_packages_is_one_line_with_the_remedy(tmp_path, capsys, monkeypatch, to_format, package):
+    for name in ("openvino", "nncf"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        sys.modules[name].__spec__ = ModuleSpec(name, None)
     monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / "texts.txt").write_text("word1\n")
+    words = ["--precision", "int8", "--calibration", tmp_path / "texts.txt"]
     with pytest.raises(SystemExit) as stopped:
-        export(tmp_path / "not read", tmp_path / "x", "--format", "onnx")
+        export(tmp_path / "not read", tmp_path / "x", "--format", to_format, *words)
     err = capsys.readouterr().err
     assert stopped.value.code == 2 and err.count("\n") == 1 and not (tmp_path / "x").exists()
-    assert f"needs the {package} package" in err and "scripts/setup.sh " in err
+    assert f"--format {to_format} needs the {package} package" in err and f"scripts/setup.sh {to_format}" in err
 
 
-def test_an_onnx_export_without_onnxruntime_says_that_it_needs_it(checkpoints, tmp_path, monkeypatch):
-    exported = export(checkpoints["question-answering"], tmp_path / "x", "--format", "onnx")
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ValueError, match="model.onnx is an ONNX export and onnxruntime, which runs it, is not inst"):
-        Predictor(exported)
+@pytest.mark.parametrize(
+    ("to_format", "package", "file"),
+    [("onnx", "onnxruntime", "model.onnx"), ("openvino", "openvino", "openvino_model.xml")],
+)
+def test_an_export_without_what_runs_it_says_that_it_needs_it(tmp_path, monkeypatch, to_format, package, file):
+    description = {"format": to_format, "inputs": ["input_ids"], "outputs": {"logits": ["batch", 2]}}
+    for name, content in (("serving.json", json.dumps(description)), (file, ""), ("openvino_model.bin", "")):
+        (tmp_path / name).write_text(content)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ValueError, match=f"{file} is an export for {package}, which is not installed; .*{to_format}"):
+        Predictor(tmp_path)
 
 
 @pytest.mark.parametrize(

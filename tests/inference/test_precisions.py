@@ -37,6 +37,8 @@ KINDS = [
     ("onnx", "int8", ()),
     ("onnx", "int8", ("--calibration",)),
     ("paddle-inference", "bfloat16", ()),
+    ("openvino", "bfloat16", ()),
+    ("openvino", "int8", ("--calibration",)),
     ("paddle-inference", "int8", ("--calibration",)),
 ]
 
@@ -56,6 +58,8 @@ def test_every_precision_is_checked_and_loads(folders, texts, tmp_path, task, ki
     to_format, precision, more = kind
     if IS_PADDLE_3 and kind == KINDS[-1]:
         pytest.skip("Paddle 3 has no quantiser")
+    if to_format == "openvino":
+        pytest.importorskip("nncf" if precision == "int8" else "openvino")
     words = [word for flag in (*more, "--sample") for word in (flag, texts)]
     folder = export(folders[task], tmp_path / "x", "--format", to_format, "--precision", precision, *words)
     served = description_of(folder)
@@ -117,6 +121,8 @@ def test_layers_can_stay_in_float32(folders, tmp_path, caplog):
         (["--format", "onnx", "--precision", "bfloat16"], "onnx is written in float32, fp16, int8"),
         (["--format", "hf", "--precision", "int8"], "hf is written in float32"),
         (["--format", "paddle-inference", "--precision", "int8"], "needs typical texts: --calibration FILE"),
+        (["--format", "openvino", "--precision", "fp16"], "openvino is written in float32, bfloat16, int8"),
+        (["--format", "openvino", "--precision", "int8"], "int8 of openvino needs typical texts: --calibration"),
         (["--format", "onnx", "--keep-float", "*"], "are for INT8; add --precision int8"),
         (["--format", "onnx", "--tolerance", "-1"], "must be a positive number"),
         (["--format", "hf", "--tolerance", "1"], "hf is not checked by a sample"),

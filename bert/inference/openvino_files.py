@@ -1,0 +1,50 @@
+"""Writes a model for OpenVINO from its ONNX graph; NNCF finds the scales of INT8 in a sample.
+
+Neither sends a report of its use from here: OpenVINO's command for conversion would, NNCF does unless NNCF_CI is set.
+"""
+
+import os
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from bert.conversion.converting import Model
+from bert.inference.export_files import ONNX_FILE, OPENVINO_FILE
+from bert.inference.onnx_graph import write_onnx
+from bert.inference.samples import Sample
+
+_HEADS = (".*classifier.*", ".*qa_outputs.*")  # their few columns cost no time and decide the result
+
+
+def write_openvino_export(folder: Path, model: Model, calibration: Sample | None) -> dict[str, Any]:
+    """Write the .xml and the .bin, in INT8 if there is a calibration; returns what serving.json says of them."""
+    import openvino
+
+    plain, details = folder / f"float32-{ONNX_FILE}", {}
+    write_onnx(plain, model)
+    network = openvino.Core().read_model(plain)
+    if calibration is not None:
+        network = _to_int8(network, calibration)
+        details["quantization"] = {
+            "activations": f"static, calibrated on {calibration.source}",
+            "weights": "per column",
+        }
+    openvino.save_model(network, folder / OPENVINO_FILE, compress_to_fp16=False)
+    plain.unlink()
+    return details
+
+
+def _to_int8(network: Any, calibration: Sample) -> Any:
+    os.environ["NNCF_CI"] = "1"
+    import nncf
+
+    batches = calibration.batches()
+    with redirect_stdout(sys.stderr):  # its progress
+        return nncf.quantize(
+            network,
+            nncf.Dataset(batches),
+            subset_size=len(batches),
+            model_type=nncf.ModelType.TRANSFORMER,
+            ignored_scope=nncf.IgnoredScope(patterns=list(_HEADS), validate=False),
+        )
