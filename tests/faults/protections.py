@@ -233,6 +233,7 @@ PROTECTIONS: dict[str, dict[str, Break]] = {
         "bert.files:lock": lambda real: lambda file, *_: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     },
     "logs keep what they have written": {"bert.reporting.logs:Log.advance": hoard},
+    "vocabularies of shards are not compared": {"bert.samples.shards:ShardDirectory._check_vocabulary": returns()},
     "nothing is flushed": {"bert.files:sync": returns()},
     "partial predictions are continued at their end": {
         "bert.finetuning.prediction_stream:ResumableFiles._saved_sizes": keep_what_follows

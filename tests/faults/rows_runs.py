@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.faults.harness import Row, Trials
-from tests.faults.trainings import SAVE_EVERY, STEPS, checkpoints, digest, must_end, newest_step, reference
+from tests.faults.trainings import SAVE_EVERY, STEPS, Data, checkpoints, digest, must_end, newest_step, reference
 
 
 def finish_and_compare(server, data, output: Path, expected: str) -> None:
@@ -206,6 +206,45 @@ def clocks_that_jump(trials: Trials) -> None:
         shutil.rmtree(output)
 
 
+CHANGES = ("config.yaml edited", "vocabulary changed", "shard damaged in an epoch", "shard removed in an epoch")
+
+
+def files_that_change(trials: Trials) -> None:
+    """Files of the user or of the run change before a restart or while it runs: one sentence, or the same end."""
+    server, original, whole = reference()
+    for number in range(trials.count):
+        kind, folder = CHANGES[number % len(CHANGES)], trials.folder / f"files{number}"
+        shutil.copytree(original.folder / "shards", folder / "shards")
+        shutil.copy(original.folder / "vocab.txt", folder)
+        data, output = Data(folder), folder / "run"
+        shard, vocabulary = sorted(folder.glob("shards/shard-*"))[trials.random.randrange(3)], folder / "vocab.txt"
+        kept = {path: path.read_bytes() for path in (shard, vocabulary)}
+        with trials.trial(f"{kind} {number}"):
+            if "epoch" in kind:
+                training = server.start(data.argv(output), output, stall=[trials.random.randrange(2, 12), "a while"])
+                while "step 2/" not in training.said():
+                    assert training.wait(0.05) is None, training.said()[-500:]
+                damaged = bytearray(kept[shard])
+                damaged[len(damaged) // 2] ^= 1
+                shard.unlink() if "removed" in kind else shard.write_bytes(damaged)
+                code = training.wait(120)
+                assert code == 0 or (code == 2 and shard.name in training.said()), training.said()[-500:]
+            else:
+                must_end(server.run(data.argv(output, "--steps-this-run", "9"), output))
+                tokens = vocabulary.read_text().splitlines()
+                tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
+                changed = vocabulary if "vocabulary" in kind else output / "phase1/config.yaml"
+                changed.write_text("\n".join(tokens) + "\n")
+                training = server.run(data.argv(output), output)
+                refused = training.code == 2 and "vocab" in training.said()
+                assert refused if "vocabulary" in kind else training.code == 0, training.said()[-500:]
+            assert "Traceback" not in training.said(), training.said()[-800:]
+            for path, content in kept.items():
+                path.write_bytes(content)
+            finish_and_compare(server, data, output, whole.digest)
+        shutil.rmtree(folder)
+
+
 def logs_that_fail(trials: Trials) -> None:
     """Full log files, no VisualDL, a console that nobody reads: the run goes on to the same end."""
     server, data, whole = reference()
@@ -233,6 +272,16 @@ def _tensors(output: Path) -> list[bytes]:
 
 
 ROWS = [
+    Row(
+        39,
+        "files that change: config.yaml, the vocabulary before a restart, shards damaged or removed in an epoch",
+        "one sentence that names the file, or the same end",
+        files_that_change,
+        4,
+        20,
+        ("vocabularies of shards are not compared",),
+        slow=True,
+    ),
     Row(
         1,
         "kill -9 at a random time in training",
