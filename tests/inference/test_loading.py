@@ -11,6 +11,7 @@ from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network
 from bert.inference.trained_model import probabilities
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.conversion.test_parity import our_outputs
 from tests.inference import models
 from tests.inference.models import feed_of, model
@@ -65,9 +66,9 @@ def test_a_long_text_is_read_around_its_masks(folders):
 
 
 def test_a_word_piece_is_joined_to_the_word_before_it():
-    from bert.inference.heads import _filled
-
-    assert _filled("They walk [MASK] to [MASK].", ["##ed", "town"]) == "They walked to town."
+    vocabulary = Vocabulary((*SPECIAL_TOKENS, "##ed", "town"))
+    assert vocabulary.insert("They walk ", "##ed") == "They walked"
+    assert vocabulary.insert("They walked to ", "town") == "They walked to town"
 
 
 def test_answers_come_with_their_places_and_many_contexts_in_one_call(folders):
