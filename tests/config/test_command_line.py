@@ -31,6 +31,8 @@ COMPANIONS = {
     "data_loader": {"masking": "static"},
     "model_type": {"objective": "mlm"},
     "best_by": {"probe_file": "lines.csv"},
+    "batch_size_warmup_min_size": {"batch_size_warmup_sequences": 9},
+    "batch_size_warmup_sequences": {"batch_size_warmup_min_size": 9},
 }
 
 
