@@ -71,12 +71,13 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
     ),
     "bert.inference": "command_line lines tables",
     "bert.own_text": (
-        "additions candidates corpus evening facts flags plan reading record report request rules run sources speed"
+        "additions constants corpus evening facts flags model_choice plan reading record report request run sources "
+        "speed"
     ),
     "bert.pretraining": "entry epochs labelled_lines",
     "bert.runtime": "topology",
-    "bert.serving": "app batching connections running schemas service settings worker",
-    "bert.training": "guards interruption",
+    "bert.serving": "batching connections request_handling routes running schemas settings worker",
+    "bert.training": "interruption loss_guards",
     "": "run_convert run_export run_glue run_ner run_predict run_pretraining run_squad",
 }
 PADDLE_FREE_MODULES = {

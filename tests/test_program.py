@@ -11,8 +11,8 @@ from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import paddle
-from bert.training.guards import TrainingDiverged
 from bert.training.interruption import StopRequest
+from bert.training.loss_guards import TrainingDiverged
 from bert.training.saving import NoCheckpoints
 from bert.training.trainer import Trainer
 from program import TRAINING_METRICS, build_evaluation_program, build_prediction_program, build_training_program

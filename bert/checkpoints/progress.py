@@ -23,7 +23,7 @@ class DivergenceState:
 
 @dataclass
 class EvaluationState:
-    """State of `bert.training.guards.EvaluationGuard`. Values are pairs (step, value of the metric)."""
+    """State of `bert.training.loss_guards.EvaluationGuard`. Values are pairs (step, value of the metric)."""
 
     before: float | None = None  # of the weights that the run was given
     metrics_before: dict[str, float] = field(default_factory=dict)  # all of them

@@ -9,7 +9,7 @@ from bert.checkpoints.directories import final_step, list_steps
 from bert.config.flags import flat_fields
 from bert.config.training_settings import AnyConfig, TrainingConfig, derive
 from bert.files import read_json
-from bert.training.guards import is_trained
+from bert.training.loss_guards import is_trained
 
 # A run may be resumed with other values of these settings: they do not decide what is learned from which samples.
 # `check_continues` checks that global batch, seed and data equal those of the checkpoint when it is loaded.

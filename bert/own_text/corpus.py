@@ -11,7 +11,7 @@ import psutil
 from bert.conversion.vocabularies import write_vocabulary
 from bert.launching.preparation import REPORT_NAME, Run, Steps, preprocessing_command
 from bert.launching.process_runner import module_command
-from bert.own_text import rules
+from bert.own_text import constants
 from bert.own_text.plan import TextPlan
 from bert.own_text.reading import fingerprint
 from bert.own_text.request import TextRequest
@@ -241,7 +241,7 @@ def shards_command(
         local_n_workers=len(psutil.Process().cpu_affinity()),
         seed=SEED,
         duplicate_factor=1 if is_held_out else plan.duplicate_factor,
-        short_seq_prob=rules.SHORT_SHARE,
+        short_seq_prob=constants.SHORT_SHARE,
         bin_size=None if is_held_out else plan.bin_size,
         language=plan.language,
         word_segmenter=segmenter,

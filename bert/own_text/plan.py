@@ -1,7 +1,7 @@
 """Facts of a text, a machine and its measured speed -> the plan of a pre-training on it.
 
 A choice is what the user gave, or what a rule says together with its reason. The run uses, prints and records these
-choices; nothing is explained afterwards. Pure: nothing is read or measured here. `rules` has the constants.
+choices; nothing is explained afterwards. Pure: nothing is read or measured here. `constants` has the figures.
 """
 
 import dataclasses
@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from bert.config.architecture import BertConfig
 from bert.config.training_settings import PrecisionSettings
 from bert.interpreter import install_command
-from bert.own_text import rules
-from bert.own_text.candidates import (
+from bert.own_text import constants
+from bert.own_text.facts import MachineFacts, TextFacts
+from bert.own_text.model_choice import (
     Candidate,
     Placement,
     has_enough_text,
@@ -23,7 +24,6 @@ from bert.own_text.candidates import (
     rank_bytes,
     text_tokens,
 )
-from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
 from bert.planning.estimates import checkpoint_bytes
@@ -59,7 +59,7 @@ class TextPlan:
     """The choices for one text on one machine.
 
     Attributes:
-        model: a name of `rules.MODELS`, or that of the weights.
+        model: a name of `constants.MODELS`, or that of the weights.
         settings: of the training by their flat names, without paths and length; what was given is in them.
         updates, seconds: that are expected, of the training and of everything.
         epochs: passes over the text that are expected.
@@ -138,11 +138,11 @@ def make_plan(
     """The plan of the best of the candidates.
 
     Args:
-        found: `candidates.candidates`.
+        found: `model_choice.candidates`.
         speeds: of every candidate.
     """
     choices = _Choices(text, machine, request)
-    usual = rules.DUPLICATE_FACTOR if text.num_bytes <= rules.LARGEST_DUPLICATED_TEXT else 1
+    usual = constants.DUPLICATE_FACTOR if text.num_bytes <= constants.LARGEST_DUPLICATED_TEXT else 1
     duplicates = request.duplicate_factor or usual
     preparation = preparation_seconds(text.all_bytes(), machine, duplicates)
     candidate = _choose_model(choices, found, speeds, preparation)
@@ -158,9 +158,9 @@ def make_plan(
     dropouts = _dropouts(choices, candidate, updates * batch / samples)
     is_cheaper_without = rule is not None and rule.dropout is None and candidate.placement.device == "cpu"
     if any(dropouts.values()) and is_cheaper_without and not given_steps:
-        speed /= rules.DROPOUT_COST
+        speed /= constants.DROPOUT_COST
         updates = max(1, round(_training_seconds(request, samples / speed, preparation) * speed / batch))
-    epochs, at_most = updates * batch / samples, rules.EVALUATED_SEQUENCES[candidate.placement.device]
+    epochs, at_most = updates * batch / samples, constants.EVALUATED_SEQUENCES[candidate.placement.device]
     at_most = request.setting("eval_samples", at_most)
     evaluated = min(at_most, max(1, int(tokens * held_out / sample))) if held_out else 0
     _describe_model(choices, candidate, epochs * tokens)
@@ -177,7 +177,7 @@ def make_plan(
         "masking": "dynamic",
         **({"whole_word_masking": True} if segmenter and request.setting("masking", "dynamic") == "dynamic" else {}),
         **_optimization(choices, candidate, batch, updates),
-        **_evaluations(choices, evaluated, rules.EVALUATION_COST / speed, updates, updates * batch / speed),
+        **_evaluations(choices, evaluated, constants.EVALUATION_COST / speed, updates, updates * batch / speed),
         "eval_samples": at_most,
     }
     if evaluated:
@@ -192,7 +192,7 @@ def make_plan(
         segmenter=segmenter,
         bin_size=candidate.length // _BINS if samples * duplicates >= _BINS * _LEAST_SAMPLES_IN_A_BIN * batch else None,
         updates=updates,
-        seconds=preparation + rules.START_SECONDS + updates * batch / speed + rules.END_SECONDS,
+        seconds=preparation + constants.START_SECONDS + updates * batch / speed + constants.END_SECONDS,
         epochs=epochs,
         extent=text.extent(),
         num_bytes=text.all_bytes(),
@@ -262,8 +262,8 @@ def _given_now(rows: Mapping[str, Choice], request: TextRequest) -> Iterator[Cho
     elif request.epochs is not None:
         yield Choice("epochs", f"{request.epochs:g} over the text", GIVEN, "--epochs")
     else:
-        why = f"at most, and {rules.EPOCHS:g} epochs" if request.hours is None else GIVEN
-        yield Choice("time", duration((request.hours or rules.MOST_HOURS) * 3600), why, "--hours")
+        why = f"at most, and {constants.EPOCHS:g} epochs" if request.hours is None else GIVEN
+        yield Choice("time", duration((request.hours or constants.MOST_HOURS) * 3600), why, "--hours")
     if (seconds := request.setting("finish_in")) is not None:
         yield Choice("end", f"in {duration(seconds)}", GIVEN, "--finish-in")
 
@@ -277,8 +277,8 @@ def _text_and_vocabulary(choices: _Choices, model: BertConfig, tokens: float) ->
     about = "about " if text.is_estimate else ""
     counts = f"{about}{text.extent()}, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
     choices.add("text", counts, f"{text.files:,} files; about {_short(tokens)} tokens", "--text")
-    share = rules.HELD_OUT_BYTES / max(text.num_bytes, 1)
-    share = round(min(rules.LARGEST_HELD_OUT, max(rules.SMALLEST_HELD_OUT, share)), 3)
+    share = constants.HELD_OUT_BYTES / max(text.num_bytes, 1)
+    share = round(min(constants.LARGEST_HELD_OUT, max(constants.SMALLEST_HELD_OUT, share)), 3)
     rule = (share, f"about {_short(share * tokens)} tokens to measure on")
     given, flag = request.held_out_fraction, "--held-out-fraction"
     held_out = choices.make(
@@ -302,9 +302,9 @@ def preparation_seconds(num_bytes: int, machine: MachineFacts, duplicates: int) 
     """Estimated time of import, vocabulary and shards."""
     processes = min(machine.cores, 1 + num_bytes // (4 << 20))
     seconds_of_a_byte = (
-        1 / rules.IMPORT_BYTES_PER_SECOND
-        + 1 / rules.VOCABULARY_BYTES_PER_SECOND
-        + duplicates / (rules.SHARD_BYTES_PER_SECOND * processes)
+        1 / constants.IMPORT_BYTES_PER_SECOND
+        + 1 / constants.VOCABULARY_BYTES_PER_SECOND
+        + duplicates / (constants.SHARD_BYTES_PER_SECOND * processes)
     )
     return 15.0 + num_bytes * seconds_of_a_byte
 
@@ -315,7 +315,7 @@ def _describe_model(choices: _Choices, candidate: Candidate, tokens: float) -> N
     layers = f"{model.num_hidden_layers} layers of {model.hidden_size}{', ModernBERT' if model.is_modern() else ''}"
     size = f"{layers}, {model.num_parameters() / 1e6:,.1f} M parameters"
     balance = f"reads {tokens / layer_parameters(model):,.0f} tokens a layer parameter"
-    why, flag = f"{balance}, {rules.TOKENS_PER_PARAMETER:g} balance", "--config, --model-type"
+    why, flag = f"{balance}, {constants.TOKENS_PER_PARAMETER:g} balance", "--config, --model-type"
     if rule is None:
         why, flag = "the weights given", "--from-pretrained-params"
     choices.add("model", f"{candidate.name}: {size}", GIVEN if request.model else why, flag)
@@ -331,12 +331,12 @@ def _describe_model(choices: _Choices, candidate: Candidate, tokens: float) -> N
 def _choose_model(choices: _Choices, found: tuple[Candidate, ...], speeds: Speeds, preparation: float) -> Candidate:
     """The largest candidate that reads enough tokens for its parameters in the time; the smallest if none does."""
     request, fitting = choices.request, [found[0]]
-    seconds = (request.hours or rules.MOST_HOURS) * 3600 - preparation
+    seconds = (request.hours or constants.MOST_HOURS) * 3600 - preparation
     for candidate in found[1:]:
         read = candidate.text_tokens_of_sample() * seconds * speeds[candidate.name]
         if request.epochs is not None:
             read = min(read, request.epochs * text_tokens(choices.text, candidate.model.vocab_size))
-        if read >= rules.TOKENS_PER_PARAMETER * layer_parameters(candidate.model):
+        if read >= constants.TOKENS_PER_PARAMETER * layer_parameters(candidate.model):
             fitting.append(candidate)
     return fitting[-1]
 
@@ -360,12 +360,12 @@ def _segmenter(choices: _Choices) -> str | None:
 
 
 def _training_seconds(request: TextRequest, seconds_of_an_epoch: float, preparation: float) -> float:
-    """Seconds of the updates: of the hours given, otherwise of the epochs given, otherwise of `rules.EPOCHS`."""
-    other = preparation + rules.START_SECONDS + rules.END_SECONDS
+    """Seconds of the updates: of the hours given, otherwise of the epochs given, otherwise of `constants.EPOCHS`."""
+    other = preparation + constants.START_SECONDS + constants.END_SECONDS
     if request.epochs is not None:
         return request.epochs * seconds_of_an_epoch
     if request.hours is None:
-        return max(5.0, min(rules.EPOCHS * seconds_of_an_epoch, rules.MOST_HOURS * 3600 - other))
+        return max(5.0, min(constants.EPOCHS * seconds_of_an_epoch, constants.MOST_HOURS * 3600 - other))
     seconds = request.hours * 3600 - other
     if seconds < 5 and not request.setting("max_steps"):
         raise ValueError(
@@ -384,10 +384,10 @@ def _global_batch(choices: _Choices, candidate: Candidate, sequences: float, sam
     micro, given, steps = request.setting("batch_size") or 1, request.setting("global_batch_size"), None
     if given and (steps := request.setting("max_steps")):
         sequences = steps * given
-    wanted = rules.BATCH_ANCHOR * math.sqrt(sequences * length / rules.TOKENS_ANCHOR) / length
-    least = 8 if placement.device == "cpu" else rules.LEAST_MICRO_BATCH["gpu"] * placement.ranks
-    wanted = max(wanted, rules.SHORT_TRAINING_BATCH / length, least)
-    wanted = min(wanted, max(min(sequences / 200, samples / 8), rules.LEAST_BATCH), rules.LARGEST_BATCH)
+    wanted = constants.BATCH_ANCHOR * math.sqrt(sequences * length / constants.TOKENS_ANCHOR) / length
+    least = 8 if placement.device == "cpu" else constants.LEAST_MICRO_BATCH["gpu"] * placement.ranks
+    wanted = max(wanted, constants.SHORT_TRAINING_BATCH / length, least)
+    wanted = min(wanted, max(min(sequences / 200, samples / 8), constants.LEAST_BATCH), constants.LARGEST_BATCH)
     share = max(1, 1 << round(math.log2(max(wanted / placement.ranks, 1))))
     batch = placement.ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
     rule = (batch, f"about {_short(batch * length)} tokens; grows with the root of the tokens that are read")
@@ -402,8 +402,8 @@ def _dropouts(choices: _Choices, candidate: Candidate, epochs: float) -> dict[st
     if rule is not None:
         rates = 2 * [rule.dropout or 0.0]
         if rule.dropout is None:
-            rates = 2 * [rules.DROPOUT if epochs >= rules.DROPOUT_FROM_EPOCHS else 0.0]
-            why = f"{epochs:.3g} epochs; {rules.DROPOUT:g} from {rules.DROPOUT_FROM_EPOCHS:g} on"
+            rates = 2 * [constants.DROPOUT if epochs >= constants.DROPOUT_FROM_EPOCHS else 0.0]
+            why = f"{epochs:.3g} epochs; {constants.DROPOUT:g} from {constants.DROPOUT_FROM_EPOCHS:g} on"
     given = {name: value for name in names if (value := choices.request.setting(name)) is not None}
     dropouts = dict(zip(names, rates, strict=True)) | given
     value = " and in attention ".join(f"{rate:g}" for rate in dict.fromkeys(dropouts.values()))
@@ -422,14 +422,16 @@ def _optimization(choices: _Choices, candidate: Candidate, batch: int, updates: 
         _learning_rate(candidate, optimizer, batch * candidate.mean_length(), request),
         lambda x: f"{optimizer}, rate {x:g}",
     )
-    large = batch >= rules.WARMUP_LARGE_BATCH
+    large = batch >= constants.WARMUP_LARGE_BATCH
     rule = (
-        (rules.WARMUP_OF_LARGE_BATCHES, "the published recipe") if large else (rules.WARMUP, "the quickstart's recipe")
+        (constants.WARMUP_OF_LARGE_BATCHES, "the published recipe")
+        if large
+        else (constants.WARMUP, "the quickstart's recipe")
     )
     expected = f"of the {updates:,} updates that are expected"
     given = request.setting("warmup_proportion")
     warmup = choices.make("warm-up", "--warmup-proportion", given, rule, lambda x: f"{x:.1%} {expected}")
-    decay = request.setting("lr_decay_share", rules.DECAY_SHARE)
+    decay = request.setting("lr_decay_share", constants.DECAY_SHARE)
     schedule = choices.make(
         "schedule",
         "--lr-schedule, --lr-decay-share",
@@ -458,12 +460,12 @@ def _learning_rate(
     if rule is not None and optimizer != "AdamW":
         rate, anchor, why = rule.rate, rule.batch_tokens, rule.source
     else:
-        rate, anchor, why = rules.CONTINUED_RATE, rules.CONTINUED_BATCH_TOKENS, "Gururangan et al. (2020)"
+        rate, anchor, why = constants.CONTINUED_RATE, constants.CONTINUED_BATCH_TOKENS, "Gururangan et al. (2020)"
         if rule is not None:  # random weights; Devlin et al. (2019) at width 768, more for narrower models
             rate, why = rate * max(1.0, 768 / candidate.model.hidden_size), "Devlin et al. (2019)"
-    rate, why = min(rate * math.sqrt(batch_tokens / anchor), rules.MOST_RATE), f"{why}, by the root of the batch"
-    if weights is not None and "masked-LM head" not in weights.heads and rate < rules.NEW_HEAD_RATE:
-        rate, why = rules.NEW_HEAD_RATE, "for a masked-LM head made anew; measured with MiniLM-L6"
+    rate, why = min(rate * math.sqrt(batch_tokens / anchor), constants.MOST_RATE), f"{why}, by the root of the batch"
+    if weights is not None and "masked-LM head" not in weights.heads and rate < constants.NEW_HEAD_RATE:
+        rate, why = constants.NEW_HEAD_RATE, "for a masked-LM head made anew; measured with MiniLM-L6"
     return float(f"{rate:.2g}"), why
 
 
@@ -492,7 +494,7 @@ def _evaluations(choices: _Choices, evaluated: int, cost: float, updates: int, s
     settings = dict[str, Any]()
     if evaluated + lines:
         number = max(2, int(0.05 * seconds / (cost * (evaluated + lines))))
-        every = settings["eval_freq"] = -(-updates // min(rules.EVALUATIONS, number))
+        every = settings["eval_freq"] = -(-updates // min(constants.EVALUATIONS, number))
     if lines:
         why = f"about {lines * cost:.1f} s an evaluation; {'the best is the result' if by_probe else 'for the log'}"
         choices.add("probe", f"{lines:,} labelled lines", why, "--probe-file, --best-by")
@@ -500,10 +502,10 @@ def _evaluations(choices: _Choices, evaluated: int, cost: float, updates: int, s
     if not (evaluated or by_probe):
         choices.add("early stopping", "off", "nothing is held out to measure", "--held-out-fraction")
         return {**settings, "early_stopping": 0}
-    rule, given = (rules.EARLY_STOPPING, "the best is the result"), request.setting("early_stopping")
+    rule, given = (constants.EARLY_STOPPING, "the best is the result"), request.setting("early_stopping")
     show = functools.partial(_patience, request=request)
     settings["early_stopping"] = choices.make("early stopping", "--early-stopping", given, rule, show)
-    return {**settings, "early_stopping_from": rules.EARLY_STOPPING_FROM}
+    return {**settings, "early_stopping_from": constants.EARLY_STOPPING_FROM}
 
 
 def _patience(evaluations: int, request: TextRequest) -> str:
@@ -527,7 +529,7 @@ def _describe_length(choices: _Choices, plan: TextPlan, speed: float, preparatio
         passes = plan.epochs * source.share / own * choices.text.characters / choices.text.parts[source.name].characters
         flag = "--replay-share" if source.name == REPLAY else "--text"
         choices.add(f"epochs: {source.name}", f"{passes:,.3g} over it", f"{source.share:.1%} of the samples", flag)
-    why = f"{rules.EPOCHS:g} epochs, but at most {rules.MOST_HOURS:g} hours"
+    why = f"{constants.EPOCHS:g} epochs, but at most {constants.MOST_HOURS:g} hours"
     if request.hours is not None:
         why = GIVEN
     elif request.epochs is not None or steps:
@@ -558,13 +560,13 @@ def _warnings(
     text, machine, request, rule = choices.text, choices.machine, choices.request, candidate.rule
     if request.weights is not None:
         yield from request.weights.warnings
-    if plan.epochs > 1.1 * rules.EPOCHS:
+    if plan.epochs > 1.1 * constants.EPOCHS:
         instead = "" if request.hours is None else " instead of --hours"
         yield (
-            f"the text is read {plan.epochs:,.0f} times, and little is learned after {rules.EPOCHS:g}: add "
-            f"text, or pass --epochs {rules.EPOCHS:g}{instead}"
+            f"the text is read {plan.epochs:,.0f} times, and little is learned after {constants.EPOCHS:g}: add "
+            f"text, or pass --epochs {constants.EPOCHS:g}{instead}"
         )
-    if rule is not None and rule is not rules.MODELS[0] and not has_enough_text(rule, text, request):
+    if rule is not None and rule is not constants.MODELS[0] and not has_enough_text(rule, text, request):
         yield (
             f"{_short(tokens)} tokens of text are few for {layer_parameters(candidate.model) / 1e6:,.0f} M "
             "parameters in the layers: pass a smaller --config, or continue a published model "
@@ -581,9 +583,9 @@ def _warnings(
             "the text is Chinese, and jieba, which finds its words, is not installed, so masks cover single "
             f"characters, which their neighbours give away: {install_command('chinese')}, and start anew"
         )
-    if plan.held_out_fraction and masked < rules.LEAST_MASKED_TOKENS:
-        share = min(0.3, plan.held_out_fraction * rules.LEAST_MASKED_TOKENS / max(masked, 1))
-        error = rules.NATS_OF_ONE_TOKEN / math.sqrt(max(masked, 1))
+    if plan.held_out_fraction and masked < constants.LEAST_MASKED_TOKENS:
+        share = min(0.3, plan.held_out_fraction * constants.LEAST_MASKED_TOKENS / max(masked, 1))
+        error = constants.NATS_OF_ONE_TOKEN / math.sqrt(max(masked, 1))
         yield (
             f"the held-out loss rests on about {masked:,.0f} masked tokens and is uncertain by {error:.2f} nats: pass "
             f"--held-out-fraction {math.ceil(share * 100) / 100:g}, or add text"

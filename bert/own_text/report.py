@@ -13,7 +13,7 @@ from bert.own_text.sources import REPLAY
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.expectation import expected_loss
 from bert.reporting.curves import curves_command
-from bert.training.guards import TOLERANCE
+from bert.training.loss_guards import TOLERANCE
 
 _LITTLE = 0.3  # nats below the unigram entropy
 

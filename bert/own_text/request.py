@@ -19,9 +19,9 @@ from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.interpreter import shell_command
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import JobSettings, PretrainingLaunch
+from bert.own_text.constants import MODEL_NAMES, MODELS
 from bert.own_text.facts import Weights
 from bert.own_text.flags import OwnText, TextSettings
-from bert.own_text.rules import MODEL_NAMES, MODELS
 from bert.own_text.sources import Source, read_sources
 from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
@@ -64,7 +64,7 @@ class TextRequest(TextSettings):
 
     Attributes:
         epochs: passes over the text.
-        model: a name of `rules.MODELS`.
+        model: a name of `constants.MODELS`.
         settings: of the training, by their flat names, typed.
         probe_lines: labelled lines of --probe-file.
         tokens: the vocabulary that was given, by a file or by pre-trained weights; None: it will be trained.

@@ -25,11 +25,11 @@ from bert.launching.previous_run import is_done, refuse_other_run
 from bert.launching.process_runner import Runner
 from bert.launching.settings import LaunchPlan, PretrainingLaunch, Ranks
 from bert.launching.start_training import explain_exit
-from bert.own_text import additions, corpus, report, rules
-from bert.own_text.candidates import candidates
+from bert.own_text import additions, constants, corpus, report
 from bert.own_text.evening import own_text_line
 from bert.own_text.facts import TextFacts
 from bert.own_text.flags import is_evening
+from bert.own_text.model_choice import candidates
 from bert.own_text.plan import make_plan, on_devices, refuse_hours
 from bert.own_text.reading import machine_facts, text_facts
 from bert.own_text.record import TextRecord, read_record
@@ -130,7 +130,7 @@ def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
     print("measuring the speed of this machine ...", flush=True)
     begun = time.monotonic()
     speeds = measure_speeds(found, machine, request)
-    start_seconds = max(0.0, time.monotonic() - begun - rules.PROBE_SECONDS * len(found))
+    start_seconds = max(0.0, time.monotonic() - begun - constants.PROBE_SECONDS * len(found))
     plan = make_plan(text, machine, request, found, speeds)
     record = TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
     record.start_seconds, record.seconds_used = start_seconds, 0.0 if before is None else before.seconds_used
@@ -201,8 +201,8 @@ def _most_updates(request: TextRequest, record: TextRecord) -> int:
         return int(steps)
     if request.hours is not None:
         longer = max(1.0, request.hours * 3600 / plan.seconds)
-        return max(record.first_updates or 0, math.ceil(rules.MOST_UPDATES * plan.updates * longer))
-    return corpus.updates_of(request, plan, request.epochs or rules.EPOCHS) or plan.updates
+        return max(record.first_updates or 0, math.ceil(constants.MOST_UPDATES * plan.updates * longer))
+    return corpus.updates_of(request, plan, request.epochs or constants.EPOCHS) or plan.updates
 
 
 # ---- the run ---------------------------------------------------------------------------------------------------------
@@ -214,8 +214,10 @@ class TextRun:
     def __init__(self, request: TextRequest, record: TextRecord, runner: Runner, train: Train) -> None:
         self._request, self._record, self._runner, self._train = request, record, runner, train
         # The end loads Paddle once more, as the ranks that measured the speed did: on a busy machine both take longer.
-        longest = max(rules.END_SECONDS, min(rules.MOST_END_SECONDS, 360 * (request.hours or rules.MOST_HOURS)))
-        self._end_seconds = min(longest, max(rules.END_SECONDS, rules.END_COST * record.start_seconds))
+        longest = max(
+            constants.END_SECONDS, min(constants.MOST_END_SECONDS, 360 * (request.hours or constants.MOST_HOURS))
+        )
+        self._end_seconds = min(longest, max(constants.END_SECONDS, constants.END_COST * record.start_seconds))
         self._length = {"hours": request.hours, "epochs": request.epochs, "max_steps": request.setting("max_steps")}
 
     def run(self) -> int:
@@ -275,7 +277,7 @@ class TextRun:
             record.first_updates = config.run.max_steps
             if seconds is not None:
                 speed = record.speeds[plan.model] / plan.settings["global_batch_size"]
-                record.expected_updates = max(1, round((seconds - rules.START_SECONDS) * speed))
+                record.expected_updates = max(1, round((seconds - constants.START_SECONDS) * speed))
         record.length = self._length
         record.save(request.output_dir)
         config = self._start_of(training_config(request, record))
@@ -307,13 +309,13 @@ class TextRun:
         used, here = record.used(), record.used() - record.seconds_used
         if not record.plan.is_timed() or request.epochs is not None or request.setting("max_steps") is not None:
             return None
-        hours = request.hours or rules.MOST_HOURS
+        hours = request.hours or constants.MOST_HOURS
         left = hours * 3600 - used - self._end_seconds
-        if left >= rules.START_SECONDS + _LEAST_SECONDS:
+        if left >= constants.START_SECONDS + _LEAST_SECONDS:
             return left
         if _is_decaying(config):
             return None
-        least = math.ceil((used + here + 2 * (rules.START_SECONDS + self._end_seconds)) / 36) / 100
+        least = math.ceil((used + here + 2 * (constants.START_SECONDS + self._end_seconds)) / 36) / 100
         raise ValueError(
             f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours {least:g}, "
             "which continues with what is there, or --finish-in 5m to end with what was learned"

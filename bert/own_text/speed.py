@@ -13,9 +13,9 @@ from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import read_json
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.settings import Ranks
-from bert.own_text import rules
-from bert.own_text.candidates import Candidate, Placement
+from bert.own_text import constants
 from bert.own_text.facts import MachineFacts
+from bert.own_text.model_choice import Candidate, Placement
 from bert.own_text.request import TextRequest
 from bert.parent_death import ending_with_us
 from bert.planning.estimates import training_flops_per_sequence
@@ -48,13 +48,13 @@ def probe_settings(candidate: Candidate, request: TextRequest) -> dict[str, Any]
     """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second."""
     placement, length = candidate.placement, candidate.length
     flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
-    usual = 64 if placement.device == "gpu" else 32 if 32 * flops < rules.FLOPS_OF_A_SECOND else 16
+    usual = 64 if placement.device == "gpu" else 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
     most = max(1, min(placement.most_sequences, usual))
     return {
         **candidate.model.model_dump(),
         "bert_model": candidate.rule.built_in if candidate.rule is not None else "bert-continued",
-        "hidden_dropout_prob": (candidate.rule.dropout or 0.0) if candidate.rule else rules.DROPOUT,
-        "attention_probs_dropout_prob": (candidate.rule.dropout or 0.0) if candidate.rule else rules.DROPOUT,
+        "hidden_dropout_prob": (candidate.rule.dropout or 0.0) if candidate.rule else constants.DROPOUT,
+        "attention_probs_dropout_prob": (candidate.rule.dropout or 0.0) if candidate.rule else constants.DROPOUT,
         "max_seq_length": length,
         "max_predictions_per_seq": candidate.predictions(),
         "masked_lm_ratio": candidate.masked_share,
@@ -92,10 +92,10 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, floa
             check=False,
         )
         speeds = read_json(target)
-        if not speeds and time.monotonic() - begun > rules.PROBE_TIMEOUT_SECONDS:
+        if not speeds and time.monotonic() - begun > constants.PROBE_TIMEOUT_SECONDS:
             raise ValueError(
-                f"the model {next(iter(configs))} is too slow here to be measured in {rules.PROBE_TIMEOUT_SECONDS} s; "
-                "pass a smaller --config"
+                f"the model {next(iter(configs))} is too slow here to be measured in "
+                f"{constants.PROBE_TIMEOUT_SECONDS} s; pass a smaller --config"
             )
         if not speeds:
             last = (done.stdout.strip().splitlines() or ["it wrote nothing"])[-1]

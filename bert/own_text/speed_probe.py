@@ -18,7 +18,7 @@ import numpy as np
 from bert.config.setting_sources import resolve_config
 from bert.config.training_settings import derive
 from bert.files import write_atomically
-from bert.own_text import rules
+from bert.own_text import constants
 from bert.parent_death import end_with_launcher
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
@@ -36,7 +36,9 @@ SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measur
 
 def main(argv: Sequence[str]) -> int:
     end_with_launcher()
-    signal.alarm(rules.PROBE_TIMEOUT_SECONDS)  # ends this rank, also inside of Paddle, and then the launcher the others
+    signal.alarm(
+        constants.PROBE_TIMEOUT_SECONDS
+    )  # ends this rank, also inside of Paddle, and then the launcher the others
     target, *files = argv
     configs = {  # the peak would be measured otherwise
         file: derive(resolve_config({"config": file}, ENTRY), peak_tflops=1.0) for file in files
@@ -78,7 +80,7 @@ def made_up_batch(config: PretrainingConfig, program: TrainingProgram) -> dict[s
     """A micro-batch of random tokens with the padding and the masks of real samples, as the program reads it."""
     rng = np.random.default_rng(0)
     rows, length = config.batch.batch_size, config.data.max_seq_length
-    real = round(rules.FILLED_BY_A_SAMPLE * length)
+    real = round(constants.FILLED_BY_A_SAMPLE * length)
     masked = -(-rows * min(config.data.max_predictions_per_seq, round(config.data.masked_lm_ratio * real)) // 8) * 8
     vocab = config.model.vocab_size
     feed: dict[str, Any] = {

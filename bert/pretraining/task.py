@@ -23,8 +23,8 @@ from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluatio
 from bert.samples.mixture import Mix, read_mixture
 from bert.samples.packing import Packing
 from bert.tokenization.vocabulary import Vocabulary
-from bert.training.guards import BestMetric
 from bert.training.interruption import beat
+from bert.training.loss_guards import BestMetric
 from bert.training.task import Evaluation, Session, Task
 from program import build_evaluation_program
 

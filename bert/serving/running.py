@@ -13,9 +13,9 @@ from functools import partial
 import uvicorn
 
 from bert import exit_codes
-from bert.serving.app import make_app
 from bert.serving.connections import HEADER_BYTES, Connections, LimitedProtocol
-from bert.serving.service import Service, watch
+from bert.serving.request_handling import Service, watch
+from bert.serving.routes import make_app
 from bert.serving.settings import ServerSettings
 
 _SEND_BUFFER = 1 << 18  # bytes of answers that the system keeps for one slow client; by default it takes megabytes

@@ -10,7 +10,7 @@ from bert.model.objectives import Objective
 from bert.runtime.distributed import Group
 from bert.samples.packing import Packing
 from bert.training.devices import Device
-from bert.training.guards import BestMetric
+from bert.training.loss_guards import BestMetric
 from program import TrainingProgram
 
 

@@ -10,11 +10,11 @@ from bert.randomness import stream_key
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, write_variable
 from bert.training.decay import Decay
+from bert.training.device_guards import FiniteGuard, RankGuard
 from bert.training.devices import Device
 from bert.training.feeding import Feeding
-from bert.training.guards import NO_METRIC, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard
-from bert.training.health_checks import FiniteGuard, RankGuard
 from bert.training.interruption import StopOnAnyRank, StopRequest, Watchdog
+from bert.training.loss_guards import NO_METRIC, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard
 from bert.training.metrics import Throughput, collect
 from bert.training.saving import NoCheckpoints
 from bert.training.task import Task

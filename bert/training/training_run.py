@@ -29,9 +29,9 @@ from bert.runtime.topology import device_name
 from bert.training.batch_fitting import fitted
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
-from bert.training.guards import is_trained
 from bert.training.initialization import initialize_weights, resume_schedule, schedule_of
 from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
+from bert.training.loss_guards import is_trained
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start, take_over_best
 from bert.training.task import Evaluation, Session, Task

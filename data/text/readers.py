@@ -13,7 +13,7 @@ from data.text.columns import TextColumn
 from data.text.encodings import NotTextError, decoded, lines, whole_lines
 from data.text.html_text import text_of_html
 from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, DamagedError, Findings, Input, read_chunks
-from data.text.office import office_text, xlsx_rows
+from data.text.office_and_pdf import office_text, xlsx_rows
 from data.text.tables import KINDS, Row, TableForm, delimiter_in, parquet_rows, rows_of_chunks
 from data.text.time_limit import limited
 

@@ -193,8 +193,8 @@ PROTECTIONS: dict[str, dict[str, Break]] = {
         "bert.runtime.paddle_api:paddle.isfinite": finite_norms,
         "tests.support.tiny:build": built_anew,
     },
-    "spikes are not seen": {"bert.training.guards:SpikeGuard.detect": returns()},
-    "checksums are constant": {"bert.training.health_checks:zlib": lambda real: SimpleNamespace(crc32=lambda data: 7)},
+    "spikes are not seen": {"bert.training.loss_guards:SpikeGuard.detect": returns()},
+    "checksums are constant": {"bert.training.device_guards:zlib": lambda real: SimpleNamespace(crc32=lambda data: 7)},
     "differences are overlooked": {
         "bert.checkpoints.state:differences": returns([]),
         "bert.checkpoints.state:check_continues": returns(),

@@ -107,7 +107,7 @@ def overflows(trials: Trials) -> None:
 
 def _persistent_overflow(trials: Trials) -> None:
     from bert.checkpoints.directories import list_steps
-    from bert.training.guards import TrainingDiverged
+    from bert.training.loss_guards import TrainingDiverged
     from tests.support import runs, tiny
 
     folder = trials.folder / "persistent"
@@ -200,7 +200,7 @@ class _TwoRanks:
 
 def drifting_ranks(trials: Trials) -> None:
     """One bit of one parameter of another rank: the comparison names it."""
-    from bert.training.health_checks import RankGuard, RanksDiffer
+    from bert.training.device_guards import RankGuard, RanksDiffer
     from tests.support import tiny
 
     mine, other = tiny.Session(), tiny.Session()

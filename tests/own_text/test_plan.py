@@ -6,9 +6,9 @@ import pytest
 
 from bert.config.architecture import BertConfig
 from bert.config.training_settings import PrecisionSettings
-from bert.own_text import rules
-from bert.own_text.candidates import candidates, rank_bytes, usable_bytes
+from bert.own_text import constants
 from bert.own_text.facts import MachineFacts, TextFacts, Weights
+from bert.own_text.model_choice import candidates, rank_bytes, usable_bytes
 from bert.own_text.plan import make_plan
 from bert.own_text.request import TextRequest
 from bert.own_text.speed import probe_settings
@@ -72,7 +72,7 @@ def test_a_few_minutes_on_a_laptop_are_the_quickstart():
         33,
     )
     assert "nats below guessing by frequency" in row(plan_of(text(5), LAPTOP, hours=0.12), "expected").value
-    tokens = 32 * 128 * rules.FILLED_BY_A_SAMPLE
+    tokens = 32 * 128 * constants.FILLED_BY_A_SAMPLE
     assert settings["learning_rate"] == pytest.approx(6e-3 * (tokens / (32 * 64 * 0.77)) ** 0.5, rel=0.02)
 
 
@@ -104,15 +104,15 @@ def test_the_rate_grows_with_the_root_of_the_batch():
     assert rates[1]["learning_rate"] == pytest.approx(rates[0]["learning_rate"] * 2**0.5, rel=0.02)
     given = {"global_batch_size": 32_768, "max_seq_length": 128}
     large = plan_of(text(9000), EIGHT_GPUS, hours=8, model="large", settings=given).settings
-    with_less = (rules.FILLED_BY_A_SAMPLE / 0.77) ** 0.5  # tokens in a sequence than You et al., 2020
+    with_less = (constants.FILLED_BY_A_SAMPLE / 0.77) ** 0.5  # tokens in a sequence than You et al., 2020
     assert large["learning_rate"] == pytest.approx(5e-3 * with_less, rel=0.02)
     assert large["warmup_proportion"] == 0.2843
 
 
 def test_without_hours_the_text_is_read_as_often_as_pays():
     plan = plan_of(text(1), LAPTOP)
-    assert plan.epochs == pytest.approx(rules.EPOCHS, rel=0.05) and not plan.warnings
-    assert plan_of(text(3000), LAPTOP).seconds == pytest.approx(rules.MOST_HOURS * 3600, rel=0.05)
+    assert plan.epochs == pytest.approx(constants.EPOCHS, rel=0.05) and not plan.warnings
+    assert plan_of(text(3000), LAPTOP).seconds == pytest.approx(constants.MOST_HOURS * 3600, rel=0.05)
 
 
 def test_a_modernbert_has_the_parameters_of_the_rule():
@@ -230,7 +230,7 @@ def test_weights_bring_sizes_vocabulary_and_a_lower_rate():
     plan = plan_of(text(1), LAPTOP, hours=0.5, weights=weights)
     one = plan.settings
     assert (one["hidden_size"], one["vocab_size"], one["max_seq_length"]) == (384, 30522, 200)
-    assert one["optimizer"] == "AdamW" and one["learning_rate"] == rules.NEW_HEAD_RATE
+    assert one["optimizer"] == "AdamW" and one["learning_rate"] == constants.NEW_HEAD_RATE
     kept = dataclasses.replace(weights, heads=("pooler", "masked-LM head"))
     assert plan_of(text(1), LAPTOP, hours=0.5, weights=kept).settings["learning_rate"] < 2e-4
     assert "6 layers of 384" in plan.table(TextRequest())

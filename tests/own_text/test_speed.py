@@ -41,7 +41,7 @@ def test_a_model_that_is_too_slow_is_refused(monkeypatch):
     placement = SimpleNamespace(device="cpu", ranks=2)
     with pytest.raises(ValueError, match="ended with exit code 1: it wrote nothing"):
         _measure({"large": "{}"}, placement)
-    monkeypatch.setattr("bert.own_text.rules.PROBE_TIMEOUT_SECONDS", 0)
+    monkeypatch.setattr("bert.own_text.constants.PROBE_TIMEOUT_SECONDS", 0)
     with pytest.raises(ValueError, match="the model large is too slow here .* pass a smaller --config"):
         _measure({"large": "{}"}, placement)
 

@@ -27,7 +27,7 @@ from bert.samples.global_batches import GlobalBatch
 from bert.training.interruption import SECONDS_BETWEEN_LOOKS, StopOnAnyRank, StopRequest
 from bert.reporting.logs import Log
 from bert.model.optimization import COUNTERS
-from bert.training.health_checks import RankGuard, RanksDiffer
+from bert.training.device_guards import RankGuard, RanksDiffer
 from bert.training.saving import NoCheckpoints
 from bert.training.trainer import Trainer
 

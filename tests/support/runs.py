@@ -13,8 +13,8 @@ from bert.pretraining.config import PretrainingConfig
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, static
 from bert.training import initialization, training_run
-from bert.training.guards import BestMetric
 from bert.training.interruption import StopRequest
+from bert.training.loss_guards import BestMetric
 from bert.training.saving import Checkpoints
 from bert.training.trainer import Outcome, Trainer
 from tests.support import tiny

@@ -10,7 +10,7 @@ import pytest
 from bert.checkpoints.progress import LoopState, SpikeState
 from bert.exit_codes import DIVERGED
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective, SequenceClassificationObjective
-from bert.training.guards import (
+from bert.training.loss_guards import (
     LEAST,
     STOP_AFTER,
     WARN_AFTER,

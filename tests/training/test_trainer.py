@@ -12,9 +12,9 @@ from bert.config.training_settings import derive
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import write_variable
-from bert.training.guards import TrainingDiverged
-from bert.training.health_checks import FiniteGuard
+from bert.training.device_guards import FiniteGuard
 from bert.training.interruption import StopRequest
+from bert.training.loss_guards import TrainingDiverged
 from bert.training.metrics import plausible_mfu
 from tests.support import runs, tiny
 

@@ -5,7 +5,7 @@ import math
 
 from bert.config.architecture import BertConfig
 from bert.config.training_settings import PrecisionSettings
-from bert.own_text import rules
+from bert.own_text import constants
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
 from bert.planning.estimates import activation_bytes_per_sequence
@@ -42,7 +42,7 @@ class Candidate:
     """
 
     name: str
-    rule: rules.ModelRule | None
+    rule: constants.ModelRule | None
     model: BertConfig
     length: int
     precision: PrecisionSettings
@@ -52,11 +52,11 @@ class Candidate:
 
     def mean_length(self) -> float:
         """Tokens of a sequence, padding excluded."""
-        return self.length * rules.FILLED_BY_A_SAMPLE
+        return self.length * constants.FILLED_BY_A_SAMPLE
 
     def text_tokens_of_sample(self) -> float:
         """Tokens of the text that a sample uses."""
-        return self.length * rules.USED_BY_A_SAMPLE
+        return self.length * constants.USED_BY_A_SAMPLE
 
     def predictions(self) -> int:
         """Most masked positions of a sequence."""
@@ -65,17 +65,19 @@ class Candidate:
 
 def candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> tuple[Candidate, ...]:
     """The models to choose from, the smallest first; one if the user named it, or its weights."""
-    if text.learnable_words() < rules.LEAST_WORDS:
+    if text.learnable_words() < constants.LEAST_WORDS:
         raise ValueError(
-            f"the text has {text.learnable_words():,.0f} words and must have at least {rules.LEAST_WORDS:,} to learn "
-            "from; add text"
+            f"the text has {text.learnable_words():,.0f} words and must have at least {constants.LEAST_WORDS:,} to "
+            "learn from; add text"
         )
     if request.weights is not None:
         return (_candidate(request.weights.name, None, text, machine, request),)
-    named = tuple(rule for rule in rules.MODELS if rule.name == request.model)
-    affordable = tuple(rule for rule in rules.MODELS if rule is rules.MODELS[0] or has_enough_text(rule, text, request))
+    named = tuple(rule for rule in constants.MODELS if rule.name == request.model)
+    affordable = tuple(
+        rule for rule in constants.MODELS if rule is constants.MODELS[0] or has_enough_text(rule, text, request)
+    )
     if any(request.setting(name) for name in _SIZES) and not named:
-        named = rules.MODELS[:1]
+        named = constants.MODELS[:1]
     fitting: list[Candidate] = []
     for rule in named or affordable:
         try:
@@ -87,10 +89,10 @@ def candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> 
     return tuple(fitting)
 
 
-def has_enough_text(rule: rules.ModelRule, text: TextFacts, request: TextRequest) -> bool:
+def has_enough_text(rule: constants.ModelRule, text: TextFacts, request: TextRequest) -> bool:
     """Whether the text has tokens enough for the parameters of the model."""
     tokens = text_tokens(text, vocabulary_size(text, rule, request))
-    return tokens >= rules.TEXT_TOKENS_PER_PARAMETER * layer_parameters(rule.architecture(4096, 512))
+    return tokens >= constants.TEXT_TOKENS_PER_PARAMETER * layer_parameters(rule.architecture(4096, 512))
 
 
 def layer_parameters(model: BertConfig) -> int:
@@ -99,35 +101,35 @@ def layer_parameters(model: BertConfig) -> int:
     return model.num_hidden_layers * (4 * model.hidden_size**2 + feed_forward)
 
 
-def vocabulary_size(text: TextFacts, rule: rules.ModelRule, request: TextRequest) -> int:
+def vocabulary_size(text: TextFacts, rule: constants.ModelRule, request: TextRequest) -> int:
     """Tokens of the vocabulary: those of the file or flag that was given, otherwise by the words of the text.
 
     Characters are tokens, at the beginning of words and inside of them; Chinese ones are words, and thousands.
     """
     if (size := request.vocab_size()) is not None:
         return size
-    by_words = [tokens for least, tokens in rules.VOCABULARY_BY_WORDS if text.learnable_words() >= least][-1]
+    by_words = [tokens for least, tokens in constants.VOCABULARY_BY_WORDS if text.learnable_words() >= least][-1]
     least = max(4 * min(text.distinct_characters, 1000), 0 if text.has_spaces() else 1.3 * text.distinct_characters)
-    sizes = [tokens for _, tokens in rules.VOCABULARY_BY_WORDS]
+    sizes = [tokens for _, tokens in constants.VOCABULARY_BY_WORDS]
     for_characters = next((size for size in sizes if size >= least), sizes[-1])
     return max(min(by_words, rule.most_tokens), for_characters)
 
 
 def text_tokens(text: TextFacts, vocab_size: int) -> float:
     """Estimated tokens of the text."""
-    nearest = min(rules.CHARACTERS_PER_TOKEN, key=lambda size: abs(math.log(size / vocab_size)))
-    return text.characters / (rules.CHARACTERS_PER_TOKEN[nearest] if text.has_spaces() else 1.2)
+    nearest = min(constants.CHARACTERS_PER_TOKEN, key=lambda size: abs(math.log(size / vocab_size)))
+    return text.characters / (constants.CHARACTERS_PER_TOKEN[nearest] if text.has_spaces() else 1.2)
 
 
 def _candidate(
-    name: str, rule: rules.ModelRule | None, text: TextFacts, machine: MachineFacts, request: TextRequest
+    name: str, rule: constants.ModelRule | None, text: TextFacts, machine: MachineFacts, request: TextRequest
 ) -> Candidate:
     device = _device(machine, request)
     if rule is not None:
         usual = rule.length
     else:
         assert request.weights is not None
-        usual = min(rules.CONTINUED_LENGTH[device], request.weights.config.max_position_embeddings)
+        usual = min(constants.CONTINUED_LENGTH[device], request.weights.config.max_position_embeddings)
     length = request.setting("max_seq_length", usual)
     model = _architecture(rule, text, request, length, device)
     if length > model.max_position_embeddings:
@@ -138,8 +140,8 @@ def _candidate(
     precision = PrecisionSettings(amp=request.setting("amp", device == "gpu"))
     placement = place(name, model, length, precision, machine, request)
     learns_pairs = request.weights is not None and "next-sentence head" in request.weights.heads
-    objective = request.setting("objective", "mlm_nsp" if learns_pairs else rules.OBJECTIVE)
-    masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else rules.MASKED_SHARE)
+    objective = request.setting("objective", "mlm_nsp" if learns_pairs else constants.OBJECTIVE)
+    masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else constants.MASKED_SHARE)
     return Candidate(name, rule, model, length, precision, placement, objective, masked_share)
 
 
@@ -151,7 +153,7 @@ def _device(machine: MachineFacts, request: TextRequest) -> str:
 
 
 def _architecture(
-    rule: rules.ModelRule | None, text: TextFacts, request: TextRequest, length: int, device: str
+    rule: constants.ModelRule | None, text: TextFacts, request: TextRequest, length: int, device: str
 ) -> BertConfig:
     if rule is None:
         assert request.weights is not None
@@ -162,8 +164,8 @@ def _architecture(
     given = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
     sizes = base.model_dump()
     is_small = rule is not None and rule.dropout is None  # base and large are published as they are
-    if is_small and device == "cpu" and request.setting("objective", rules.OBJECTIVE) == "mlm":
-        sizes["model_type"] = rules.CPU_MODEL_TYPE
+    if is_small and device == "cpu" and request.setting("objective", constants.OBJECTIVE) == "mlm":
+        sizes["model_type"] = constants.CPU_MODEL_TYPE
     if (
         rule is not None and {**sizes, **given}["model_type"] == "modernbert"
     ):  # as many parameters in 3 matrices as in 2
@@ -192,7 +194,7 @@ def place(
 
     def most_sequences(ranks: int) -> int:
         """The largest power of two of sequences that fits; 0 if not even one does."""
-        room, sequences = usable_bytes(device, ranks, machine), rules.MOST_MICRO_BATCH[device]
+        room, sequences = usable_bytes(device, ranks, machine), constants.MOST_MICRO_BATCH[device]
         while sequences and rank_bytes(model, length, precision, device, sequences) > room:
             sequences //= 2
         return sequences
@@ -201,8 +203,8 @@ def place(
     if device == "gpu" and ranks > machine.gpus:
         raise ValueError(f"num_gpus={ranks} must be at most the {machine.gpus} GPUs of this machine; lower it")
     if not ranks:
-        ranks = 1 << (min(machine.cores, rules.MOST_RANKS_ON_CPU).bit_length() - 1)
-        while ranks > 1 and most_sequences(ranks) < rules.LEAST_MICRO_BATCH["cpu"]:
+        ranks = 1 << (min(machine.cores, constants.MOST_RANKS_ON_CPU).bit_length() - 1)
+        while ranks > 1 and most_sequences(ranks) < constants.LEAST_MICRO_BATCH["cpu"]:
             ranks //= 2
     if global_batch is not None and request.num_processes is None:
         ranks = next((number for number in range(ranks, 0, -1) if global_batch % (number * (micro or 1)) == 0), ranks)
@@ -227,10 +229,10 @@ def rank_bytes(model: BertConfig, length: int, precision: PrecisionSettings, dev
     """Memory of one rank with a micro-batch of `sequences`."""
     activations = activation_bytes_per_sequence(model, length, predictions_of(length), precision, fuse_attention=False)
     states = _STATES * _FLOAT32 * model.num_parameters()
-    return rules.FRAMEWORK_BYTES[device] + states + sequences * activations * rules.ACTIVATION_COPIES[device]
+    return constants.FRAMEWORK_BYTES[device] + states + sequences * activations * constants.ACTIVATION_COPIES[device]
 
 
 def usable_bytes(device: str, ranks: int, machine: MachineFacts) -> float:
     """Memory that a rank may take."""
     free = machine.gpu_bytes if device == "gpu" else machine.memory_bytes / ranks
-    return free * rules.USABLE_MEMORY
+    return free * constants.USABLE_MEMORY

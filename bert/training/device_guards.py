@@ -8,7 +8,7 @@ from bert.exit_codes import DIVERGED, Failure
 from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.runtime.paddle_api import read_variable
 from bert.training.devices import Device
-from bert.training.guards import Guard, Interval, TrainingDiverged
+from bert.training.loss_guards import Guard, Interval, TrainingDiverged
 from program import TrainingProgram
 
 

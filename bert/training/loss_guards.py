@@ -1,7 +1,7 @@
 """Guards: observers of the training loop that warn, roll back to a checkpoint, or end an unhealthy run.
 
 Each keeps its state in `LoopState`, which checkpoints carry: a resumed run decides as the uninterrupted one would have.
-Those that look at the device are in `health_checks`.
+Those that look at the device are in `device_guards`.
 """
 
 import logging
