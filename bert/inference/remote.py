@@ -81,8 +81,9 @@ class RemoteModel(TrainedModel):
         body = json.dumps({"inputs": inputs, **self._options}, ensure_ascii=False).encode()
         if len(body) <= self._most_bytes or len(texts) == 1:
             answer = self._ask(self._kind, body)
-            if answer.headers.get(MODEL_HEADER, self.opened.fingerprint) != self.opened.fingerprint:
-                raise ValueError(f"{self._url} serves another model than before; start again, with that model")
+            mine = self.opened.fingerprint
+            if answer.headers.get(MODEL_HEADER, "" if answer.status_code == 200 else mine) != mine:
+                raise ConnectionError(f"{self._url} serves another model than before; start again, with that model")
             if answer.status_code not in _OF_AN_INPUT:
                 return self._json(answer)["results"]
             if len(texts) == 1:
@@ -122,7 +123,9 @@ class RemoteModel(TrainedModel):
     def _json(self, answer: requests.Response) -> Any:
         if answer.status_code == 200 and answer.headers.get("content-type") == "application/json":
             return answer.json()
-        raise ValueError(f"{answer.url}: {answer.status_code} {_reason(answer)}; is it the address of bert.serving?")
+        raise ConnectionError(
+            f"{answer.url}: {answer.status_code} {_reason(answer)}; is it the address of bert.serving?"
+        )
 
 
 def _reason(answer: requests.Response) -> str:

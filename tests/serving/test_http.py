@@ -143,7 +143,7 @@ def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allow
         assert "Basic" in server.get("/").headers["www-authenticate"]
         for host in ("bert.example:80", "other.example."):
             assert requests.get(f"{server.url}/ready", headers={"host": host}, timeout=30).status_code == 200
-        with pytest.raises(ValueError, match="401 the key of this server"):
+        with pytest.raises(ConnectionError, match="401 the key of this server"):
             RemoteModel(server.url)
         monkeypatch.setenv("BERT_API_KEY", "open sesame\n")
         assert RemoteModel(server.url).run([("a [MASK]",)])[0]["filled"] == "aing"

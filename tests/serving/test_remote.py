@@ -11,6 +11,7 @@ import run_predict
 from bert import REPOSITORY, api
 from bert.finetuning import prediction_stream
 from bert.inference import streaming
+from bert.inference.command_line import MODEL_HEADER
 from bert.inference.remote import RemoteModel
 from tests.serving.servers import serving
 
@@ -121,8 +122,42 @@ def test_a_prediction_does_not_mix_two_models(tmp_path, capsys, monkeypatch):
         assert "holds the results of another command (other inputs, model" in capsys.readouterr().err
         model = RemoteModel(server.url)
         model.opened.fingerprint = "f"  # as the model process was before it was started again
-        with pytest.raises(ValueError, match="serves another model than before; start again"):
+        with pytest.raises(ConnectionError, match="serves another model than before; start again"):
             model.predict(["a"])
     with serving(tmp_path, "encoder", "--port", port, fake=True):
         assert run_predict.main(words) == 0
     assert "continuing after 4 lines" in capsys.readouterr().err and len(output.read_text().splitlines()) == 12
+
+
+@pytest.mark.parametrize(
+    ("status", "fingerprint", "words"),
+    [
+        (200, "f", "serves another model than before"),
+        (200, None, "serves another model than before"),  # not a server of ours
+        (502, None, "502 .*is it the address"),
+        (401, None, "401 .*is it the address"),
+    ],
+)
+def test_a_wrong_answer_of_a_server_leaves_what_is_written(
+    server, tmp_path, capsys, monkeypatch, status, fingerprint, words
+):
+    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
+    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
+    source, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    source.write_text("".join(f"word {number}\n" for number in range(12)))
+    command, ask = [server.url, str(source), "--output", str(output)], RemoteModel._ask
+
+    def wrong(model, path, body=None):
+        answer = ask(model, path, body)
+        if b"word 9" in (body or b""):
+            answer.status_code = status
+            del answer.headers[MODEL_HEADER]
+            answer.headers.update({MODEL_HEADER: fingerprint} if fingerprint else {})
+        return answer
+
+    with monkeypatch.context() as broken, pytest.raises(SystemExit) as ended:
+        broken.setattr(RemoteModel, "_ask", wrong)
+        run_predict.main(command)
+    assert ended.value.code == 2 and re.search(words, capsys.readouterr().err)
+    assert run_predict.main(command) == 0
+    assert "continuing after 8 lines" in capsys.readouterr().err and len(output.read_text().splitlines()) == 12
