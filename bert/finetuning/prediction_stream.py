@@ -5,6 +5,7 @@ and where the reading stands. The same command continues there. At the end each 
 """
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,17 +19,23 @@ import bert
 from bert.files import checksum_of_file, lock, read_json, sha256_of, sync, write_atomically
 from bert.reporting.progress import progress
 
+logger = logging.getLogger(__name__)
 WINDOW_EXAMPLES, WINDOW_CHARACTERS = 2048, 4 << 20  # of input that is sorted by length and run together
 _SECONDS_BETWEEN_SAVES = 5.0
 Position = Mapping[str, Any]  # from where a later command reads on, and what it counts on from; for JSON
 MoveBar = Callable[[int], Any]  # moves the progress bar to a place
 
 
-def checksums_of_code(folder: Path) -> list[str]:
-    return [checksum_of_file(path) for path in sorted(folder.rglob("*.py")) if path.is_file()]
+_ROOMS = "arrays conversion finetuning inference model runtime tokenization"  # those that decide results
 
 
-_CODE = checksums_of_code(Path(bert.__file__).parent)  # as it is imported, whatever becomes of the files meanwhile
+def checksum_of_code(root: Path) -> str:
+    folders = [root / "data/text", *(root / "bert" / room for room in _ROOMS.split())]
+    files = [root / "program.py", *(path for folder in folders for path in sorted(folder.rglob("*.py")))]
+    return sha256_of("".join(checksum_of_file(path) for path in files if path.is_file()).encode())
+
+
+CODE = checksum_of_code(bert.REPOSITORY)  # as it is imported, whatever becomes of the files meanwhile
 
 
 @dataclass(frozen=True)
@@ -52,20 +59,21 @@ def write_stream(
     total: int | None,
     total_unit: str,
     log: Callable[[str], None],
+    renews: bool = False,
 ) -> Position | None:
     """Write all windows, or those that an interrupted equal command left.
 
     Args:
         windows: the windows after a position.
         finish: completes the files, given the last position.
-        key, flag: as of `ResumableFiles`.
+        key, flag, renews: as of `ResumableFiles`.
         unit: of the inputs: "examples", "lines".
         total, total_unit: of the progress bar; None if it is unknown.
     Returns:
         the last position; None without a window.
     """
     try:
-        with ResumableFiles(targets, key, flag) as output:
+        with ResumableFiles(targets, key, flag, renews) as output:
             state = output.state or {"done": 0, "place": 0, "position": None}
             position = state["position"]
             if output.state is not None:
@@ -98,10 +106,11 @@ class ResumableFiles:
         key: equal for equal commands on equal inputs: partial files of another key are refused. None: the inputs
             cannot be read again, so that no partial file is left.
         flag: names the place of the files, for messages.
+        renews: partial files of another version of the code are begun anew; otherwise they are refused.
     """
 
-    def __init__(self, targets: Sequence[Path], key: str | None, flag: str) -> None:
-        self._targets, self._key, self._flag = targets, key, flag
+    def __init__(self, targets: Sequence[Path], key: str | None, flag: str, renews: bool = False) -> None:
+        self._targets, self._key, self._flag, self._renews = targets, key, flag, renews
         self.partials = [target.with_name(f"{target.name}.partial") for target in targets]
         self._state_file = Path(f"{self.partials[0]}.json")
         self._saved_at = time.monotonic()
@@ -139,7 +148,11 @@ class ResumableFiles:
                 return None
         except (ValueError, KeyError, TypeError):
             return None
-        if saved.get("key") != self._key:
+        is_of_this_code = saved.get("code") == CODE
+        if saved.get("key") == self._key and not is_of_this_code and self._renews:
+            logger.info(f"{self.partials[0]}: another version of the code wrote it; it is begun anew")
+            return None
+        if saved.get("key") != self._key or not is_of_this_code:
             raise ValueError(
                 f"{self.partials[0]}: holds the results of another command (other inputs, model, flags, version) that "
                 f"was interrupted; continue that one, name another {self._flag}, or remove the file"
@@ -154,7 +167,7 @@ class ResumableFiles:
         for file in self.files:
             file.flush()
             os.fsync(file.fileno())
-        content = {"key": self._key, "sizes": [file.tell() for file in self.files], "state": state}
+        content = {"key": self._key, "code": CODE, "sizes": [file.tell() for file in self.files], "state": state}
         write_atomically(self._state_file, json.dumps(content).encode())
         self._saved_at = time.monotonic()
 
@@ -173,7 +186,7 @@ class ResumableFiles:
 
 
 def key_of(settings: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """A key of this code, settings and files (or all files of folders), by names, sizes and times of change."""
+    """A key of settings and files (or all files of folders), by names, sizes and times of change."""
     paths = [path for file in files for path in ([file] if file.is_file() else sorted(file.rglob("*")))]
     stamps = [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.is_file()]
-    return sha256_of(json.dumps([_CODE, settings, stamps], sort_keys=True, default=str).encode())
+    return sha256_of(json.dumps([settings, stamps], sort_keys=True, default=str).encode())

@@ -209,6 +209,7 @@ class FineTuningEvaluation(Evaluation):
             total=number,
             total_unit=self._task.unit,
             log=logger.info,
+            renews=True,
         )
         assert position is not None, "a file without examples is refused when it is read"
         for line in self._task.describe(part.path, position["counts"]):

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bert import __version__
+from bert.files import sha256_of
+from bert.finetuning.prediction_stream import CODE
 from bert.inference.command_line import ModelSettings
 from bert.inference.export_files import Arrays
 from bert.inference.heads import load_from_settings, vector_results
@@ -49,6 +51,7 @@ class ModelServer:
     def describe(self, name: str) -> Description:
         """`name` is that of a model whose training has none: the last part of its path."""
         model, opened = self.model, self.model.opened
+        deciding = [opened.fingerprint, model.max_seq_length, opened.tokens.lowercase, CODE]
         return Description(
             name=name if opened.usage.name in (None, "custom") else opened.usage.name,
             task=model.task,
@@ -60,7 +63,7 @@ class ModelServer:
             top_k=model.top_k,
             can_encode=opened.can_encode(),
             version=__version__,
-            fingerprint=opened.fingerprint,
+            fingerprint=sha256_of(json.dumps(deciding).encode()),
             columns=tuple(opened.usage.text_columns),
             gives_labels=opened.usage.label_separator is not None,
         )

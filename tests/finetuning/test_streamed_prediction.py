@@ -1,5 +1,6 @@
 """Files of any size are predicted a window at a time: same bytes, each result once, in little memory."""
 
+import contextlib
 import os
 import signal
 import tracemalloc
@@ -25,6 +26,7 @@ from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.examples import read_squad
 from bert.runtime.paddle_api import static
 from tests.inference.models import model
+from tests.support.messages import messages
 from tests.support.squad_files import file_of, paragraph
 
 SENTENCES = [" ".join(f"word{(7 * row + place) % 20}" for place in range(1 + row % 5)) for row in range(41)]
@@ -254,15 +256,33 @@ def test_results_that_another_process_finishes_meanwhile_are_left_alone(tmp_path
     assert target.read_bytes() == b"whole"
 
 
-def test_results_of_other_code_are_another_key(tmp_path, monkeypatch):
-    (tmp_path / "inference").mkdir()
-    (tmp_path / "inference/.#heads.py").symlink_to("an editor's lock")
-    keys = []
+@pytest.mark.parametrize(
+    ("changed", "decides"), [("bert/inference/heads.py", True), ("data/text/tables.py", True), ("bert/x/y.py", False)]
+)
+def test_code_that_decides_results_is_told_apart(tmp_path, changed, decides):
+    (tmp_path / changed).parent.mkdir(parents=True)
+    (tmp_path / changed).with_name(".#x.py").symlink_to("an editor's lock")
+    checksums = []
     for text in ("a = 1", "a = 1", "a = 2"):
-        (tmp_path / "inference/heads.py").write_text(text)
-        monkeypatch.setattr(prediction_stream, "_CODE", prediction_stream.checksums_of_code(tmp_path))
-        keys.append(prediction_stream.key_of({}, []))
-    assert keys[0] == keys[1] != keys[2]
+        (tmp_path / changed).write_text(text)
+        checksums.append(prediction_stream.checksum_of_code(tmp_path))
+    assert checksums[0] == checksums[1] and (checksums[0] != checksums[2]) == decides
+
+
+@pytest.mark.parametrize("renews", [True, False])
+def test_results_of_other_code_are_refused_or_begun_anew(tmp_path, monkeypatch, renews):
+    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
+    target = tmp_path / "a"
+    with pytest.raises(KeyboardInterrupt), ResumableFiles([target], "key", "--output") as partial:
+        partial.files[0].write(b"old")
+        partial.save({"done": 1})
+        raise KeyboardInterrupt
+    monkeypatch.setattr(prediction_stream, "CODE", "other")
+    refusal = contextlib.nullcontext() if renews else pytest.raises(ValueError, match="results of another command")
+    with messages() as said, refusal, ResumableFiles([target], "key", "--output", renews) as partial:
+        assert partial.state is None
+        partial.files[0].write(b"new")
+    assert (target.read_bytes() == b"new" and "is begun anew" in said[0]) if renews else not target.exists()
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"key": "key", "sizes": [1], "state": {}}', '{"sizes": 3}'])

@@ -77,6 +77,13 @@ def test_each_input_has_its_own_number_of_candidates(folders):
     assert [len(json.loads(text)["masks"][0]) for _, text in outcomes] == [2, 7, 1]
 
 
+def test_the_fingerprint_is_of_all_that_decides_results(folders):
+    folder = folders["sequence-classification"]
+    settings = [{}, {"max_seq_length": 8}, {"do_lower_case": "false"}, {"do_lower_case": "true"}]
+    prints = [server(folder, **each).describe("notes").fingerprint for each in (*settings, {})]
+    assert len(set(prints[:4])) == 3 and prints[4] == prints[0]
+
+
 def test_what_is_too_late_is_not_run(folders):
     serving = server(folders["sequence-classification"])
     figures, outcomes = answer(serving, [["word1"], ["word2"]], seconds=-1)

@@ -132,7 +132,7 @@ def test_a_prediction_does_not_mix_two_models(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("status", "fingerprint", "words"),
     [
-        (200, "f", "serves another model than before"),
+        (200, "others", "serves another model than before"),
         (200, None, "serves another model than before"),  # not a server of ours
         (502, None, "502 .*is it the address"),
         (401, None, "401 .*is it the address"),
