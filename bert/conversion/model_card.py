@@ -3,45 +3,49 @@
 What no record says is left out. A README.md beside the weights is the card of whoever wrote it: it is kept.
 """
 
+import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from bert.checkpoints.directories import CheckpointError, weights_folder
+from bert.checkpoints.directories import weights_folder
+from bert.conversion.locating import published_model
 from bert.conversion.raw_tensors import ConversionError
 from bert.files import read_json
 from bert.planning.hardware import load_parts, part_of
 from bert.reporting.progress import duration, metric_form
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, SUMMARY, RunRecord, read_run
-from bert.reporting.spread import metric_table, metrics_of
+from bert.reporting.spread import MEASURED, NO_METRICS, metric_table, metrics_of
 from bert.samples.manifest import read_manifest
-from data.fetching.published_models import parse_name
+from data.fetching.published_models import GOOGLE, ModelName, known_names
 
 if TYPE_CHECKING:
     from bert.conversion.converting import Model
 
 CARD_FILE = "README.md"
-_FRONT_MATTER = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _USE = re.compile(r"^## Use\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARY = "paddlepaddle"
 _LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
+_FILL_MASK = ("fill-mask", '"The [MASK] was late again."')
 _PIPELINES = {  # task -> pipeline of transformers, its example
-    "pretraining": ("fill-mask", '"The [MASK] was late again."'),
-    "masked-lm": ("fill-mask", '"The [MASK] was late again."'),
+    "pretraining": _FILL_MASK,
+    "masked-lm": _FILL_MASK,
     "question-answering": ("question-answering", 'question="Who opened it?", context="Anna opened it in 1987."'),
     "sequence-classification": ("text-classification", '"What a great film!"'),
     "token-classification": ("token-classification", '"Anna Lindqvist visited Malmo."'),
     "encoder": ("feature-extraction", '"A text."'),
 }
-_METRICS_LEFT_OUT = ("_sequences", "_total", "thresh")
-_NO_SCORES = ("final_loss", "skipped_steps")
 _RECIPE = {  # row -> settings
     "objective": "{objective}",
     "masks": "{masked_lm_ratio:.0%}, {masking}",
@@ -52,6 +56,8 @@ _RECIPE = {  # row -> settings
     "seed": "{seed}",
 }
 _COUNTS = ("{documents used:,} documents", "{sentences:,} sentences", "{tokens:,} tokens", "{samples:,} samples")
+_NETWORKS = {"modernbert": "ModernBERT", "roberta": "RoBERTa"}
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
 _MOST_LABELS = 50
 _MOST_RUNS = 8  # of a chain: phase 1, phase 2, own text, fine-tuning
 Rows = list[list[str]]
@@ -69,7 +75,7 @@ class CardRequest:
         if self.license and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", self.license):
             raise ValueError(f"license={self.license} must be a name as apache-2.0, mit or other; change --license")
         for language in self.languages:
-            if not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
+            if not _LANGUAGE.fullmatch(language):
                 raise ValueError(f"language={language} must be a code as en or de; change --language")
         if self.watts is not None and not 0 < self.watts < 1e9:
             raise ValueError(f"watts={self.watts:g} must be a positive number; change --watts")
@@ -93,10 +99,10 @@ def _kept(file: Path, model: "Model", to_format: str, request: CardRequest, name
     """The card beside the weights with what is stated now; in one of ours the use follows the format."""
     if file.stat().st_size > _LARGEST:
         raise ConversionError(f"{file} must have at most {_LARGEST >> 20} MB to be a model card; shorten or remove it")
-    content = file.read_text(encoding="utf-8", errors="replace")
+    content = file.read_text(encoding="utf-8-sig", errors="replace")
     stated, body = _split(content, file)
     front = stated | _stated(request)
-    if "bert-on-paddle" in (stated.get("tags") or []):
+    if "bert-on-paddle" in str(stated.get("tags")):
         front["library_name"] = _LIBRARIES.get(to_format, _LIBRARY)
         use = "\n\n".join(block.markdown for block in [heading("Use"), *_use(model, to_format, name)])
         body = _USE.sub(lambda _: f"{use}\n\n", body)
@@ -110,10 +116,10 @@ def runs_of(weights: Path) -> list[RunRecord]:
         directory = weights.absolute().parents[2] / weights.absolute().parent.name
         if not (directory / CONFIG).is_file() or any(run.directory == directory for run in runs):
             break
-        runs.insert(0, read_run(directory, f"{directory.parent.name}: {directory.name}"))
         try:
+            runs.insert(0, read_run(directory, directory.name))
             weights = weights_folder(Path(_source(runs[0])))  # a published name is no folder, and ends the chain
-        except CheckpointError:
+        except _DAMAGE:  # a CheckpointError is one
             break
     return runs
 
@@ -128,14 +134,13 @@ def _stated(request: CardRequest) -> dict[str, Any]:
 
 def _front_matter(model: "Model", to_format: str, request: CardRequest, runs: Sequence[RunRecord]) -> dict[str, Any]:
     pipeline, known = _PIPELINES.get(model.task, ("", ""))[0], _languages(runs)
-    source = _source(runs[0]) if runs else ""
-    base = parse_name(source) if source and not Path(source).exists() else None
+    base = _published(_source(runs[0])) if runs else None
     values = {
         **({"language": known} if known else {}),
         **_stated(request),
         "library_name": _LIBRARIES.get(to_format, _LIBRARY),
         "pipeline_tag": pipeline or None,
-        "base_model": base.repository if base else None,
+        "base_model": base.repository if base and not base.is_paddlenlp else None,
         "tags": [model.config.model_type, "bert-on-paddle", *([model.task] if model.task != pipeline else [])],
     }
     return {name: value for name, value in values.items() if value}
@@ -145,12 +150,24 @@ def _yaml(values: Mapping[str, Any]) -> str:
     return f"---\n{yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)}---\n\n"
 
 
+class _Loader(yaml.SafeLoader):
+    """Takes `no` for a language, as YAML 1.2 and the hub do."""
+
+    yaml_implicit_resolvers = {
+        first: [rule for rule in rules if rule[0] != "tag:yaml.org,2002:bool"]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("true|false"), "tf")
+
+
 def _split(content: str, file: Path) -> tuple[dict[str, Any], str]:
     """The front matter of a card, and the text after it."""
     match = _FRONT_MATTER.match(content)
     try:
-        values = yaml.safe_load(match[1]) if match else {}
-    except (yaml.YAMLError, RecursionError):
+        values = yaml.load(match[1], _Loader) or {} if match else {}
+    except (yaml.YAMLError, ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         raise ConversionError(f"{file} begins with what is not YAML of names and values; correct or remove it")
@@ -159,17 +176,29 @@ def _split(content: str, file: Path) -> tuple[dict[str, Any], str]:
 
 def _languages(runs: Sequence[RunRecord]) -> list[str]:
     """The languages of own texts. English is also what the plan takes where none was given, so it is not known."""
-    codes = [_own_text(run).get("data", {}).get("lang") for run in runs]
-    return list(dict.fromkeys(str(code) for code in codes if code and code != "en"))
+    codes = [str(_own_text(run, "data").get("lang")) for run in runs]
+    return list(dict.fromkeys(code for code in codes if code != "en" and _LANGUAGE.fullmatch(code)))
 
 
-def _own_text(run: RunRecord) -> dict[str, Any]:
-    return read_json(run.directory.parent / "own_text.json")
+def _own_text(run: RunRecord, part: str) -> dict[str, Any]:
+    values = read_json(run.directory.parent / "own_text.json").get(part)
+    return values if isinstance(values, dict) else {}
 
 
 def _source(run: RunRecord) -> str:
     """The weights that a training began with; empty: random ones."""
     return str(run.settings.get("from_phase1_final_params") or run.settings.get("from_pretrained_params") or "")
+
+
+def _published(source: str) -> ModelName | None:
+    """The published model that a source names: one that is known, or in the cache; any other name may be a path."""
+    from data.fetching.model_cache import model_folder  # loads huggingface_hub
+
+    name = None if not source or Path(source).exists() else published_model(source)
+    if name is None:
+        return None
+    is_known = name.repository.removeprefix(f"{GOOGLE}/").removeprefix("paddlenlp/") in known_names()
+    return name if is_known or model_folder(name).is_dir() else None
 
 
 # ---- sections --------------------------------------------------------------------------------------------------------
@@ -179,7 +208,7 @@ def _blocks(model: "Model", to_format: str, request: CardRequest, runs: Sequence
     config = model.config
     cased = "" if model.tokens is None else ", lower-cased" if model.tokens.lowercase else ", cased"
     sizes = (
-        f"A {'ModernBERT' if config.is_modern() else 'BERT'} of {config.num_hidden_layers} layers of "
+        f"A {_NETWORKS.get(config.model_type, 'BERT')} of {config.num_hidden_layers} layers of "
         f"{config.hidden_size}, {config.vocab_size:,} tokens{cased}, at most {config.max_position_embeddings:,} tokens "
         f"in a text, {sum(array.size for array in model.parameters.values()):,} parameters, for {model.task}."
     )
@@ -188,43 +217,53 @@ def _blocks(model: "Model", to_format: str, request: CardRequest, runs: Sequence
         more = " ..." * (len(model.labels) > _MOST_LABELS)
         blocks.append(text(f"Classes: {', '.join(model.labels[:_MOST_LABELS])}{more}"))
     blocks += [heading("Use"), *_use(model, to_format, name)]
-    if rows := [row for run in runs for row in _text_rows(run)]:
-        blocks += [heading("Text"), table(["", ""], rows)]
+    parts: list[tuple[str, int, Callable[[], list[Block]]]] = [("Text", 2, lambda: _texts(runs))]
     if runs:
-        blocks += [heading("Training"), *_training(model, runs, request)]
-    for run in runs:
-        if rows := _held_out(run):
-            blocks += [heading(f"Held out: {run.name}", 3), table(rows[0], rows[1:])]
-    if runs and (scores := _scores(runs[-1])):
-        blocks += [heading("Scores"), *scores]
+        parts.append(("Training", 2, lambda: _training(model, runs, request)))
+    parts += [(f"Held out: {run.name}", 3, partial(_held_out, run)) for run in runs]
+    parts += [("Scores", 2, partial(_scores, run)) for run in runs[-1:]]
+    for title, level, part in parts:
+        try:
+            section = part()
+        except _DAMAGE as error:
+            model.notes.append(f"model card: {title} is left out, its records are damaged ({str(error)[:200]})")
+            continue
+        blocks += [heading(title, level), *section] if section else []
     return [*blocks, heading("Limits"), *_limits(runs)]
 
 
 def _use(model: "Model", to_format: str, name: str) -> list[Block]:
     pipeline, example = _PIPELINES.get(model.task, ("", ""))
-    ours = ["from bert.inference.predictor import Predictor", "", f'print(Predictor("{name}").texts(["A text."]))']
+    if model.tokens is not None:
+        example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
+    said = json.dumps(name, ensure_ascii=False)
+    ours = ["from bert.inference.predictor import Predictor", "", f'print(Predictor({said}).texts(["A text."]))']
     if to_format == "hf":
         ours = ["from transformers import pipeline", ""]
-        ours += [f'model = pipeline("{pipeline}", "{name}")', f"print(model({example}))"] if pipeline else []
+        ours += [f'model = pipeline("{pipeline}", {said})', f"print(model({example}))"] if pipeline else []
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
         ours = [f"from paddlenlp.transformers import AutoTokenizer, {kind}", ""]
-        ours.append(f'tokenizer, model = AutoTokenizer.from_pretrained("{name}"), {kind}.from_pretrained("{name}")')
+        ours.append(f"tokenizer, model = AutoTokenizer.from_pretrained({said}), {kind}.from_pretrained({said})")
     blocks = ["\n".join(["```python", *ours, "```"])] if len(ours) > 2 else []
-    return [Block("", block) for block in (*blocks, f"```bash\n.venv/bin/python run_predict.py {name}\n```")]
+    return [
+        Block("", block) for block in (*blocks, f"```bash\n.venv/bin/python run_predict.py {shlex.quote(name)}\n```")
+    ]
+
+
+def _texts(runs: Sequence[RunRecord]) -> list[Block]:
+    rows = [row for run in runs for row in _text_rows(run)]
+    return [table(["", ""], rows)] if rows else []
 
 
 def _text_rows(run: RunRecord) -> Rows:
-    """What the training read, without the paths of its files."""
-    own = _own_text(run)
-    if facts := own.get("text"):
+    """What the training read, without the names of its files."""
+    if facts := _own_text(run, "text"):
         about = "about " if facts.get("is_estimate") else ""
-        parts = {name: _filled("{words:,} words", part) for name, part in facts.get("parts", {}).items()}
         rows = [
             ["own text", about + _filled("{words:,} words, {characters:,} characters, {documents:,} documents", facts)],
-            ["sources", ", ".join(f"{name} {words}" for name, words in parts.items())],
             ["languages", ", ".join(_languages([run]))],
-            ["held out", _filled("{held_out_fraction:.1%} of the text, never trained on", own.get("data", {}))],
+            ["held out", _filled("{held_out_fraction:.1%} of the text, never trained on", _own_text(run, "data"))],
         ]
         return [row for row in rows if row[1]]
     folder, name = run.settings.get("input_dir"), run.settings.get("task_name")
@@ -234,7 +273,7 @@ def _text_rows(run: RunRecord) -> Rows:
         manifest = None
     counts = ", ".join(filter(None, (_filled(form, manifest.counts) for form in _COUNTS))) if manifest else ""
     if name in (None, "custom"):
-        name = Path(str(run.settings.get("train_file") or "")).name
+        name = "own labels" if run.settings.get("train_file") else ""
     return [[f"text of {run.name}", counts]] * bool(counts) + [[f"labels of {run.name}", name]] * bool(name)
 
 
@@ -255,7 +294,7 @@ def _recipe(run: RunRecord) -> dict[str, str]:
         values["global_batch_size"] = math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
     seconds = _seconds(run)
     rows = {
-        "begins with": (Path(source).name if Path(source).exists() else source) if source else "random weights",
+        "begins with": str(_published(source) or "own weights") if source else "random weights",
         **{name: _filled(form, values) for name, form in _RECIPE.items()},
         "arithmetic": _filled("mixed {amp_dtype}" if values.get("amp") else "float32", values),
         "updates": f"{updates:,}" if updates else "",
@@ -267,7 +306,8 @@ def _recipe(run: RunRecord) -> dict[str, str]:
 
 
 def _seconds(run: RunRecord) -> float:
-    return float(run.summary.get("e2e_train_time") or 0)
+    seconds = run.summary.get("e2e_train_time")
+    return float(seconds) if isinstance(seconds, (int, float)) and 0 < seconds < math.inf else 0.0
 
 
 def _filled(form: str, settings: Mapping[str, Any]) -> str:
@@ -297,20 +337,20 @@ def _energy(runs: Sequence[RunRecord], request: CardRequest) -> str:
     return f"Energy: about {kilowatt_hours:.2g} kWh, assuming {' and '.join(sorted(assumed))}; it was not measured."
 
 
-def _held_out(run: RunRecord) -> Rows:
-    """A table of the first, the best and the last evaluation, its titles first; empty without evaluations."""
+def _held_out(run: RunRecord) -> list[Block]:
+    """A table of the first, the best and the last evaluation; empty without evaluations."""
     names = [name for row in run.held_out[-1:] for name in row if name.startswith("eval_")]
-    names = [name for name in names if not name.endswith(_METRICS_LEFT_OUT)]
+    names = [name for name in names if not name.endswith(NO_METRICS)]
     if not names:
         return []
     best, last = run.summary.get("best_step"), run.held_out[-1]["step"]
-    rows = [["", *(name.removeprefix("eval_").replace("_", " ") for name in names)]]
+    titles, rows = ["", *(name.removeprefix("eval_").replace("_", " ") for name in names)], []
     for row in run.held_out:
         marks = [mark for mark, step in ((", best", best), (", last", last)) if step == row["step"]]
         if marks or row is run.held_out[0]:
             title = f"update {row['step']:,}{''.join(marks)}"
             rows.append([title, *(_number(name, row.get(name), names) for name in names)])
-    return rows
+    return [table(titles, rows)]
 
 
 def _number(name: str, value: Any, names: Sequence[str]) -> str:
@@ -325,7 +365,7 @@ def _scores(run: RunRecord) -> list[Block]:
     folders = {int(path.name[5:]): path for path in sorted(output.parent.glob("seed-*")) if path.name[5:].isdecimal()}
     ended = {n: p for n, p in folders.items() if read_json(p / run.directory.name / SUMMARY).get("finished")}
     runs = ended if output in ended.values() else {0: output}
-    metrics = {number: _without(_NO_SCORES, metrics_of(path)) for number, path in sorted(runs.items())}
+    metrics = {number: _without(MEASURED, metrics_of(path)) for number, path in sorted(runs.items())}
     if len(runs) > 1:
         words = f"The weights are of {output.name}. All seeds, on the evaluation set that chose the best weights:"
         return [text(words), Block("", "\n".join(metric_table(metrics, "seed")))]

@@ -7,7 +7,8 @@ from pathlib import Path
 from bert.files import read_json
 from bert.reporting.progress import metric_form
 
-_MEASURED = ("final_loss", "skipped_steps")  # beside the metrics of evaluations
+NO_METRICS = ("_sequences", "_total", "thresh")  # ends of names
+MEASURED = ("final_loss", "skipped_steps")  # beside the metrics of evaluations
 
 
 def metrics_of(folder: Path) -> dict[str, float]:
@@ -15,8 +16,8 @@ def metrics_of(folder: Path) -> dict[str, float]:
     metrics = {}
     for file in sorted(folder.glob("*/summary.json")):
         for name, value in read_json(file).items():
-            is_metric = name.startswith("eval_") and not name.endswith(("_total", "_sequences", "thresh"))
-            if isinstance(value, (int, float)) and (is_metric or name in _MEASURED):
+            is_metric = name.startswith("eval_") and not name.endswith(NO_METRICS)
+            if isinstance(value, (int, float)) and (is_metric or name in MEASURED):
                 metrics[f"{file.parent.name} {name.removeprefix('eval_')}"] = float(value)
     return metrics
 
