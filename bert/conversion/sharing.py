@@ -3,6 +3,7 @@
 huggingface_hub reads HF_ENDPOINT and HF_TOKEN. Weights that arrived before a failure are not sent again.
 """
 
+import logging
 import re
 import tempfile
 from collections.abc import Callable
@@ -14,16 +15,20 @@ import requests
 from huggingface_hub import HfApi, configure_http_backend, constants, get_token
 from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils.logging import set_verbosity
 
 from bert.conversion.converting import REPORT_FILE, Request, convert
+from bert.conversion.model_card import CARD_FILE
+from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, READER_FILE, TASK_FILE
 from bert.conversion.raw_tensors import ConversionError, printable
 from data.fetching import transfer
 from data.fetching.transfer import HttpsSession, Refused
 
 T = TypeVar("T")
 _ATTEMPTS = 3
-_NO_MODEL = (".gitattributes", "README.md", "LICENSE")  # what a new repository may hold
-_WEIGHTS = ["*.safetensors", "*.bin", "*.h5", "*.msgpack", "*.index.json"]  # of another model, removed by an update
+_NO_MODEL = (".gitattributes", CARD_FILE, "LICENSE")  # what a new repository may hold
+_OF_A_MODEL = ["*.safetensors", "*.bin", "*.h5", "*.msgpack", "*.pdparams", "*.index.json"]  # an update removes them
+_OF_A_MODEL += ["vocab.*", "merges.txt", "*.model", "*token*.json", *CONFIG_FILES, LABELS_FILE, TASK_FILE, READER_FILE]
 _MESSAGE = "BERT on Paddle: weights, tokenizer and model card"
 
 
@@ -71,17 +76,21 @@ class Hub:
         if constants.HF_HUB_OFFLINE:
             raise ConversionError(f"to_hub={name}: HF_HUB_OFFLINE forbids connections; unset it")
         self.name, self._api = name, HfApi(endpoint=constants.ENDPOINT, token=token)
+        self._kept: list[str] = []  # files of the repository that this push does not replace
         configure_http_backend(HttpsSession)
+        set_verbosity(logging.CRITICAL)  # its warnings have signed addresses
 
     def open(self, private: bool, update: bool) -> None:
         """Complete the name with that of the account; refuse a repository that this push should not change."""
-        account = self._ask(self._api.whoami)
-        self.name = self.name if "/" in self.name else f"{account['name']}/{self.name}"
+        account = self._ask(lambda: self._api.whoami()["name"])
+        self.name = self.name if "/" in self.name else f"{account}/{self.name}"
         try:
             info = self._ask(lambda: self._api.model_info(self.name, timeout=transfer.TIMEOUT_SECONDS))
         except RepositoryNotFoundError:
             return
-        files = sorted(file.rfilename for file in info.siblings or [] if file.rfilename not in _NO_MODEL)
+        names = [file.rfilename for file in info.siblings or []]
+        files = sorted(name for name in names if name not in _NO_MODEL)
+        self._kept = [CARD_FILE] if CARD_FILE in names and not update else []
         if private and not info.private:
             raise ConversionError(
                 f"{self.name} is public on {constants.ENDPOINT}, whatever --hub-private says; make it private in its "
@@ -102,8 +111,8 @@ class Hub:
                     repo_id=self.name,
                     folder_path=folder,
                     commit_message=_MESSAGE,
-                    delete_patterns=_WEIGHTS,
-                    ignore_patterns=[REPORT_FILE],  # it has paths of this machine
+                    delete_patterns=_OF_A_MODEL,
+                    ignore_patterns=[REPORT_FILE, *self._kept],  # the report has paths of this machine
                 )
             except RuntimeError as error:  # of a thread that sends a file
                 raise error.__cause__ or error from None
@@ -115,7 +124,8 @@ class Hub:
             raise self._failed("it does not show the new repository to this token") from None
         is_private = self._ask(lambda: self._api.model_info(self.name, timeout=transfer.TIMEOUT_SECONDS)).private
         seen = "private" if is_private else "public: everybody can download it"
-        return f"{constants.ENDPOINT}/{self.name} ({seen}), commit {commit.oid}"
+        kept = f"; its {CARD_FILE} is kept, --hub-update replaces it" if self._kept else ""
+        return f"{constants.ENDPOINT}/{self.name} ({seen}), commit {commit.oid}{kept}"
 
     def _ask(self, action: Callable[[], T]) -> T:
         """The answer of the hub, after further attempts where it is busy; a refusal as one sentence.
@@ -135,14 +145,21 @@ class Hub:
                 401: "it does not accept the token (401); check HF_TOKEN or --hub-token-file",
                 403: "the token may not write there (403); take one that may write, or a name of your own account",
             }
-            said = " ".join(str(getattr(error, "server_message", None) or error).split())[:200]
+            said = _shown(getattr(error, "server_message", None) or error)
             raise self._failed(reasons.get(status, f"it answered {status} ({said})")) from None
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, ConversionError):
                 raise
-            raise self._failed(f"it does not answer as a hub does ({str(error)[:200]}); check HF_ENDPOINT") from None
+            if isinstance(error.__cause__, requests.HTTPError):  # the hub read the card
+                raise self._failed(f"it refuses the card ({_shown(error)}); correct the flags or {CARD_FILE}") from None
+            raise self._failed(f"it does not answer as a hub does ({_shown(error)}); check HF_ENDPOINT") from None
 
     def _failed(self, reason: str) -> ConversionError:
         return ConversionError(
             printable(f"{self.name} was not pushed to {constants.ENDPOINT}: {reason}. The same command tries again")
         )
+
+
+def _shown(error: object) -> str:
+    """What a hub says, on one line, without the signatures of addresses."""
+    return re.sub(r"\?\S*", "", " ".join(str(error).split()))[:400]

@@ -11,8 +11,10 @@ import yaml
 
 import run_convert
 from data.fetching import transfer
+from tests.conversion import test_roberta
 from tests.conversion.test_parity import TORCH_PYTHON, TORCH_VENV
 from tests.conversion.test_round_trips import TASKS, native
+from tests.support import writable_hub as writable_hub_module
 from tests.support.commands import refused
 from tests.support.fake_hub import set_hub
 from tests.support.writable_hub import ACCOUNT, TOKEN, Repository, writable_hub
@@ -111,14 +113,58 @@ def test_nothing_that_is_pushed_names_a_path_of_this_machine(hub, source):
 
 
 def test_another_model_is_not_overwritten_unless_it_is_said(hub, source):
-    hub.repositories[NAME] = Repository(files={"pytorch_model.bin": b"other", "notes.txt": b"kept"})
-    with refused(f"{NAME} is taken on .*it has notes.txt, pytorch_model.bin.*--hub-update"):
+    stale = ("pytorch_model.bin", "merges.txt", "labels.json", "task.json", "question_answering.json", "spiece.model")
+    hub.repositories[NAME] = Repository(
+        files={"notes.txt": b"kept", "README.md": b"old", **dict.fromkeys(stale, b"{}")}
+    )
+    with refused(f"{NAME} is taken on .*it has labels.json, merges.txt, notes.txt.*--hub-update"):
         push(source)
     with refused("is public .*whatever --hub-private says"):
         push(source, "--hub-update", "--hub-private")
     assert push(source, "--hub-update") == 0
     files = hub.repositories[NAME].files
-    assert "model.safetensors" in files and "notes.txt" in files and "pytorch_model.bin" not in files
+    assert {"model.safetensors", "vocab.txt", "notes.txt"} <= files.keys() and not files.keys() & {*stale}
+    assert b"## Limits" in files["README.md"]
+
+
+def test_a_vocabulary_of_another_kind_does_not_stay(hub, tmp_path):
+    hub.repositories[NAME] = Repository(files={"vocab.txt": b"[PAD]\n", "added_tokens.json": b"{}"})
+    assert push(test_roberta.native(tmp_path / "roberta", "masked-lm"), "--hub-update") == 0
+    files = hub.repositories[NAME].files
+    assert "tokenizer.json" in files and not {"vocab.txt", "added_tokens.json"} & files.keys()
+
+
+def test_a_card_of_a_new_repository_is_kept(hub, source, capsys):
+    hub.repositories[NAME] = Repository(files={"README.md": b"By hand."})
+    assert push(source) == 0 and hub.repositories[NAME].files["README.md"] == b"By hand."
+    assert "its README.md is kept" in capsys.readouterr().out
+
+
+def test_the_reason_of_a_refused_card_and_no_signature_are_shown(hub, source, monkeypatch, capsys):
+    refusal = {"errors": [{"message": "license must be one of the list"}], "warnings": []}
+    routes = [
+        (path, lambda self, _: self._answer(400, refusal)) if "yaml" in path else (path, handle)
+        for path, handle in writable_hub_module._ROUTES
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(writable_hub_module, "_ROUTES", routes)
+        with refused("it refuses the card .*license must be one of the list"):
+            push(source)
+
+    def sign(self, body, name):
+        objects = [
+            {**item, "actions": {"upload": {"href": f"{self.hub.url}/lfs/{item['oid']}?X-Signature=Secret"}}}
+            for item in json.loads(body)["objects"]
+        ]
+        self._answer(200, {"objects": objects, "transfer": "basic"})
+
+    routes = [(path, sign if "batch" in path else handle) for path, handle in writable_hub_module._ROUTES]
+    monkeypatch.setattr(writable_hub_module, "_ROUTES", routes)
+    hub.faults += [("PUT /lfs", 410)]
+    with refused("it answered 410"):
+        push(source)
+    shown = capsys.readouterr()
+    assert "Secret" not in shown.out + shown.err
 
 
 @pytest.mark.parametrize(
