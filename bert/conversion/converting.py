@@ -334,7 +334,7 @@ def read(request: Request) -> Model:
     vocab_file = request.vocab_file or pretrained.vocab_file
     tokens = vocabularies.find_tokens(pretrained.folder, vocab_file, request.do_lower_case, notes)
     if tokens is not None:
-        vocabularies.check_ids(tokens, config.vocab_size, notes)
+        vocabularies.check_ids(tokens, config, notes)
     return Model(
         **{**vars(pretrained), "parameters": parameters, "task": task},
         source=path,

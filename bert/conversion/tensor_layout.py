@@ -82,6 +82,10 @@ def to_ours(
         return dialect, _as_float32(structured(raw, fused_qkv, notes), raw, notes)
     if dialect == "modernbert":
         raw = replace(raw, tensors=split_parts(raw.tensors))
+    if dialect == "roberta" and "classifier.dense.weight" in raw.tensors:  # which is the pooler of a classifier
+        unused = [name for name in raw.tensors if name.startswith("roberta.pooler.")]
+        notes += [f"left out: {name}, which this classifier does not use" for name in unused]
+        raw = replace(raw, tensors={name: array for name, array in raw.tensors.items() if name not in unused})
     modern = dialect == "modernbert" or any(name.endswith(".intermediate.gate.weight") for name in raw.tensors)
     dictionary = tensor_names.dictionary(dialect, tensor_names.count_layers(raw.tensors), modern)
     parameters: dict[str, np.ndarray] = {}

@@ -8,6 +8,7 @@ from typing import Any
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
+from bert.config.architecture import BertConfig
 from bert.conversion.model_description import stated_lower_case, tokenizer_warnings
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.tokenization.fast_tokenizer import reference_tokenizer
@@ -55,9 +56,15 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
     return Tokens(vocabulary, lowercase)
 
 
-def check_ids(tokens: Tokens, vocab_size: int, notes: list[str]) -> None:
-    """Refuse a vocabulary with more tokens than the embeddings have rows; note one with fewer."""
-    count = len(tokens.vocabulary)
+def check_ids(tokens: Tokens, config: BertConfig, notes: list[str]) -> None:
+    """Refuse a vocabulary with more tokens than the embeddings have rows, or with another padding than a RoBERTa, whose
+    positions begin after it; note one with fewer tokens."""
+    count, vocab_size, pad = len(tokens.vocabulary), config.vocab_size, tokens.vocabulary.id_of("[PAD]")
+    if config.unused_positions() and pad != config.pad_token_id:
+        raise ConversionError(
+            f"{tokens.vocabulary.source} has the padding {pad}, the model pad_token_id={config.pad_token_id}; it is "
+            "not the vocabulary that the model was trained with"
+        )
     if count > vocab_size:
         raise ConversionError(
             f"{tokens.vocabulary.source} has {count} tokens, the model {vocab_size}; it is not the "

@@ -94,7 +94,7 @@ def open_model(
     task = converting.choose_task(pretrained, task)
     task = {"pretraining": "masked-lm", "next-sentence": "encoder"}.get(task, task)
     tokens = _tokens(folder, vocab_file or pretrained.vocab_file, do_lower_case)
-    check_ids(tokens, config.vocab_size, [])
+    check_ids(tokens, config, [])
     labels = None
     if "classification" in task:
         count = len(pretrained.parameters["classifier.bias"])

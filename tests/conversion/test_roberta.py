@@ -123,6 +123,26 @@ def test_an_untied_decoder_and_paddlenlp_are_refused(models, tmp_path):
         run_convert.main(["--from", str(tmp_path), "--to", str(tmp_path / "x"), "--to-format", "native"])
 
 
+def test_an_unused_pooler_is_left_out(models, tmp_path):
+    tensors = load_file(models["sequence-classification"] / "model.safetensors")
+    for part in ("weight", "bias"):
+        tensors[f"roberta.pooler.dense.{part}"] = tensors[f"classifier.dense.{part}"] + 1
+    (tmp_path / "config.json").write_bytes((models["sequence-classification"] / "config.json").read_bytes())
+    save_file(tensors, tmp_path / "model.safetensors")
+    read = read_pretrained(tmp_path)
+    expected = read_pretrained(models["sequence-classification"]).parameters
+    assert read.parameters.keys() == expected.keys()
+    assert all(np.array_equal(read.parameters[name], expected[name]) for name in expected)
+    assert "left out: roberta.pooler.dense.weight, which this classifier does not use" in read.notes
+
+
+def test_a_vocabulary_with_another_padding_is_refused(models, tmp_path):
+    words = ["--from", str(models["masked-lm"]), "--to", str(tmp_path / "x"), "--to-format", "native"]
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
+    with refused("vocab.txt has the padding 0, the model pad_token_id=1"):
+        run_convert.main([*words, "--vocab-file", str(tmp_path / "vocab.txt")])
+
+
 @pytest.mark.parametrize("kind", ["paddle-inference", "onnx"])
 def test_exports_serve_it_without_token_types(models, kind, tmp_path):
     if kind == "onnx":
