@@ -192,8 +192,13 @@ class Watchdog:
 
     def _watch(self) -> None:
         interval, where = min(1.0, self._seconds / 4), f"rank {self._rank}"
+        before = time.monotonic()
         while not self._over.wait(interval):
-            silent = time.monotonic() - self._beat
+            now = time.monotonic()
+            stopped, before = now - before - interval, now
+            if stopped > self._seconds / 4:  # the whole process was: Ctrl-Z, a container that was paused
+                self._beat = min(now, self._beat + stopped)
+            silent = now - self._beat
             if silent >= self._seconds:
                 limit = f"(--watchdog-seconds={self._seconds:g})"
                 self._give_up(f"{where}: nothing moved for {silent:.0f} s {limit} since {self._what!r} began", True)

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bert import REPOSITORY
 from bert.exit_codes import STALLED, STUCK
 from bert.runtime.distributed import Collective, Group
+from bert.training import interruption
 from bert.training.interruption import (
     COMMAND_STARTED,
     FINISH_FILE,
@@ -234,6 +236,24 @@ def test_what_moves_elsewhere_is_noticed_by_the_watchdog_of_the_process(tmp_path
             time.sleep(0.1)
             beat("evaluating a batch")
     beat("without a watchdog")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "ends"), [([1.0] * 7 + [500.0] + [1.0], False), ([1.0] * 7 + [500.0] + [1.0] * 3, True)]
+)
+def test_time_in_which_the_process_was_stopped_does_not_count(tmp_path, monkeypatch, rounds, ends):
+    clock, given_up = Clock(), []
+    monkeypatch.setattr(interruption, "time", SimpleNamespace(monotonic=clock))
+    watchdog, left = Watchdog(10.0, tmp_path, 0), iter(rounds)
+
+    def wait(interval: float) -> bool:
+        clock.now += (seconds := next(left, 0.0))
+        return not seconds or bool(given_up)
+
+    watchdog._over = SimpleNamespace(wait=wait)
+    watchdog._arm, watchdog._give_up = (lambda seconds: None), (lambda *reason: given_up.append(reason))
+    watchdog._watch()
+    assert bool(given_up) == ends
 
 
 def test_seconds_of_0_watch_nothing(tmp_path):
