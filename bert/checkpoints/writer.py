@@ -5,6 +5,7 @@ raised in the training thread at its next `check`, `save` or `finish`: no save f
 the process does, so the checkpoint of an interruption or of the last step is complete.
 """
 
+import math
 import shutil
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert.checkpoints.directories import best_step, stable_step
 from bert.exit_codes import NOT_SAVED, Failure
 
 _HOURS_AHEAD = 48.0  # twice that of the first warning
@@ -111,7 +113,7 @@ class DiskForecast:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._announced = clock, _HOURS_AHEAD
-        self._seen: deque[tuple[float, int]] = deque(maxlen=20)  # time, room
+        self._seen: deque[tuple[float, int]] = deque(maxlen=20)  # time, room; a tenth of `_LEAST_SECONDS` apart or more
 
     def after_save(self, directory: Path, keep: int) -> str | None:
         """A warning where there is one, which comes again when half of the time is left.
@@ -120,23 +122,30 @@ class DiskForecast:
             directory: of the checkpoint; those beside it are pruned to `keep`, so that only others take room.
         """
         with suppress(OSError):  # a forecast fails no save
-            own = [path.stat().st_size for path in directory.parent.glob("*/*") if path.is_file()]
-            needed = sum(path.stat().st_size for path in directory.iterdir()) * (keep + 1)
-            return self.observe(shutil.disk_usage(directory).free + sum(own), needed, directory.parent)
+            parent = directory.parent
+            own = [path.stat().st_size for path in parent.glob("*/*") if path.is_file()]
+            number = keep + 1 + len({best_step(parent), stable_step(parent)} - {None})
+            needed = sum(path.stat().st_size for path in directory.iterdir()) * number
+            return self.observe(shutil.disk_usage(directory).free + sum(own), needed, parent)
         return None
 
     def observe(self, room: int, needed: int, parent: Path) -> str | None:
-        self._seen.append((self._clock(), room))
-        (then, before), (now, _) = self._seen[0], self._seen[-1]
-        if now - then < _LEAST_SECONDS or room >= before:
+        now = self._clock()
+        if not self._seen or now - self._seen[-1][0] >= _LEAST_SECONDS / 10:
+            self._seen.append((now, room))
+        (then, before), (middle, between) = self._seen[0], self._seen[len(self._seen) // 2]
+        if now - then < _LEAST_SECONDS or now == middle:
             return None
-        hours, lost = (now - then) / 3600, before - room
-        left = max(0.0, (room - needed) * hours / lost)
-        if left > self._announced / 2:
+        # Each half must lose: one large copy is in one of them alone.
+        lost = 3600 * min((before - between) / (middle - then), (between - room) / (now - middle))  # an hour
+        left = max(0.0, (room - needed) / lost) if lost > 0 else math.inf
+        if left > _HOURS_AHEAD:
+            self._announced = _HOURS_AHEAD  # of another fill
+        if left >= self._announced / 2:
             return None
         self._announced = left
         return (
-            f"the disk of {parent} fills by {lost / hours / 1e9:.2g} GB an hour: in about {left:.2g} hours there is no "
+            f"the disk of {parent} fills by {lost / 1e9:.2g} GB an hour: in about {left:.2g} hours there is no "
             "room for a checkpoint; free space there, or stop what writes to it"
         )
 
