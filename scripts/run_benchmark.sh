@@ -10,6 +10,6 @@ cd "${REPOSITORY}"
 name="${1:-}"
 module="${name//-/_}"
 [[ -n "${name}" && -f "tests/benchmarks/${module}.py" ]] || fail "${name:-no name} must be a module of tests/benchmarks," \
-  "such as half-precision, export-accuracy, planner-check"
+  "such as half-precision, planner-check"
 find_python "${TESTS}"
 exec "${PYTHON}" -m "tests.benchmarks.${module}" "${@:2}"

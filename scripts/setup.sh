@@ -61,7 +61,8 @@ default_environment() {
   if [[ "$*" == *paddle3* ]]; then echo "${REPOSITORY}/.venv-paddle3.1"; else echo "${REPOSITORY}/.venv"; fi
 }
 
-# `requirements PYTHON EXTRA ...`: whether it has their packages; with --print, what pip needs to install them.
+# `requirements PYTHON EXTRA ...`: whether it has their packages; with --locked, and all that those
+# need; with --print, what pip needs to install them.
 requirements() {
   "$1" "${REPOSITORY}/bert/doctor/requirements.py" "${@:2}"
 }
@@ -91,8 +92,8 @@ find_python() {
   if [[ -x "${PYTHON}" && -f "${stamp}" && "$(<"${stamp}")" == "${wanted}" ]]; then
     return
   fi
-  if [[ ! -x "${PYTHON}" ]] || ! requirements "${PYTHON}" "$@" 2>/dev/null; then make_environment "${venv}" "$@"; fi
-  echo "${wanted}" >"${stamp}"
+  if [[ ! -x "${PYTHON}" ]] || ! requirements "${PYTHON}" --locked "$@" 2>/dev/null; then make_environment "${venv}" "$@"; fi
+  { echo "${wanted}" >"${stamp}"; } 2>/dev/null || true # a read-only environment is checked at each start
 }
 
 # `make_environment VENV EXTRA ...`

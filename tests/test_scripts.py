@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from bert import REPOSITORY
+from bert.doctor import requirements
 from bert.doctor.requirements import declared, differences, packages, pins
 from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
 from bert.pretraining.recipes import PRESETS
@@ -83,15 +84,19 @@ def test_an_environment_with_the_right_stamp_is_used_as_it_is(tmp_path):
     assert done.stdout == "used -m bert.launching pretraining --seed 3\n", done.stderr
 
 
-def test_an_environment_that_has_the_packages_is_not_installed_again(tmp_path):
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_an_environment_that_has_the_packages_is_not_installed_again(tmp_path, is_read_only):
     """As one of `setup.sh serve`, whose stamp is that of other extras."""
+    stamp = tmp_path / "installed-train-paddle.sha256"
+    if is_read_only:
+        stamp.mkdir()  # so that nobody can write it
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python").write_text("#!/bin/sh\necho used $*\n")  # its check of the packages finds them
     (tmp_path / "bin/python").chmod(0o755)
     done = bash("bash scripts/run_pretraining.sh --seed 3", BERT_PYTHON="", BERT_VENV=str(tmp_path))
     assert done.stdout.endswith("used -m bert.launching pretraining --seed 3\n"), done.stderr
-    assert "Installing" not in done.stderr
-    assert (tmp_path / "installed-train-paddle.sha256").read_text() == bash("cat lock-*.txt | sha256sum").stdout
+    assert "requirements.py --locked train paddle\n" in done.stdout and done.stderr == ""
+    assert is_read_only or stamp.read_text() == bash("cat lock-*.txt | sha256sum").stdout
 
 
 CARD = '#!/bin/sh\ncase "$*" in *compute_cap*) echo "$CARD" ;; esac\n'
@@ -175,6 +180,14 @@ def test_pins_and_differences():
         "PyYAML",
         "no-such-package",
     ]
+
+
+def test_what_the_packages_need_is_compared_where_the_lock_has_changed(monkeypatch, capsys):
+    versions = {name: package.version for name, package in packages(["train", "paddle"]).items()}
+    (needed, *_) = versions.keys() - pins(["train", "paddle"]).keys() - {"setuptools"}
+    monkeypatch.setattr(requirements, "installed_version", (versions | {needed: "0.0.1"}).get)
+    assert requirements.main(["train", "paddle"]) == 0 and requirements.main(["--locked", "train", "paddle"]) == 1
+    assert capsys.readouterr().err == f"{needed} is 0.0.1, wanted {versions[needed]}\n"
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 scripts/setup.sh runs this file before anything is installed, so it uses only the standard library. `requirements.py
 EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise 1, with the differences on standard
-error. `--print` prints them as a requirements file for pip.
+error. `--locked` checks all that those need too. `--print` prints them as a requirements file for pip.
 """
 
 import importlib.metadata
@@ -124,12 +124,13 @@ def main(argv: Sequence[str]) -> int:
     if sys.version_info[:2] not in SUPPORTED:
         print(f"Python {sys.version.split()[0]} must be 3.11, 3.12 or 3.13", file=sys.stderr)
         return 1
-    extras = [word for word in argv if word != "--print"]
+    extras = [word for word in argv if not word.startswith("--")]
     try:
         if "--print" in argv:
             print("".join(package.text for package in packages(extras).values()), end="")
             return 0
-        lines = differences(pins(extras))
+        needed = packages(extras) if "--locked" in argv else {}
+        lines = differences(pins(extras) | {name: package.version for name, package in needed.items()})
     except ValueError as error:
         lines = [f"error: {error}"]
     print("\n".join(lines), end="\n" if lines else "", file=sys.stderr)
