@@ -4,6 +4,7 @@ While it is written, FILE has another name, FILE.partial; FILE.partial.json (of 
 and where the reading stands. The same command continues there. At the end each FILE.partial becomes FILE.
 """
 
+import errno
 import json
 import logging
 import os
@@ -89,6 +90,10 @@ def write_stream(
     except (SystemExit, KeyboardInterrupt):
         if key is not None:
             log("interrupted; results older than some seconds are kept: start again to continue")
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error.filename = error.filename or str(targets[0])  # the error of a full disk names no file
         raise
 
 

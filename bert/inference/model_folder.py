@@ -109,7 +109,8 @@ def open_model(
 
 def _fingerprint(folder: Path, tokens: Tokens, weights: Sequence[str]) -> str:
     """Of checksums of the weights, the vocabulary, and the small files beside them: labels, thresholds, lengths."""
-    small = [path for path in sorted(folder.glob("*.json")) if path.is_file() and path.stat().st_size < 1 << 20]
+    lasting = [path for path in sorted(folder.glob("*.json")) if not path.name.endswith(".partial.json")]
+    small = [path for path in lasting if path.is_file() and path.stat().st_size < 1 << 20]
     files = [f"{path.name} {checksum_of_file(path)}" for path in small]
     return checksum_of("\n".join([*weights, *files, *tokens.vocabulary.tokens]).encode())
 

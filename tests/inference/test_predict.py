@@ -1,11 +1,13 @@
 """run_predict.py: a record for every line, in order; bad lines are named; files are resumed; a terminal."""
 
 import csv
+import errno
 import io
 import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -252,6 +254,10 @@ def interrupting(head: type[heads.TrainedModel], window: int):
     return run_or_interruption
 
 
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 @pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
 def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folders, tmp_path, capsys, monkeypatch, name):
     monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
@@ -260,24 +266,29 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folder
     requests[0:0], requests[9:9] = ["", "{oops"], [""]
     for part in ("a", "b"):
         (tmp_path / f"{part}.data").write_text("\n".join(requests) + "\n")
-    arguments = [folders["sequence-classification"], tmp_path / "a.data", tmp_path / "b.data", "--output"]
-    arguments += [tmp_path / name, *(["--encode"] if name.endswith("npy") else [])]
+    source = folders["sequence-classification"]
+    folder = shutil.copytree(source, tmp_path / "model", ignore=lambda *_: ["manifest.json"])  # the output goes there
+    arguments = [folder, tmp_path / "a.data", tmp_path / "b.data", "--output"]
+    arguments += [folder / name, *(["--encode"] if name.endswith("npy") else [])]
     head = heads.SentenceEncoder if name.endswith("npy") else heads.Classifier
     run(capsys, *arguments)
-    whole = (tmp_path / name).read_bytes()
-    (tmp_path / name).unlink()
+    whole = (folder / name).read_bytes()
+    (folder / name).unlink()
     for window in (2, 3, 1, 4):  # stops again where it stopped before, and later
         with monkeypatch.context() as broken:
             broken.setattr(head, "run", interrupting(head, window))
             _, err = run(capsys, *arguments, code=75)
-        assert "start again to continue" in err and not (tmp_path / name).exists()
+        assert "start again to continue" in err and not (folder / name).exists()
+    with monkeypatch.context() as broken:
+        broken.setattr(prediction_stream, "append", full)
+        assert f"{folder / name}: No space left on device; free space" in run(capsys, *arguments, code=2)[1]
     assert "holds the results of another command" in run(capsys, *arguments, "--top-k", 3, code=2)[1]
-    with open(tmp_path / f"{name}.partial", "r+b") as taken:
+    with open(folder / f"{name}.partial", "r+b") as taken:
         lock(taken)
         assert "another process writes" in run(capsys, *arguments, code=2)[1]
     _, err = run(capsys, *arguments)
     assert "continuing after 24 lines" in err and "40 lines, 6 of them bad" in err
-    assert (tmp_path / name).read_bytes() == whole and not list(tmp_path.glob("*.partial*"))
+    assert (folder / name).read_bytes() == whole and not list(folder.glob("*.partial*"))
 
 
 def read(*parts: bytes, pause: threading.Event | None = None) -> list:
