@@ -23,7 +23,6 @@ from bert.files import require_writable, shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
 from bert.tokenization.fast_tokenizer import reference_tokenizer
-from bert.tokenization.library import check_extendable
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
 from data.text.lddl_reader import Block, list_sources, numbered_documents, plan_blocks
 
@@ -175,7 +174,7 @@ def main(argv: list[str] | None = None) -> None:
         if base is not None and not 1 <= arguments.add_words <= _MAX_COUNT:
             raise ValueError(f"add_words={arguments.add_words} must be at least 1; change --add-words")
         if base is not None:
-            check_extendable(base)
+            base.check_extendable()
             arguments.vocab_size = len(base) + arguments.add_words
         earlier = None if arguments.overwrite else _earlier(arguments.output, arguments.vocab_size)
         if arguments.output.is_dir():

@@ -10,7 +10,6 @@ from bert.conversion.tensor_layout import pad_vocabulary
 from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS
 from bert.conversion.vocabularies import find_tokens
 from bert.tokenization.fast_tokenizer import reference_tokenizer
-from bert.tokenization.library import check_extendable
 from bert.tokenization.vocabulary import Vocabulary
 
 
@@ -22,7 +21,7 @@ def with_new_words(pretrained: PretrainedWeights, vocabulary: Vocabulary) -> Map
     """
     own = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
     if own is not None:
-        check_extendable(own.vocabulary)
+        own.vocabulary.check_extendable()
     if own is None or vocabulary.tokens[: len(own.vocabulary)] != own.vocabulary.tokens:
         raise ConversionError(
             f"{vocabulary.source} has {len(vocabulary)} tokens and must begin with those of {pretrained.folder}, whose "

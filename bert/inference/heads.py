@@ -24,7 +24,7 @@ from bert.finetuning.squad.features import build_features
 from bert.finetuning.squad.predictions import Candidate, predict
 from bert.finetuning.squad.reader_settings import ReaderSettings, read_reader_settings
 from bert.inference.command_line import ModelSettings
-from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS
+from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, texts_of
 from bert.inference.model_folder import OpenedModel, open_model
 from bert.inference.remote import RemoteModel, is_address
 from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities, require_finite
@@ -94,6 +94,11 @@ class MaskFiller(TrainedModel):
         super().__init__(opened, **settings)
         self._words = self.vocabulary.replacement_ids()  # special tokens are not words of a text
         self._mask_id = self.vocabulary.id_of(MASK)
+
+    def request(self, raw: RawRequest) -> Request:
+        """As of any model; the mask may have the vocabulary's own name."""
+        texts, named = texts_of(raw, self.columns()), self.vocabulary.name_of(MASK)
+        return super().request([text.replace(named, MASK) if isinstance(text, str) else text for text in texts])
 
     def check(self, texts: Request) -> None:
         super().check(texts)

@@ -50,6 +50,7 @@ class MaskingRule:
     separators: np.ndarray  # bool [vocabulary size], tokens never masked: [CLS], [SEP], [PAD]
     replacements: np.ndarray  # int64 [r], ids that may replace a token
     continuations: np.ndarray | None = None
+    divides_words: bool = False  # of a word beyond the limit any part may be masked, else its first tokens are
 
     @classmethod
     def of(
@@ -77,6 +78,7 @@ class MaskingRule:
             separators,
             vocabulary.replacement_ids(),
             vocabulary.continuations() if whole_word else None,
+            divides_words=vocabulary.file_name() != "vocab.txt",  # a WordPiece has no words without an end
         )
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:
@@ -106,7 +108,7 @@ def choose_positions(
     positions, offsets = np.empty(int(counts.sum()) + 1, np.int64), np.empty(len(keys) + 1, np.int64)
     whole_words = rule.continuations is not None
     words = continues if whole_words and continues is not None else barred
-    _choose_all(keys, barred, words, whole_words, starts, lengths, counts, positions, offsets)
+    _choose_all(keys, barred, words, whole_words, rule.divides_words, starts, lengths, counts, positions, offsets)
     return positions[: offsets[-1]], offsets
 
 
@@ -116,6 +118,7 @@ def _choose_all(
     barred: np.ndarray,
     continues: np.ndarray,
     whole_words: bool,
+    divides_words: bool,
     starts: np.ndarray,
     lengths: np.ndarray,
     counts: np.ndarray,
@@ -133,7 +136,7 @@ def _choose_all(
         begin, stop = starts[row], starts[row] + lengths[row]
         own, leave_out = barred[begin:stop], False
         if whole_words:
-            _take_words(keys[row], own, continues[begin:stop], counts[row], taken, order)
+            _take_words(keys[row], own, continues[begin:stop], divides_words, counts[row], taken, order)
         else:
             leave_out = _take_tokens(keys[row], own, counts[row], taken)
         for column in range(np.uint64(len(own))):
@@ -163,7 +166,13 @@ def _take_tokens(key: np.uint64, barred: np.ndarray, count: int, taken: np.ndarr
 
 @inner
 def _take_words(
-    key: np.uint64, barred: np.ndarray, continues: np.ndarray, count: int, taken: np.ndarray, order: np.ndarray
+    key: np.uint64,
+    barred: np.ndarray,
+    continues: np.ndarray,
+    divides_words: bool,
+    count: int,
+    taken: np.ndarray,
+    order: np.ndarray,
 ) -> None:
     """Take words in random order, each if it still fits into `count`; if none does, `count` tokens of a shortest."""
     length, num_words = len(barred), 0
@@ -184,6 +193,9 @@ def _take_words(
         elif stop - start < smallest:
             shortest, smallest = start, stop - start
     if left == count and num_words > 0:
+        if divides_words:
+            drawn = (hash_at(key, np.uint64(length)) >> _HALF) * np.uint64(smallest - count + 1)
+            shortest += int(np.int64(drawn >> _HALF))
         taken[shortest : shortest + count] = True
 
 

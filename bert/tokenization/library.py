@@ -5,7 +5,8 @@ A tokenizer.json with BERT's own rules is read as a plain `Vocabulary`, whose to
 
 import re
 import string
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -29,6 +30,9 @@ _SPECIAL_NAMES = {
 }
 _WORD_MARKS = ("\u0120", "\u2581")  # what byte-level BPE and SentencePiece write for the space before a word
 _BYTE_LEVEL_SPACES = "\u0120\u010a\u0109\u010d"  # space, line feed, tab and carriage return of byte-level BPE
+_RARE = "\U00013080"  # a letter that hardly any vocabulary has
+# Kana and Chinese characters, whose texts have no spaces between words; each begins a word, as in BERT's WordPieces.
+_WITHOUT_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _ROUNDING = 128  # published embeddings are rounded up to a multiple of at most this
 _TEXTS_AT_ONCE = 4096
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
@@ -59,6 +63,15 @@ class LibraryVocabulary(Vocabulary):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.pair_separators()  # a tokenizer that frames its texts otherwise is refused before anything slow
+        try:
+            is_read = bool(self.tokenizer.encode(_RARE, add_special_tokens=False).ids)
+        except Exception:  # the library raises no narrower type
+            is_read = False
+        if not is_read:
+            raise ValueError(
+                f"{self.source}: it has no token for unknown characters ({_RARE}), so that a text with one has no "
+                "tokens; name one in its model (unk_token, unk_id), or use another tokenizer"
+            )
 
     def _special_ids(self, ids: dict[str, int]) -> dict[str, int]:
         found = {role: next((ids[n] for n in names if n in ids), None) for role, names in _SPECIAL_NAMES.items()}
@@ -116,6 +129,9 @@ class LibraryVocabulary(Vocabulary):
     def _prefix(self) -> str:
         return getattr(self.tokenizer.model, "continuing_subword_prefix", None) or ""
 
+    def check_extendable(self) -> None:
+        raise ValueError(f"add_words: {self.source} is not a WordPiece, whose words stand alone; leave --add-words out")
+
     def knows_words(self) -> bool:
         return bool(self._prefix or self._word_mark)
 
@@ -124,15 +140,16 @@ class LibraryVocabulary(Vocabulary):
 
     @cached_property
     def _continues(self) -> np.ndarray:
-        """Punctuation marks are words; none continues one where words are not known."""
+        """Punctuation marks and Chinese characters are words; none continues one where words are not known."""
         if self._prefix:
             return np.array([token.startswith(self._prefix) for token in self.tokens], bool)
         continues = np.zeros(len(self), bool)
         if self._word_mark:
             starts = (self._word_mark, "\\u", *_BYTE_LEVEL_SPACES)
             for index in self.replacement_ids():
-                token = self.tokens[index]
-                continues[index] = not token.startswith(starts) and bool(set(token) - set(string.punctuation))
+                if not self.tokens[index].startswith(starts):
+                    text = self.tokenizer.decode([index]) or self.tokens[index]
+                    continues[index] = not _WITHOUT_SPACES.match(text) and not all(map(_is_punctuation, text))
         return continues
 
     def replacement_ids(self) -> np.ndarray:
@@ -163,6 +180,10 @@ class LibraryVocabulary(Vocabulary):
                 "[CLS] a [SEP] b [SEP] or with a second [SEP] between them; no other model is built here"
             )
         return number
+
+
+def _is_punctuation(letter: str) -> bool:
+    return letter in string.punctuation or unicodedata.category(letter).startswith("P")
 
 
 def _loaded(content: bytes, source: str | Path) -> Tokenizer:
@@ -200,8 +221,7 @@ class LibraryTokenizer:
     def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
         parts, lengths = [np.zeros(0, self.vocabulary.id_dtype())], list[int]()
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            chunk = list(texts[start : start + _TEXTS_AT_ONCE])
+        for chunk in _chunks(texts):
             rows = [text.ids for text in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False)]
             parts.append(self._of_text[np.array([*chain.from_iterable(rows)], np.int64)])
             lengths += map(len, rows)
@@ -225,16 +245,17 @@ class LibraryTokenizer:
 
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
         """The tokens of each text with their characters, without the white space that a token may begin with."""
-        columns, lengths = [np.zeros((0, 3), np.int64)], list[int]()
-        for start in range(0, len(texts), _TEXTS_AT_ONCE):
-            chunk = list(texts[start : start + _TEXTS_AT_ONCE])
-            for text, encoding in zip(
-                chunk, self._tokenizer.encode_batch(chunk, add_special_tokens=False), strict=True
-            ):
-                columns.append(_spans(text, encoding))
-                lengths.append(len(columns[-1]))
+        columns = [np.zeros((0, 3), np.int64)]
+        for chunk in _chunks(texts):
+            columns += map(_spans, chunk, self._tokenizer.encode_batch(chunk, add_special_tokens=False))
+        lengths = [len(column) for column in columns[1:]]
         ids, starts, ends = np.concatenate(columns).T
         return TokenizedTexts(self._of_text[ids], starts.astype(np.int32), ends.astype(np.int32), offsets_of(lengths))
+
+
+def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+    for start in range(0, len(texts), _TEXTS_AT_ONCE):
+        yield list(texts[start : start + _TEXTS_AT_ONCE])
 
 
 def _spans(text: str, encoding: Encoding) -> np.ndarray:
@@ -245,14 +266,6 @@ def _spans(text: str, encoding: Encoding) -> np.ndarray:
             start += 1
         rows.append((index, start, end))
     return np.array(rows, np.int64).reshape(-1, 3)
-
-
-def check_extendable(vocabulary: Vocabulary) -> None:
-    """ValueError unless words can be added at the end of the vocabulary."""
-    if isinstance(vocabulary, LibraryVocabulary):
-        raise ValueError(
-            f"add_words: {vocabulary.source} is not a WordPiece, whose words stand alone; leave --add-words out"
-        )
 
 
 TextTokenizer = FastTokenizer | LibraryTokenizer

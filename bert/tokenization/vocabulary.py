@@ -175,6 +175,9 @@ class Vocabulary:
         """
         return not is_cased(self.tokens) if stated is None else stated
 
+    def check_extendable(self) -> None:
+        """ValueError unless words can be added at the end."""
+
     def knows_words(self) -> bool:
         """Whether tokens tell where words begin."""
         return True
@@ -221,7 +224,8 @@ def vocabulary_beside(folder: Path) -> Path | None:
 
 
 def _tokens_of_bert(spec: dict[str, Any]) -> dict[str, int] | None:
-    """Token -> id of a tokenizer.json whose rules are those of `FastTokenizer`; None for any other tokenizer."""
+    """Token -> id of a tokenizer.json whose rules are those of `FastTokenizer`; None for any other tokenizer, and for
+    one whose case is not that of its words, which a vocab.txt could not tell."""
     model, added = spec["model"], spec.get("added_tokens", [])
     normalizer, splitter = spec.get("normalizer", {}), spec.get("pre_tokenizer", {})
     if model.get("type", "WordPiece") != "WordPiece" or normalizer is None or splitter is None:
@@ -238,7 +242,9 @@ def _tokens_of_bert(spec: dict[str, Any]) -> dict[str, int] | None:
         (splitter, "type", ("BertPreTokenizer",)),
     )
     is_bert = all(values.get(key, allowed[0]) in allowed for values, key, allowed in rules)
-    return model["vocab"] if is_bert and all(token["content"] in model["vocab"] for token in added) else None
+    vocabulary = model["vocab"]
+    is_bert = is_bert and all(token["content"] in SPECIAL_TOKENS and token["content"] in vocabulary for token in added)
+    return vocabulary if is_bert and normalizer.get("lowercase") in (None, not is_cased(vocabulary)) else None
 
 
 def _bytes_of(path: str | Path) -> bytes:

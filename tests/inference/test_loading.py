@@ -12,6 +12,7 @@ from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network
 from bert.inference.trained_model import probabilities
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from tests.conversion import test_roberta
 from tests.conversion.test_parity import our_outputs
 from tests.inference import models
 from tests.inference.models import feed_of, model
@@ -53,6 +54,12 @@ def test_masks_are_filled_with_the_most_likely_words(folders):
     np.testing.assert_allclose([fill["probability"] for fill in found[0]], likely[words], atol=2e-6)
     (result,) = filler.predict(["word1 [MASK] word4"])
     assert result["filled"] == f"word1 {foreign.TOKENS[words[0]]} word4" and len(result["masks"][0]) == 5
+
+
+def test_the_mask_may_have_the_vocabularys_own_name(tmp_path):
+    model = load_model(test_roberta.native(tmp_path / "roberta", "masked-lm"))
+    own, both, berts = model.predict(["The <mask> is [MASK].", "The [MASK] is <mask>.", "The [MASK] is [MASK]."])
+    assert own == both == berts and len(own["masks"]) == 2 and "<mask>" not in own["filled"]
 
 
 def test_a_long_text_is_read_around_its_masks(folders):

@@ -5,14 +5,15 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from bert.samples.masking import MaskingRule
-from bert.tokenization.fast_tokenizer import utf8
+from bert.samples.masking import MaskingRule, choose_positions
+from bert.tokenization.fast_tokenizer import reference_tokenizer, utf8
 from bert.tokenization.library import LibraryVocabulary, offset_tokenizer, text_tokenizer
 from bert.tokenization.token_strings import TokenStrings
-from bert.tokenization.vocabulary import Vocabulary, vocabulary_copy
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_copy
 from tests.support import tokenizer_files
+from tests.support.corpora import vocabulary
 from tests.support.tokenizer_files import TEXT
 
 KINDS = ("roberta", "modernbert", "unigram", "wordpiece")
@@ -111,6 +112,7 @@ def test_whole_words_are_refused_where_words_are_unknown(tmp_path):
     file = tokenizer_files.write(tmp_path, "roberta")
     content = json.loads(file.read_text())
     content["pre_tokenizer"] = {"type": "Whitespace"}
+    content["model"]["unk_token"] = "<unk>"
     file.write_text(json.dumps(content))
     tokens = Vocabulary.from_file(file)
     assert not tokens.continuations().any()
@@ -122,6 +124,7 @@ def test_whole_words_are_refused_where_words_are_unknown(tmp_path):
     ("change", "text"),
     [
         (lambda c: c["model"].update(type="Nonsense"), "is not a tokenizer.json that can be read"),
+        (lambda c: c.update(pre_tokenizer={"type": "Whitespace"}), "has no token for unknown characters"),
         (lambda c: c["model"].update(vocab=3), "is not a tokenizer.json that can be read"),
         (lambda c: c.pop("model"), "is not a tokenizer.json that can be read"),
         (lambda c: c["model"]["vocab"].update({"far": 9000}), "do not run from 0 without gaps"),
@@ -138,6 +141,53 @@ def test_what_is_no_tokenizer_of_a_bert_is_refused(tmp_path, change, text):
     file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=text):
         Vocabulary.from_file(file)
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_berts_rules_with_another_case_or_added_tokens_are_the_librarys(tmp_path, lowercase):
+    file, library = tmp_path / "tokenizer.json", reference_tokenizer(vocabulary(), lowercase)
+    library.add_special_tokens(list(SPECIAL_TOKENS))
+    library.save(str(file))
+    is_plain = not isinstance(Vocabulary.from_file(file), LibraryVocabulary)
+    assert is_plain == (lowercase == vocabulary().is_lowercase())
+    library.add_tokens(["New Sea"])
+    library.save(str(file))
+    tokens, text = Vocabulary.from_file(file), "The New Sea is a River"
+    assert isinstance(tokens, LibraryVocabulary) and tokens.is_lowercase() == lowercase
+    assert text_tokenizer(tokens).encode(text) == library.encode(text, add_special_tokens=False).ids
+
+
+def test_a_unigram_without_an_unknown_token_is_refused(tmp_path):
+    file = tokenizer_files.write(tmp_path, "unigram")
+    content = json.loads(file.read_text())
+    content["model"]["unk_id"] = None
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="has no token for unknown characters .*unk_token, unk_id"):
+        Vocabulary.from_file(file)
+
+
+def test_words_of_a_text_without_spaces(tmp_path):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=60,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    text = "東京は日本の首都です。大阪は大きい都市です。「京都」も、古い都です。"
+    tokenizer.train_from_iterator([text] * 30, trainer)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokens = Vocabulary.from_file(tmp_path / "tokenizer.json")
+    ids = text_tokenizer(tokens).encode(text)
+    assert not tokens.continuations()[ids].any()
+    rule = MaskingRule.of(tokens, masked_lm_ratio=0.15, max_predictions_per_seq=5, whole_word=True)
+    row = np.array([tokens.id_of("[CLS]"), *ids[:20], tokens.id_of("[SEP]")])
+    for continues in (rule.continuations[row], np.arange(len(row)) > 1):  # the second: one long word
+        arguments = rule.separators[row], np.array([0]), np.array([len(row)]), continues
+        drawn = [choose_positions(rule, np.array([key], np.uint64), *arguments)[0].tolist() for key in range(40)]
+        assert {place for places in drawn for place in places} == set(range(1, 21))
+        assert all(len(places) == 3 for places in drawn)
 
 
 @pytest.mark.parametrize("role", ["<mask>", "<pad>", "<s>"])
