@@ -11,7 +11,7 @@ import pytest
 
 from bert.config.training_settings import derive
 from bert.doctor.facts import Gpu
-from bert.planning.hardware import load_parts
+from bert.planning.hardware import Hardware, load_parts
 from bert.planning.planner import make_plan
 from bert.pretraining.recipes import RECIPES
 from bert.samples.dataset import PretrainingDataset
@@ -364,8 +364,11 @@ def test_a_small_card_takes_a_smaller_micro_batch_or_none(tmp_path):
     assert tiny.hardware(1) is None and unknown.batch.batch_size == 256
 
 
+UNJUDGED = {"speed is judged": False}
+
+
 def measured(speed, gigabytes, planned, **more):
-    figures = {"sequences per second": speed, "planned sequences per second": planned}
+    figures = {"sequences per second": speed, "planned sequences per second": planned, "speed is judged": True}
     return figures | {"peak bytes": {"allocated": gigabytes * 1e9}, "estimated bytes": {"total": 40e9}} | more
 
 
@@ -373,11 +376,14 @@ def test_much_slower_than_planned_or_much_more_memory_fails():
     config = derive(RECIPES["phase1_large"](), gradient_merge_steps=8, global_batch_size=None)
     plan = make_plan(config, EIGHT_A100.hardware(8))
     planned = plan.sequences_per_second()
+    h100 = make_plan(config, Hardware("H100-80GB", load_parts()["H100-80GB"], 1, 8))
+    assert [recipe_checks.judges_speed(each) for each in (plan, h100, None)] == [True, False, False]
 
-    def problems(speed, gigabytes, plan=plan):
-        return recipe_checks.shortfalls(measured(speed, gigabytes, planned), plan)
+    def problems(speed, gigabytes, device="gpu", **more):
+        return recipe_checks.shortfalls(measured(speed, gigabytes, planned, **more), device)
 
-    assert problems(0.8 * planned, 43) == problems(2 * planned, 10) == problems(1.0, 90, None) == {}
+    assert problems(0.8 * planned, 43) == problems(2 * planned, 10) == problems(1.0, 90, "cpu") == {}
+    assert problems(1.0, 43, **UNJUDGED) == {} and list(problems(1.0, 90, **UNJUDGED)) == ["memory"]
     assert problems(0.7 * planned, 43) == {"speed": "below 75% of the planned speed"}
     assert problems(planned, 45) == {"memory": "more than 110% of the estimated memory"}
     assert list(problems(0.7 * planned, 45)) == ["memory", "speed"]
@@ -499,6 +505,11 @@ def test_what_works_is_not_needed_or_was_not_measured_is_said():
         "4,100.0 sequences/s, planned 4,000.0",
     ]
     assert [bool(answer.command) for answer in found] == [False] * 4 + [True], "the training is next"
+    unknown_card = GOOD | {TRAINING: Result(TRAINING, "", "passed", 9.0, "", measured(9.0, 39, None, **UNJUDGED))}
+    memory, speed = answers(unknown_card, "gpu")[3:]
+    assert (memory.verdict, speed.verdict, bool(speed.command)) == ("works", "not judged", True)
+    assert report(FACTS, list(unknown_card.values())).startswith("# Self-test of BERT on Paddle: speed not judged\n")
+    assert [answer.verdict for answer in answers(GOOD, "cpu")[3:]] == ["not judged"] * 2
     one_gpu = GOOD | {"nccl": Result("nccl", "", "skipped", 0.0, "there is one GPU")}
     assert answers(one_gpu, "gpu")[1].verdict == "not needed"
     crashed = answers(failed(TRAINING, "training: NCCL error"), "gpu")
@@ -530,9 +541,12 @@ def test_without_a_card_the_report_says_so_before_the_error(tmp_path, monkeypatc
         monkeypatch.setattr(module, "num_gpus", lambda: 0)
     figures = {"findings": [{**GPU_FINDING, "level": "warning", "found": "none", "advice": "install the driver"}]}
     checks = [check("doctor", lambda bench: Verdict("fit", figures)), check("second")]
+    (tmp_path / "results.json").write_text("of an earlier start")
     with pytest.raises(SystemExit) as ended:
         main(["--output-dir", str(tmp_path)], checks)
-    assert ended.value.code == 2 and "nvidia-smi lists none" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert ended.value.code == 2 and "nvidia-smi lists none" in shown.err and shown.out == ""
+    assert (tmp_path / "results.json").read_text() == "of an earlier start"
     text = (tmp_path / "report.md").read_text()
     assert "driver failed" in text and "| FAILS | none: install the driver | `nvidia-smi; " in text
 

@@ -9,7 +9,7 @@ from tests.gpu.selftest.checks import FAILED, PASSED, Result
 from tests.gpu.selftest.recipe_checks import memory_text, speed_text
 
 FIRST_CHECKS = ("doctor", "nccl", "fused-kernels-float16", "throughput-phase1_large")  # in this order
-WORKS, FAILS, UNKNOWN = "works", "FAILS", "not measured"
+WORKS, FAILS, UNKNOWN, UNJUDGED = "works", "FAILS", "not measured", "not judged"
 _SELF_TEST = "bash scripts/run_gpu_selftest.sh --again --only"
 _OUT_OF_MEMORY = ("resourceexhausted", "out of memory", "memoryerror")
 
@@ -35,7 +35,7 @@ def answers(results: Mapping[str, Result], device: str) -> list[Answer]:
         result = results.get(check)
         verdict, figure = judge(result, device) if result else (UNKNOWN, f"the check {check} was not run")
         next_command = {FAILS: command, UNKNOWN: f"{_SELF_TEST} {check}"}.get(verdict, "")
-        if topic == "speed" and verdict == WORKS and device == "gpu":
+        if topic == "speed" and verdict in (WORKS, UNJUDGED) and device == "gpu":
             next_command = f"{shell_command('scripts/run_pretraining.sh')} --config large"
         found.append(Answer(topic, question, verdict, figure, next_command))
     return found
@@ -69,7 +69,11 @@ def _measured(topic: str, text: Callable[[dict[str, Any]], str]) -> Callable[[Re
             return (FAILS if topic == "memory" and is_full else UNKNOWN), result.text
         if topic in (problems := result.figures.get("shortfalls", {})):
             return FAILS, f"{text(result.figures)}: {problems[topic]}"
-        return WORKS, text(result.figures) + ("" if device == "gpu" else " (a tiny model on a CPU: not judged)")
+        if device == "cpu":
+            return UNJUDGED, f"{text(result.figures)} (a tiny model on a CPU)"
+        if topic == "speed" and not result.figures.get("speed is judged"):
+            return UNJUDGED, f"{text(result.figures)} (nobody has compared a plan for this card with a measurement)"
+        return WORKS, text(result.figures)
 
     return judge
 

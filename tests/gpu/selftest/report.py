@@ -5,7 +5,7 @@ from typing import Any
 
 from bert.reporting.progress import duration
 from tests.benchmarks.processes import markdown
-from tests.gpu.selftest.answers import FAILS, FIRST_CHECKS, WORKS, Answer, answers
+from tests.gpu.selftest.answers import FAILS, FIRST_CHECKS, UNJUDGED, UNKNOWN, Answer, answers
 from tests.gpu.selftest.checks import FAILED, PASSED, RESULTS, SKIPPED, Result
 
 NOT_COVERED = "Not covered: the speed of training on packed tokens and of the fine-tuning recipes, several nodes."
@@ -43,8 +43,11 @@ def _headline(found: list[Answer]) -> str:
     failing = [answer.topic for answer in found if answer.verdict == FAILS]
     if failing:
         return f"{' and '.join(failing)} failed"
-    unknown = [answer.topic for answer in found if answer.verdict not in (WORKS, "not needed")]
-    return f"{', '.join(unknown)} not measured" if unknown else "the first five questions are answered well"
+    parts = []
+    for verdict in (UNKNOWN, UNJUDGED):
+        if topics := [answer.topic for answer in found if answer.verdict == verdict]:
+            parts.append(f"{', '.join(topics)} {verdict}")
+    return "; ".join(parts) or "the first five questions are answered well"
 
 
 def _is_answered(result: Result, found: list[Answer]) -> bool:
