@@ -15,10 +15,10 @@ from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
 from data.text.deduplication import MODES
+from data.text.held_out_split import read_division
 from data.text.importing import ImportSettings, import_files, print_report
 from data.text.inputs import FORMATS
 from data.text.readers import SEPARATORS, Reading
-from data.text.split import read_division
 
 
 def main(argv: list[str] | None = None) -> None:

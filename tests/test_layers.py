@@ -67,7 +67,7 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
         "config glue.columns glue.config glue.decision glue.metrics glue.reading glue.scoring glue.splitting "
         "loader model_files ner.config ner.conll ner.features "
         "prediction_stream squad.config squad.examples squad.features squad.metrics squad.predictions "
-        "squad.reader_settings text_files"
+        "squad.answer_settings text_files"
     ),
     "bert.inference": "command_line lines tables",
     "bert.own_text": (

@@ -19,10 +19,10 @@ from bert.finetuning.loader import check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import read_spans
+from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
 from bert.finetuning.squad.examples import Question, SquadExamples, single_paragraph
 from bert.finetuning.squad.features import build_features
 from bert.finetuning.squad.predictions import Candidate, predict
-from bert.finetuning.squad.reader_settings import ReaderSettings, read_reader_settings
 from bert.inference.command_line import ModelSettings
 from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, texts_of
 from bert.inference.model_folder import OpenedModel, open_model

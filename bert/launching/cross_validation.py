@@ -8,7 +8,7 @@ from bert.exit_codes import OK
 from bert.files import read_json, write_atomically
 from bert.finetuning.config import FineTuningConfig
 from bert.launching.process_runner import Runner
-from bert.launching.settings import Ranks
+from bert.launching.ranks import Ranks
 from bert.launching.start_training import launch
 from bert.reporting.run_record import SCORES_FILE
 from bert.reporting.spread import metric_table, metrics_of

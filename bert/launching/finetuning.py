@@ -23,7 +23,8 @@ from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, read_command_
 from bert.launching.cross_validation import cross_validate
 from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, names_several_tasks, task_of
 from bert.launching.process_runner import Runner, module_command
-from bert.launching.settings import LaunchPlan, num_gpus, quickstart_processes
+from bert.launching.ranks import num_gpus, quickstart_processes
+from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import launch
 from bert.parent_death import ending_with_us
 from bert.pretraining.recipes import QUICKSTART_DIR

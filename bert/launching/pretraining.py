@@ -26,7 +26,8 @@ from bert.launching.preparation import prepare_data
 from bert.launching.pretraining_plan import LAUNCHER, plan_of
 from bert.launching.previous_run import is_done, kept_start, refuse_other_run
 from bert.launching.process_runner import Runner
-from bert.launching.settings import LaunchPlan, num_gpus
+from bert.launching.ranks import num_gpus
+from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import explain_exit, launch
 from bert.own_text.flags import is_about_own_text
 from bert.pretraining.config import PretrainingConfig

@@ -26,7 +26,8 @@ from bert.launching.arguments import (
     settings_of_nvidia,
     sorted_by_owner,
 )
-from bert.launching.settings import LaunchPlan, Preparation, PretrainingLaunch, num_gpus, quickstart_processes
+from bert.launching.ranks import num_gpus, quickstart_processes
+from bert.launching.settings import LaunchPlan, Preparation, PretrainingLaunch
 from bert.own_text.flags import add_text_flags, refuse_without_text
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY

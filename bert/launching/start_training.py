@@ -17,7 +17,7 @@ from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable, write_atomically
 from bert.launching.previous_run import continued, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
-from bert.launching.settings import Ranks, num_gpus
+from bert.launching.ranks import Ranks, num_gpus
 from bert.reporting.trackers import check_trackers
 
 MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from bert.doctor.facts import gpus, has_package
-from bert.launching.settings import num_gpus
+from bert.launching.ranks import num_gpus
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.sources import Source
 from bert.runtime import topology

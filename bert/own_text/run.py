@@ -23,7 +23,8 @@ from bert.launching import pretraining
 from bert.launching.arguments import CommandLine
 from bert.launching.previous_run import is_done, refuse_other_run
 from bert.launching.process_runner import Runner
-from bert.launching.settings import LaunchPlan, PretrainingLaunch, Ranks
+from bert.launching.ranks import Ranks
+from bert.launching.settings import LaunchPlan, PretrainingLaunch
 from bert.launching.start_training import explain_exit
 from bert.own_text import additions, constants, corpus, report
 from bert.own_text.evening import own_text_line

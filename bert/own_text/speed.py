@@ -12,7 +12,7 @@ from bert import REPOSITORY
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import read_json
 from bert.interpreter import repository_environment, shell_command
-from bert.launching.settings import Ranks
+from bert.launching.ranks import Ranks
 from bert.own_text import constants
 from bert.own_text.facts import MachineFacts
 from bert.own_text.model_choice import Candidate, Placement

@@ -17,6 +17,16 @@ from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import NotTextError, check_encoding
+from data.text.held_out_split import (
+    LEAST_BYTES,
+    MEASURABLE_BYTES,
+    PARTS,
+    Division,
+    Documents,
+    check_groups,
+    divide,
+    held_out_bytes,
+)
 from data.text.inputs import DamagedError, Findings, Input, list_inputs, total_bytes
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
@@ -34,16 +44,6 @@ from data.text.lddl_writer import (
     utf8,
 )
 from data.text.readers import Reading, read_pieces
-from data.text.split import (
-    LEAST_BYTES,
-    MEASURABLE_BYTES,
-    PARTS,
-    Division,
-    Documents,
-    check_groups,
-    divide,
-    held_out_bytes,
-)
 
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from bert.reporting.progress import megabytes
 from data.text.encodings import NotTextError
+from data.text.held_out_split import check_groups
 from data.text.inputs import DamagedError, Findings, Input, list_inputs
 from data.text.readers import Reading, read_pieces
-from data.text.split import check_groups
 
 MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a file at most this
 _CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")

@@ -7,7 +7,7 @@ import run_convert
 from bert.checkpoints.directories import write_best
 from bert.conversion.model_description import Usage
 from bert.conversion.reading import read_pretrained
-from bert.finetuning.squad.reader_settings import ReaderSettings
+from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network
 from bert.inference.trained_model import probabilities

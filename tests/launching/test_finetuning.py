@@ -8,10 +8,10 @@ import pytest
 from bert import REPOSITORY
 from bert.config.training_settings import derive
 from bert.launching import finetuning
-from bert.launching import settings as launch_settings
+from bert.launching import ranks as launch_ranks
 from bert.launching.finetuning import evaluation_scores, main, plan_of, result_lines, trained_model
 from bert.launching.finetuning_tasks import TASKS
-from bert.launching.settings import Ranks
+from bert.launching.ranks import Ranks
 from bert.reporting.progress import duration, metrics_line
 from tests.support.commands import refused
 
@@ -35,7 +35,7 @@ def test_flags_are_shared_between_the_launcher_and_the_settings(words):
 
 
 def test_without_a_number_there_is_a_rank_for_each_gpu(words, monkeypatch):
-    for module in (finetuning, launch_settings):
+    for module in (finetuning, launch_ranks):
         monkeypatch.setattr(module, "num_gpus", lambda: 4)
     assert plan(words).ranks == Ranks()
     assert plan([*words, "--device", "auto"]).ranks == Ranks(num_processes=4)

@@ -9,7 +9,7 @@ from bert import REPOSITORY
 from bert.config.training_settings import BUILT_IN_MODELS, derive
 from bert.launching.__main__ import main
 from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
-from bert.launching.settings import quickstart_processes
+from bert.launching.ranks import quickstart_processes
 from bert.pretraining.recipes import PRESETS, RECIPES
 from tests.support.commands import refused
 

@@ -4,22 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from bert.launching import pretraining_plan, settings
+from bert.launching import pretraining_plan, ranks
 from bert.launching.pretraining_plan import parse_launch_arguments
-from bert.launching.settings import Ranks, quickstart_processes
+from bert.launching.ranks import Ranks, quickstart_processes
 from bert.launching.start_training import training_command
 
 
 def test_processes_and_nodes(monkeypatch):
-    monkeypatch.setattr(settings, "num_gpus", lambda: 4)
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 4)
     assert Ranks(num_processes=3).devices("auto") == "0,1,2"
     with pytest.raises(ValueError, match="num_gpus=5 must be at most the 4 GPUs of this machine; pass --num-gpus 4"):
         Ranks(num_processes=5).devices("auto")
     with pytest.raises(ValueError, match="num_nodes=2 needs the address of the first node; pass --master HOST:PORT"):
         Ranks(num_nodes=2).devices("cpu")
     words = "--num-gpus 1 --num-nodes 2 --node-rank 1 --master a:1".split()
-    ranks = parse_launch_arguments(words).ranks
-    assert ranks == Ranks(num_processes=1, num_nodes=2, node_rank=1, master="a:1")
+    assert parse_launch_arguments(words).ranks == Ranks(num_processes=1, num_nodes=2, node_rank=1, master="a:1")
     with pytest.raises(ValueError, match="num_processes"):
         parse_launch_arguments(["--num-gpus", "two"])
 
@@ -45,7 +44,7 @@ def test_gpus_are_those_that_are_visible_by_their_names_there(tmp_path, monkeypa
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert settings.num_gpus() == count
+    assert ranks.num_gpus() == count
     if devices is None:
         with pytest.raises(ValueError, match=f"num_gpus=2 must be at most the {count} GPUs"):
             Ranks(num_processes=2).devices("gpu")
@@ -80,13 +79,13 @@ def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatc
         plan = parse_launch_arguments(words)
         return plan.ranks.devices(plan.phases[0].hardware.device)
 
-    for module in (settings, pretraining_plan):
+    for module in (ranks, pretraining_plan):
         monkeypatch.setattr(module, "num_gpus", lambda: 2)
     with pytest.raises(ValueError, match="num_gpus=8 must be at most the 2 GPUs of this machine; pass --num-gpus 2"):
         devices("256")
     assert devices("256", "--device", "cpu") is None
     assert devices("--config", "large", "--num-gpus", "2") == "0,1"
-    for module in (settings, pretraining_plan):
+    for module in (ranks, pretraining_plan):
         monkeypatch.setattr(module, "num_gpus", lambda: 0)
     assert devices() is None and Ranks().devices("auto") is None
     with pytest.raises(ValueError, match="num_gpus=1 must be at most the 0 GPUs"):  # before data is made
@@ -117,7 +116,7 @@ def test_one_process_and_several_start_through_paddles_launcher():
     ],
 )
 def test_the_quickstart_uses_two_processors_or_one_gpu(processors, quota, gpus, device, processes, monkeypatch):
-    monkeypatch.setattr(settings, "allowed_processors", lambda: list(range(processors)))
-    monkeypatch.setattr(settings, "cpu_quota", lambda: quota)
-    monkeypatch.setattr(settings, "num_gpus", lambda: gpus)
+    monkeypatch.setattr(ranks, "allowed_processors", lambda: list(range(processors)))
+    monkeypatch.setattr(ranks, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(ranks, "num_gpus", lambda: gpus)
     assert quickstart_processes(device) == processes

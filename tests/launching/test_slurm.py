@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from bert.launching import settings, slurm
+from bert.launching import ranks, slurm
 from bert.launching.pretraining_plan import parse_launch_arguments
 
 
@@ -170,7 +170,7 @@ def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, caps
         lambda plan, config, runner, only_this_node: made.append((config.run.phase, only_this_node)) or 0,
     )
     monkeypatch.setattr(slurm, "Runner", Mock)
-    monkeypatch.setattr(settings, "num_gpus", lambda: 8)
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 8)
     words = ["--config", "base", "--num-nodes", "2", "--master", "127.0.0.1:9", "--num-gpus", "8"]
     assert slurm.prepare(words, {"SLURM_JOB_ID": "1"}) == 0
     assert made == [(1, True), (2, True)]
@@ -186,7 +186,7 @@ def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, caps
 
 def test_a_job_without_its_gpus_ends_before_shards_are_made(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(slurm, "prepare_data", lambda *_, **__: pytest.fail("made shards"))
-    monkeypatch.setattr(settings, "num_gpus", lambda: 0)
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 0)
     with pytest.raises(SystemExit):
         slurm.prepare(["--config", "base", "--num-gpus", "8", "--output-dir", str(tmp_path)], {"SLURM_JOB_ID": "1"})
     assert "num_gpus=8 must be at most the 0 GPUs" in (said := capsys.readouterr().err)

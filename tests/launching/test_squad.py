@@ -8,8 +8,8 @@ import pytest
 
 from bert import REPOSITORY, interpreter
 from bert.conversion.model_description import READER_FILE
+from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.config import RECIPES
-from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.launching import finetuning
 from bert.launching.finetuning import result_lines
 from bert.launching.finetuning_tasks import TASKS

@@ -14,7 +14,7 @@ from bert.config.command_line import resolve_config
 from bert.files import only_writer
 from bert.finetuning.glue.config import ENTRY
 from bert.launching import start_training as launching
-from bert.launching.settings import Ranks
+from bert.launching.ranks import Ranks
 from bert.launching.start_training import address_towards, launcher_addresses, wait_for_master, without_proxy
 
 SCRIPT = Path("run_numbers.py")

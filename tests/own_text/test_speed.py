@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert.config.training_settings import derive
-from bert.launching import settings
+from bert.launching import ranks
 from bert.own_text import speed
 from bert.own_text.speed import _measure
 from bert.own_text.speed_probe import made_up_batch
@@ -27,7 +27,7 @@ def test_the_probe_has_the_devices_of_a_training(monkeypatch, device, options, v
         return SimpleNamespace(returncode=0, stdout="")
 
     monkeypatch.setattr(speed.subprocess, "run", run)
-    monkeypatch.setattr(settings, "num_gpus", lambda: 4)
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5, 6, 7")
     speeds = _measure({"mini": "{}"}, SimpleNamespace(device=device, ranks=2))
     assert speeds == {"mini": 80.0}
@@ -37,7 +37,7 @@ def test_the_probe_has_the_devices_of_a_training(monkeypatch, device, options, v
 
 def test_a_model_that_is_too_slow_is_refused(monkeypatch):
     monkeypatch.setattr(speed.subprocess, "run", lambda *command, **settings: SimpleNamespace(returncode=1, stdout=""))
-    monkeypatch.setattr(settings, "num_gpus", lambda: 0)
+    monkeypatch.setattr(ranks, "num_gpus", lambda: 0)
     placement = SimpleNamespace(device="cpu", ranks=2)
     with pytest.raises(ValueError, match="ended with exit code 1: it wrote nothing"):
         _measure({"large": "{}"}, placement)

@@ -13,7 +13,7 @@ from bert.files import unset_variable
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
-from bert.finetuning.squad.reader_settings import ReaderSettings, read_reader_settings
+from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
 from data.download_squad import download_file
 from data.fetching.transfer import data_folder, mirrors
 

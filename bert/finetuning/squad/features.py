@@ -13,8 +13,8 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.finetuning.loader import FeatureTable
+from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.examples import SquadExamples
-from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.samples.sample_table import Slices, join_pairs
 from bert.tokenization.library import offset_tokenizer
 from bert.tokenization.offsets import TokenizedTexts

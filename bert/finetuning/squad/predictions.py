@@ -15,9 +15,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from bert.arrays.ragged import offsets_of, positions_in_rows, ragged_indices
+from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.examples import SquadExamples
 from bert.finetuning.squad.features import SquadFeatures
-from bert.finetuning.squad.reader_settings import ReaderSettings
 
 _NOTHING = -1e4  # the score of the best answer if there is none; finite, for JSON
 # What a word is made of, in scripts that put spaces between words and add no particles to them.

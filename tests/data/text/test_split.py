@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data import import_text
-from data.text.split import _read_document
+from data.text.held_out_split import _read_document
 
 
 def prose(rng: random.Random, num_bytes: int) -> str:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bert.finetuning.squad import features as squad_features
+from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.features import SKIPPED, SquadFeatures, build_features
-from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.finetuning.squad.task import SquadTask
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.offsets import OffsetTokenizer

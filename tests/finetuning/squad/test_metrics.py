@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.examples import read_squad, single_paragraph
 from bert.finetuning.squad.features import build_features
 from bert.finetuning.squad.metrics import (
@@ -17,7 +18,6 @@ from bert.finetuning.squad.metrics import (
     score_squad_2,
 )
 from bert.finetuning.squad.predictions import _whole_words, predict
-from bert.finetuning.squad.reader_settings import ReaderSettings
 from tests.finetuning.squad.test_features import VOCABULARY
 from tests.support import oracle_squad
 from tests.support.squad_files import generated, random_text

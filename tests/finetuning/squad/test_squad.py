@@ -10,10 +10,10 @@ import pytest
 import run_squad
 from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.model_description import Usage
+from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
-from bert.finetuning.squad.reader_settings import ReaderSettings
 from bert.finetuning.squad.task import SquadTask
 from bert.inference.heads import load_model
 from bert.inference.terminal import talk

@@ -18,7 +18,7 @@ import bert  # noqa: F401 - before Paddle, whichever module loads it
 from bert.command_errors import command
 from bert.files import only_writer, write_atomically
 from bert.help_parser import HelpParser
-from bert.launching.settings import num_gpus
+from bert.launching.ranks import num_gpus
 from bert.reporting.progress import duration
 from tests.gpu.selftest.answers import FIRST_CHECKS
 from tests.gpu.selftest.checks import FAILED, RESULTS, Bench, Check, Result, run_check, run_checks

@@ -9,7 +9,7 @@ import time
 
 from bert import REPOSITORY
 from bert.doctor.facts import Gpu, gpus
-from bert.launching.settings import num_gpus
+from bert.launching.ranks import num_gpus
 from bert.planning.hardware import Hardware, Part, load_parts
 from bert.runtime.topology import visible_devices
 
