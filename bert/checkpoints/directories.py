@@ -131,13 +131,16 @@ def write_manifest(directory: Path, step: int, unchanged: Mapping[str, dict] | N
 
 
 def remove_temporaries(parent: Path) -> None:
-    """Undo interrupted saves: delete partial directories, restore renamed ones. The caller must hold the run's lock."""
+    """Undo interrupted saves and atomic writes: delete what is partial, restore what was renamed. The caller must hold
+    the run's lock."""
     for path in parent.glob(f"{_REPLACED_PREFIX}*"):
         final = step_directory(parent, int(path.name.removeprefix(_REPLACED_PREFIX)))
         if not final.exists():
             path.rename(final)
     for path in parent.glob(f"{_TEMPORARY_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
+    for path in parent.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def prune(parent: Path, keep: int) -> None:

@@ -203,9 +203,7 @@ def _open_log(task: Task, messages: Messages, stack: contextlib.ExitStack) -> Lo
     config = task.config
     if task.trains:
         stack.enter_context(checkpoint_files.run_lock(config.checkpoint_dir()))
-        for parent in (config.checkpoint_dir(), config.stage_dir()):
-            for path in parent.glob(".*.tmp"):  # of atomic writes that were killed
-                path.unlink(missing_ok=True)
+        checkpoint_files.remove_temporaries(config.stage_dir())
         check_trackers(config.hardware.trackers())
     folder = config.log_dir()
     log = Log(

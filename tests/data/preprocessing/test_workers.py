@@ -207,3 +207,15 @@ def test_workers_that_do_nothing_are_an_error_and_not_a_wait(monkeypatch):
     monkeypatch.setattr("data.preprocessing.workers._IDLE_SECONDS", 0.2)
     with pytest.raises(ChildProcessError, match=r"processes \d+ \d+ have done nothing for 0.4 s: .*; start again"):
         list(run_ordered(time.sleep, [(600,)] * 4, 2))
+
+
+def compute(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+    return seconds
+
+
+def test_workers_that_compute_longer_than_that_are_spared(monkeypatch):
+    monkeypatch.setattr("data.preprocessing.workers._IDLE_SECONDS", 0.3)
+    assert list(run_ordered(compute, [(1.0,), (1.0,)], 2)) == [1.0, 1.0]
