@@ -248,10 +248,11 @@ def _ner_form(line: CommandLine) -> Form:
 def names_several_tasks(words: Sequence[str]) -> bool:
     """Whether the arguments of run_glue.sh are TASKS [DATA_DIR] CHECKPOINT, and not those of one training."""
     positional, flags = split_positional(words)
-    if not 0 < len(positional) <= 3:
+    if len(positional) > 3:
         return False
-    several = positional[0] == "all" or "," in positional[0] or {"--seeds", "--learning-rates"} & {*flags}
-    return len(positional) == 2 or bool(several)
+    if {"--seeds", "--learning-rates"} & {word.partition("=")[0] for word in flags}:
+        return True
+    return len(positional) == 2 or any(word == "all" or "," in word for word in positional[:1])
 
 
 def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:

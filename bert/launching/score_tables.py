@@ -6,7 +6,7 @@ average is the mean over the tasks. A task's rate is the one with the best mean 
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,14 @@ from typing import Any
 from bert.files import write_atomically
 from bert.finetuning.glue.task_table import TASKS
 from bert.reporting.progress import metric_form
+from bert.reporting.spread import table_head, table_row
 
 Run = tuple[float, int]  # learning rate, seed
+
+
+def score_names(parts: Collection[str]) -> list[str]:
+    """Of the metrics of a run, by its evaluation sets."""
+    return ["score"] if len(parts) == 1 else [f"{part}_score" for part in parts]
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,7 @@ class TaskScores:
 
     def score(self, run: Run) -> float:
         """Per cent."""
-        names = ["score"] if len(self.parts) == 1 else [f"{part}_score" for part in self.parts]
-        return 100 * statistics.mean(self.runs[run][name] for name in names)
+        return 100 * statistics.mean(self.runs[run][name] for name in score_names(self.parts))
 
     def scores(self, rate: float) -> dict[int, float]:
         """By seed."""
@@ -80,18 +85,8 @@ class Results:
 
     def lines(self) -> list[str]:
         """Markdown: a row for each task at its chosen rate, the average; the mean scores of all rates."""
-        titles = (
-            "task",
-            "learning rate",
-            "metrics",
-            "score",
-            "standard deviation",
-            "median",
-            "lowest",
-            "highest",
-            "seeds",
-        )
-        lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+        titles = "task|learning rate|metrics|score|standard deviation|median|lowest|highest|seeds".split("|")
+        lines = table_head(titles)
         for task in self._ended:
             rate = task.best_rate()
             metrics = ", ".join(f"{n.replace('_', ' ')} {v:{metric_form(n)}}" for n, v in task.metrics(rate).items())
@@ -102,12 +97,11 @@ class Results:
         lines.append("A task's score is the mean of its metrics (MNLI: matched and mismatched), times 100.")
         rates = sorted({rate for task in self._ended for rate in task.rates()})
         if self._has_grid():
-            lines += ["", _cells(["mean score", *(f"{rate:g}" for rate in rates)]), "|---" * (len(rates) + 1) + "|"]
+            lines += ["", *table_head(["mean score", *(f"{rate:g}" for rate in rates)])]
             for task in self._ended:
                 scores = [task.scores(rate).values() for rate in rates]
-                lines.append(
-                    _cells([task.name, *(f"{statistics.mean(s):.1f} ({len(s)})" if s else "-" for s in scores)])
-                )
+                means = (f"{statistics.mean(values):.1f} ({len(values)})" if values else "-" for values in scores)
+                lines.append(table_row([task.name, *means]))
         return lines
 
     def _chosen(self) -> str:
@@ -162,12 +156,6 @@ class Results:
         figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
 
 
-def _cells(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def _row(first: Sequence[str], scores: Sequence[float]) -> str:
-    values = summary(scores)
-    names = ("mean", "standard_deviation", "median", "lowest", "highest")
-    shown = ["-" if values[name] is None else f"{values[name]:.1f}" for name in names]
-    return _cells([*first, *shown, str(values["seeds"])])
+    *values, number = summary(scores).values()
+    return table_row([*first, *("-" if value is None else f"{value:.1f}" for value in values), str(number)])

@@ -5,6 +5,8 @@ Each training is one of run_glue.sh in a folder of its own, as those of run_seed
 run of a task stays.
 """
 
+import argparse
+import contextlib
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,18 +20,18 @@ from bert.config.command_line import usage_errors
 from bert.config.setting_errors import suggest
 from bert.conversion.locating import resolve
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
-from bert.files import sha256_of_file
+from bert.files import only_writer, sha256_of_file
 from bert.finetuning.config import with_steps
 from bert.finetuning.glue.config import ENTRY, GlueConfig
 from bert.finetuning.glue.features import sentence_features
-from bert.finetuning.glue.reading import find_file, read_examples
-from bert.finetuning.glue.task_table import TASKS, find_task
+from bert.finetuning.glue.reading import Examples, find_file, read_examples
+from bert.finetuning.glue.task_table import TASKS, Split, find_task
 from bert.finetuning.inquiries import training_seconds
 from bert.help_parser import HelpParser
 from bert.launching.finetuning import plan_of
 from bert.launching.finetuning_tasks import TASKS as LAUNCHERS
 from bert.launching.finetuning_tasks import split_positional
-from bert.launching.score_tables import Results, TaskScores
+from bert.launching.score_tables import Results, TaskScores, score_names
 from bert.launching.seeds import Trainings, numbers_of, refuse_flags
 from bert.planning.estimates import checkpoint_bytes
 from bert.reporting.progress import duration, megabytes
@@ -37,6 +39,7 @@ from bert.reporting.spread import metrics_of
 from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
 from data.fetching.transfer import data_folder
+from data.text.inputs import COMPRESSIONS
 
 _SAMPLE = 2_000  # examples whose lengths stand for all
 _START_SECONDS = 15.0  # of a training, before its first update and after its last
@@ -73,7 +76,8 @@ class Planned:
 
 def entries_of(words: str, data_dir: Path | None, is_fetched: bool) -> list[Entry]:
     """The tasks of `all` or of a list of names, recipes and own files (TRAIN, or TRAIN:EVAL)."""
-    names = [name for name, task in TASKS.items() if task.train] if words == "all" else words.split(",")
+    every = [name for name, task in TASKS.items() if task.train]
+    names = [name for word in words.split(",") for name in (every if word.strip() == "all" else [word])]
     entries = [_entry(name.strip(), data_dir, is_fetched, len(names) == 1) for name in names]
     if twice := {entry.name for entry in entries if [other.name for other in entries].count(entry.name) > 1}:
         raise ValueError(f"tasks={words} names {min(twice)} twice; name each once, files in folders of different names")
@@ -87,7 +91,9 @@ def _entry(word: str, data_dir: Path | None, is_fetched: bool, is_alone: bool) -
         for name, path in paths.items():
             if not path.is_file():
                 raise ValueError(f"{name}={path} must be an existing file; correct {word}")
-        name = paths["train_file"].absolute().parent.name if Path(train).stem == "train" else Path(train).stem
+        file = Path(train)
+        stem = Path(file.stem if file.suffix in COMPRESSIONS else file.name).stem
+        name = paths["train_file"].absolute().parent.name if stem == "train" else stem
         flags = [word for name, path in paths.items() for word in (f"--{name.replace('_', '-')}", str(path))]
         data = {str(path): sha256_of_file(path) for path in paths.values()}
         return Entry(name, tuple(flags), False, data)
@@ -119,7 +125,7 @@ def plan_task(entry: Entry, rates: Sequence[float], common: Sequence[str], is_dr
     try:
         config.check_files()
     except (ValueError, OSError):
-        if not is_dry:
+        if not (is_dry and config.data.download):
             raise
     else:
         train, evaluated, lengths = _sizes(config)
@@ -135,18 +141,19 @@ def _sizes(config: GlueConfig) -> tuple[int, int, Any]:
     """Sequences to train on and to evaluate; lengths of a sample of the former."""
     task, data = config.task(), config.data
     assert task.train is not None, "the settings have checked it"
-    path = data.train_file if data.data_dir is None else find_file(data.data_dir, task.train)
-    assert path is not None, "the files were checked"
-    train = read_examples(path, task.train, task, data.max_bad_line_fraction)
-    number, evaluated = len(train), 0
-    for split in task.dev.values():
-        if config.holds_out():
-            evaluated = number // data.folds
-            number -= evaluated
-            continue
-        path = data.eval_file if data.data_dir is None else find_file(data.data_dir, split)
+
+    def examples(file: Path | None, split: Split) -> Examples:
+        path = file if data.data_dir is None else find_file(data.data_dir, split)
         assert path is not None, "the files were checked"
-        evaluated += len(read_examples(path, split, task, data.max_bad_line_fraction))
+        return read_examples(path, split, task, data.max_bad_line_fraction)
+
+    train = examples(data.train_file, task.train)
+    number = len(train)
+    if config.holds_out():
+        evaluated = number // data.folds
+        number -= evaluated
+    else:
+        evaluated = sum(len(examples(data.eval_file, split)) for split in task.dev.values())
     tokenizer = FastTokenizer(Vocabulary.from_file(data.vocab_file), data.do_lower_case)
     texts = [column[:_SAMPLE] for column in train.texts]
     return number, evaluated, sentence_features(tokenizer, texts, data.max_seq_length)[0].lengths()
@@ -164,7 +171,7 @@ class Scores:
         return ((plan, rate, seed) for seed in self._seeds for plan in self._plans for rate in plan.rates)
 
     def left(self) -> list[tuple[Planned, float, int]]:
-        return [run for run in self.runs() if self._trainings.code(run[0].key(*run[1:])) != OK]
+        return [run for run in self.runs() if not self._metrics(*run)]
 
     def seconds_left(self) -> float | None:
         """By the times of a task's runs that ended, otherwise by the planner; None where that knows none."""
@@ -181,6 +188,8 @@ class Scores:
     def run(self, keep_models: str) -> int:
         """Run what is left; returns the worst exit code, INTERRUPTED after a stop."""
         code, left = OK, self.left()
+        for plan in self._plans if keep_models == "none" else ():
+            self._remove_checkpoints(plan, False)
         for number, (plan, rate, seed) in enumerate(left, start=1):
             name, key = plan.entry.name, plan.key(rate, seed)
             if name in self.refused:
@@ -217,17 +226,19 @@ class Scores:
         lines = [f"{name}: {reason}" for name, reason in self.refused.items()]
         for plan, rate, seed in self.left():
             if (code := self._trainings.code(plan.key(rate, seed))) is not None:
-                lines.append(f"{plan.entry.name}, rate {rate:g}, seed {seed}: exit code {code}")
+                ended = f"exit code {code}" if code != OK else "it ended without a score"
+                lines.append(f"{plan.entry.name}, rate {rate:g}, seed {seed}: {ended}")
         return lines
 
     def _metrics(self, plan: Planned, rate: float, seed: int) -> dict[str, float]:
-        """Metric -> value of a run that has ended; empty of another."""
+        """Metric -> value of a run that has ended, with its scores; empty of another."""
         key = plan.key(rate, seed)
         if self._trainings.code(key) != OK:
             return {}
         prefix = f"{plan.config.stage()} "
         metrics = metrics_of(self._trainings.folder / key)
-        return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+        metrics = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
+        return metrics if metrics.keys() >= {*score_names(plan.config.task().dev)} else {}
 
     def _remove_checkpoints(self, plan: Planned, keeps_best: bool) -> None:
         (scores,) = [task for task in self.results().tasks if task.name == plan.entry.name]
@@ -238,13 +249,17 @@ class Scores:
 
 
 def main(words: Sequence[str]) -> int:
-    positional, flags = split_positional(words)
+    arguments, others = _parser().parse_known_args(list(words))
+    with contextlib.ExitStack() as stack:
+        return _run(arguments, others, stack)
+
+
+def _run(arguments: argparse.Namespace, others: list[str], stack: contextlib.ExitStack) -> int:
+    positional, rest = split_positional(others)
     with usage_errors():
-        arguments, rest = _parser().parse_known_args(flags)
         if len(positional) not in (2, 3):
-            raise ValueError(
-                f"{' '.join(positional)} must be TASKS CHECKPOINT, or TASKS DATA_DIR CHECKPOINT; see --help"
-            )
+            shown = " ".join(positional) or "the command's beginning"
+            raise ValueError(f"{shown} must be TASKS CHECKPOINT, or TASKS DATA_DIR CHECKPOINT; see --help")
         refuse_flags(_SET_HERE, rest, "run; give TASKS, --seeds and --learning-rates")
         tasks, *data, checkpoint = positional
         seeds, rates = numbers_of(arguments.seeds, arguments.first_seed), _rates(arguments.learning_rates)
@@ -254,6 +269,8 @@ def main(words: Sequence[str]) -> int:
         common = ["--from-pretrained-params", checkpoint, *_DEFAULTS, *rest]  # later flags win
         facts: dict[str, Any] = {"checkpoint": str(weights_folder(resolve(checkpoint, weights=False))), "flags": rest}
         facts["data"] = {entry.name: entry.data for entry in entries}
+        if not arguments.dry_run:
+            stack.enter_context(only_writer(folder))
         trainings = Trainings(folder, "runs.json", facts, is_read_only=arguments.dry_run)
         plans, refused = _plans(entries, rates, common, arguments.dry_run)
         scores = Scores(plans, seeds, trainings, common)
@@ -261,7 +278,9 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(_shown(scores, plans, seeds, folder, arguments.keep_models)), flush=True)
         if arguments.dry_run:
             return OK
-        if (needed := _disk_bytes(plans, len(seeds), arguments.keep_models)) > (free := shutil.disk_usage(folder).free):
+        needed, free = _disk_bytes(plans, len(seeds), arguments.keep_models), shutil.disk_usage(folder).free
+        needed -= sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        if scores.left() and needed > free:
             raise ValueError(
                 f"{folder} has {megabytes(free)} free, and the checkpoints need up to {megabytes(needed)}; free some "
                 "space, pass --keep-models none, or another --output-dir"
@@ -270,9 +289,11 @@ def main(words: Sequence[str]) -> int:
     if (code := scores.run(arguments.keep_models)) == INTERRUPTED:
         return code
     failures, lines = scores.failures(), scores.results().write(folder, picture=True)
+    files = f"all of this and the single runs: {folder}/scores.md, scores.json, scores.png"
+    has_ended = len(scores.left()) < len(list(scores.runs()))
     if failures:
         lines += ["", "failed (the same command tries them again):", *(f"  {line}" for line in failures)]
-    print("\n".join(["", *lines, "", f"all of this and the single runs: {folder}/scores.md, scores.json, scores.png"]))
+    print("\n".join(["", *lines, *(["", files] if has_ended else [])]))
     return code or (BAD_INPUT if failures else OK)
 
 

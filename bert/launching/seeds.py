@@ -4,6 +4,8 @@ Each seed is a run of the recipe's own launcher in a folder of its own. The same
 run again, a stopped one continues, a failed one is tried again.
 """
 
+import argparse
+import contextlib
 import json
 import sys
 import time
@@ -13,7 +15,7 @@ from typing import Any
 
 from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
-from bert.files import read_json, require_writable, write_atomically
+from bert.files import only_writer, read_json, require_writable, write_atomically
 from bert.help_parser import HelpParser
 from bert.interpreter import shell_command
 from bert.launching.finetuning_tasks import SQUAD_PRESETS
@@ -37,7 +39,7 @@ class Trainings:
     The same command resumes: finished ones are not run again, a stopped one continues, a failed one is tried again.
 
     Args:
-        settings: of the command; those of an earlier start must be the same, in mappings the entries that both have.
+        settings: of the command; an earlier start's must be the same, in mappings those of entries with a finished run.
     """
 
     def __init__(self, folder: Path, file: str, settings: Mapping[str, Any], is_read_only: bool = False) -> None:
@@ -46,24 +48,28 @@ class Trainings:
         self.folder, self._file = folder, folder / file
         self._runner: Runner | None = None  # from the first training on it takes Ctrl-C
         self.record: dict[str, Any] = {**settings, "exit_codes": {}, "seconds": {}, **read_json(self._file)}
-        for name, value in settings.items():
+        if self._file.exists() and not read_json(self._file):
+            raise ValueError(f"{self._file} must be a JSON object and is damaged; remove it: runs are made again")
+        done = {key.partition("/")[0] for key, code in self.record["exit_codes"].items() if code == OK}
+        for name, now in settings.items():
             before = self.record[name]
-            common = value.keys() & before.keys() if isinstance(value, dict) and isinstance(before, dict) else None
-            if common is None and before != value:
-                raise ValueError(_of_another_command(folder, name, before, value))
-            for key in common or ():
-                if before[key] != value[key]:
-                    raise ValueError(_of_another_command(folder, f"{name} {key}", before[key], value[key]))
-            self.record[name] = value if common is None else before | value
+            entries = {name: (before, now)}
+            if isinstance(now, dict):
+                entries = {f"{name} {key}": (before[key], now[key]) for key in done & now.keys() if before.get(key)}
+            for of, (then, value) in entries.items():
+                if _compared(then) != _compared(value):
+                    raise ValueError(
+                        f"{folder}: holds seeds of another command ({of}: {then}, now {value}); give another "
+                        "--output-dir, or remove it"
+                    )
+            self.record[name] = before | now if isinstance(now, dict) else now
 
     def code(self, key: str) -> int | None:
         """Its exit code; None: it has not ended."""
         return self.record["exit_codes"].get(key)
 
     def run(self, key: str, title: str, task: str, output_dir: Path, words: Sequence[str]) -> int:
-        """Run a training, unless it is done; returns its exit code: INTERRUPTED after a stop."""
-        if self.code(key) == OK:
-            return OK
+        """Run a training; returns its exit code: INTERRUPTED after a stop."""
         print(f"\n==== {title}", flush=True)
         self._runner = runner = self._runner or Runner()
         command, started = [sys.executable, "-m", "bert.launching", task, *words], time.monotonic()
@@ -82,18 +88,24 @@ class Trainings:
         write_atomically(self._file, (json.dumps(self.record, indent=1) + "\n").encode())
 
 
-def _of_another_command(folder: Path, name: str, before: Any, now: Any) -> str:
-    return (
-        f"{folder}: holds seeds of another command ({name}: {before}, now {now}); give another --output-dir, or "
-        "remove it"
-    )
+def _compared(value: Any) -> Any:
+    """Flags without those that only bring data which a run lacked."""
+    if not isinstance(value, list):
+        return value
+    words = [word for flag in value for word in flag.split("=", 1)]
+    mended = {place for place, word in enumerate(words) if word in ("--download", "--max-bad-line-fraction")}
+    values = {place + 1 for place in mended if words[place + 1 : place + 2] and not words[place + 1].startswith("-")}
+    return [word for place, word in enumerate(words) if place not in mended | values]
 
 
 def refuse_flags(flags: Iterable[str], words: Sequence[str], remedy: str) -> None:
-    """Refuse the flags that differ from run to run."""
+    """Refuse the flags that differ from run to run, or leave runs unfinished."""
+    typed = {word.partition("=")[0] for word in words}
     for flag in flags:
-        if any(word == flag or word.startswith(f"{flag}=") for word in words):
+        if flag in typed:
             raise ValueError(f"{flag} is set for each {remedy}")
+    if "--steps-this-run" in typed:
+        raise ValueError("--steps-this-run leaves runs unfinished, which have no results; drop it (Ctrl-C stops)")
 
 
 def numbers_of(seeds: int, first_seed: int) -> range:
@@ -105,14 +117,22 @@ def numbers_of(seeds: int, first_seed: int) -> range:
 def main(words: Sequence[str]) -> int:
     parser = _parser()
     arguments, rest = parser.parse_known_args(list(words))
+    with contextlib.ExitStack() as stack:
+        return _run(arguments, rest, stack)
+
+
+def _run(arguments: argparse.Namespace, rest: list[str], stack: contextlib.ExitStack) -> int:
     with usage_errors():
         task = _task_of(arguments.recipe, arguments.task)
         given = "CONFIG, --seeds, --first-seed and --output-dir"
         refuse_flags(("--seed", "--output-dir", "--config"), rest, f"seed; give {given}")
         numbers = numbers_of(arguments.seeds, arguments.first_seed)
         folder = arguments.output_dir or Path("results/seeds") / Path(arguments.recipe).stem
+        stack.enter_context(only_writer(folder))
         trainings = Trainings(folder, _RECORD, {"task": task, "config": arguments.recipe, "flags": rest})
     for number in numbers:
+        if trainings.code(str(number)) == OK and (folder / f"seed-{number}").exists():
+            continue
         title = f"seed {number} ({number - numbers.start + 1} of {len(numbers)})"
         command = ["--config", arguments.recipe, "--seed", str(number), *rest]
         code = trainings.run(str(number), title, task, folder / f"seed-{number}", command)

@@ -1,7 +1,7 @@
 """Metrics of several runs of one training: mean, spread and extremes."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bert.files import read_json
@@ -22,11 +22,18 @@ def metrics_of(folder: Path) -> dict[str, float]:
     return metrics
 
 
+def table_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def table_head(titles: Sequence[str]) -> list[str]:
+    return [table_row(titles), "|---" * len(titles) + "|"]
+
+
 def metric_table(metrics: Mapping[int, Mapping[str, float]], unit: str) -> list[str]:
     """Markdown: a row per metric, over the runs (by the numbers of their `unit`)."""
     names = list(dict.fromkeys(name for values in metrics.values() for name in values))
-    titles = ("metric", "mean", "standard deviation", "median", "lowest", "highest", f"{unit}s")
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    lines = table_head(["metric", "mean", "standard deviation", "median", "lowest", "highest", f"{unit}s"])
     for name in names:
         by_value = sorted((values[name], number) for number, values in metrics.items() if name in values)
         values = [value for value, _ in by_value]
@@ -34,5 +41,5 @@ def metric_table(metrics: Mapping[int, Mapping[str, float]], unit: str) -> list[
         spread = f"{statistics.stdev(values):{form}}" if len(values) > 1 else "-"
         ends = (f"{value:{form}} ({unit} {number})" for value, number in (by_value[0], by_value[-1]))
         middle = [f"{statistics.mean(values):{form}}", spread, f"{statistics.median(values):{form}}"]
-        lines.append(f"| {' | '.join([name, *middle, *ends, str(len(values))])} |")
+        lines.append(table_row([name, *middle, *ends, str(len(values))]))
     return lines

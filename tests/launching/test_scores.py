@@ -1,11 +1,14 @@
 """`run_glue.sh TASKS CHECKPOINT`: runs of several tasks, rates and seeds, their tables, what a second start does."""
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bert.exit_codes import BAD_INPUT, DIVERGED, INTERRUPTED, OK
+from bert.files import only_writer
 from bert.launching import scores, seeds
 from bert.launching.finetuning_tasks import names_several_tasks
 from bert.launching.score_tables import Results, TaskScores
@@ -33,9 +36,9 @@ class Launches:
             metrics = {f"eval_{part}{name}": value for part in parts for name in ("accuracy", "score")}
             metrics |= {"eval_mismatched_score": value + 0.1} if task == "mnli" else {}
             stage = output / ("glue-custom" if task == "mine" else f"glue-{task}")
-            stage.mkdir(parents=True)
+            stage.mkdir(parents=True, exist_ok=True)
             (stage / "summary.json").write_text(json.dumps({"finished": True, "last_eval_score": 0.0, **metrics}))
-            (output / "model" / stage.name / "7").mkdir(parents=True)
+            (output / "model" / stage.name / "7").mkdir(parents=True, exist_ok=True)
         return code
 
 
@@ -111,12 +114,58 @@ def test_a_task_that_fails_is_named_at_the_end_and_the_others_go_on(start, capsy
 
 
 def test_a_dry_run_writes_nothing(start, tmp_path, capsys):
-    assert start("all", "--dry-run", data=("elsewhere",)) == (OK, [])
+    assert start("all", "--dry-run", "--download", data=("elsewhere",)) == (OK, [])
     shown = capsys.readouterr().out
     assert "27 runs: rates 2e-05" in shown and "no data there yet" in shown and "of checkpoints in" in shown
     assert start("MRPC", "--dry-run", data=("MRPC",)) == (OK, [])  # the folder of the one task itself
     assert "mrpc                      40         40        7     3" in capsys.readouterr().out
+    assert start("mrpc,cola", "--dry-run") == (OK, [])
+    assert "cola              left out: data_dir=CoLA must be an existing folder" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
+
+
+def test_the_remedies_of_a_task_that_failed_are_taken(start):
+    bad = Path("mine.csv").read_text()
+    Path("mine.csv").write_text("text,label\nw1,\n" + bad.partition("\n")[2])
+    assert start("mrpc,mine.csv", "--seeds", "1")[0] == BAD_INPUT
+    assert (
+        start("mrpc,mine.csv", "--seeds", "1", "--max-bad-line-fraction", "0.5", codes={("mine", 1): DIVERGED})[0]
+        == DIVERGED
+    )
+    Path("mine.csv").write_text(bad)
+    assert [run[0] for run in start("mrpc,mine.csv", "--seeds", "1", "--max-bad-line-fraction=0.1")[1]] == ["mine"]
+    Path("mine.csv").write_text(bad + "w1,no\n")
+    with refused("holds seeds of another command .data mine"):
+        start("mine.csv", "--seeds", "1")
+
+
+def test_a_run_counts_when_it_has_its_score(start, tmp_path, capsys):
+    assert start("mrpc", "--seeds", "2")[0] == OK
+    shutil.rmtree(tmp_path / "out/mrpc/lr-2e-05/seed-1")
+    assert start("mrpc", "--seeds", "2")[1] == [("mrpc", 2e-5, 1)]
+    (tmp_path / "out/mrpc/lr-2e-05/seed-1/glue-mrpc/summary.json").write_text('{"finished": false}')
+    shutil.rmtree(tmp_path / "out/mrpc/lr-2e-05/seed-2")
+    capsys.readouterr()
+    assert start("mrpc", "--seeds", "2", codes={("mrpc", 1): BAD_INPUT, ("mrpc", 2): BAD_INPUT})[0] == BAD_INPUT
+    assert "scores.png" not in capsys.readouterr().out.partition("no run has ended")[2]
+    (tmp_path / "out/runs.json").write_text("{")
+    with refused("runs.json must be a JSON object and is damaged"):
+        start("mrpc", "--seeds", "2")
+
+
+def test_the_disk_is_asked_for_what_is_missing(start, tmp_path, monkeypatch):
+    start("mrpc", "--seeds", "1")
+    monkeypatch.setattr(scores.shutil, "disk_usage", lambda folder: SimpleNamespace(free=5))
+    with refused("has 5 bytes free|has 0.0 MB free"):
+        start("mrpc", "--seeds", "2")
+    kept = tmp_path / "out/mrpc/lr-2e-05/seed-1/model"
+    assert start("mrpc", "--seeds", "1") == (OK, []) and kept.exists()
+    assert start("mrpc", "--seeds", "1", "--keep-models", "none") == (OK, []) and not kept.exists()
+
+
+def test_one_start_writes_to_a_folder(start, tmp_path):
+    with only_writer(tmp_path / "out"), refused("another run is writing to it"):
+        start("mrpc")
 
 
 @pytest.mark.parametrize(
@@ -125,6 +174,8 @@ def test_a_dry_run_writes_nothing(start, tmp_path, capsys):
         ("mrpc,mpc", [], "task=mpc must be a task, a recipe, or a file of labelled lines; did you mean mrpc"),
         ("ax", [], "task=ax has nothing to train on"),
         ("mrpc,MRPC", [], "names mrpc twice"),
+        ("all,mrpc", [], "names mrpc twice"),
+        ("mrpc", ["--steps-this-run=5"], "--steps-this-run leaves runs unfinished"),
         ("mrpc", ["--seeds", "0"], "seeds=0 must be at least 1"),
         ("mrpc", ["--learning-rates", "2e-5;3e-5"], "learning_rates=2e-5;3e-5 must be positive numbers"),
         ("mrpc", ["--seed", "3"], "--seed is set for each run"),
@@ -139,8 +190,18 @@ def test_mistakes_are_refused_before_the_first_run(start, tmp_path, tasks, words
     assert not (tmp_path / "out/runs.json").exists()
 
 
+def test_a_name_is_that_of_the_file_without_its_ends(start):
+    for file, name in {"a.csv.gz": "a", "v1.2.csv": "v1.2", "set/train.tsv.gz": "set"}.items():
+        Path(file).parent.mkdir(exist_ok=True)
+        Path(file).touch()
+        assert scores.entries_of(file, None, False)[0].name == name
+
+
 def test_what_is_typed_for_several_tasks():
     assert names_several_tasks(["all", "x"]) and names_several_tasks(["mrpc,rte", "data", "x", "--epochs", "2"])
+    assert names_several_tasks(["mrpc", "data", "x", "--seeds=3"]) and names_several_tasks(
+        ["--seeds", "3", "mrpc", "x"]
+    )
     assert names_several_tasks(["mrpc", "data", "x", "--seeds", "3"]) and names_several_tasks(["all", "--help"])
     assert not names_several_tasks(["mrpc", "data", "x", "--seed", "3"]) and not names_several_tasks([])
     assert not names_several_tasks(["x", "data", "v", "c", "out", "mrpc", "8"])  # NVIDIA's

@@ -1,6 +1,7 @@
 """`run_seeds.sh`: several seeds of a recipe, their report, and what a second start does."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,12 @@ def test_reports_mean_spread_and_extremes(start, tmp_path, capsys):
     assert lines in capsys.readouterr().out
 
 
-def test_finished_seeds_are_not_run_again_and_more_can_be_added(start):
+def test_finished_seeds_are_not_run_again_and_more_can_be_added(start, tmp_path):
     assert start("--seeds", "2") == (OK, [1, 2])
     assert start("--seeds", "2") == (OK, [])
-    assert start("--seeds", "4") == (OK, [3, 4])
+    assert start("--seeds", "4", "--download") == (OK, [3, 4])
+    shutil.rmtree(tmp_path / "out/seed-2")
+    assert start("--seeds", "4") == (OK, [2])
 
 
 def test_a_seed_that_fails_is_reported_and_tried_again(start, tmp_path):
@@ -88,6 +91,7 @@ def test_flags_go_to_every_run_and_may_not_change(start, tmp_path):
     [
         (["unknown"], "CONFIG=unknown must be a recipe"),
         (["quickstart", "--seed", "4"], "--seed is set for each seed"),
+        (["quickstart", "--steps-this-run", "4"], "--steps-this-run leaves runs unfinished"),
         (["quickstart", "--seeds", "0"], "seeds=0 must be at least 1"),
         (["quickstart", "--task", "squad"], "CONFIG=quickstart must be a recipe"),
         (["missing.yaml", "--task", "squad"], "CONFIG=missing.yaml does not exist"),
