@@ -27,7 +27,7 @@ class FeatureTable:
     """n tokenised sequences, T tokens in all. Tasks add arrays of their own.
 
     Attributes:
-        first_lengths: integers [n]: tokens of type 0; those after them have type 1. None: all have type 0.
+        first_lengths: integers [n]: tokens of type 0; those after them have `second_type`. None: all have type 0.
         labels: name of the program's input -> integers or float32 [n], or those of tokens [T] with UNLABELLED.
     """
 
@@ -36,6 +36,7 @@ class FeatureTable:
     first_lengths: np.ndarray | None = None
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     pad_id: int = 0  # the token that pads shorter sequences
+    second_type: int = 1  # of the tokens after those of type 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -71,7 +72,7 @@ class FeatureTable:
 
         feed = {
             "input_ids": padded(self.input_ids, self.pad_id),
-            "token_type_ids": (real & (columns >= first[:, None])).astype(np.int64),
+            "token_type_ids": (real & (columns >= first[:, None])) * np.int64(self.second_type),
             "attention_mask": real.astype(np.int64),
         }
         for name, values in self.labels.items() if with_labels else ():

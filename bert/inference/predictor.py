@@ -82,7 +82,9 @@ class Predictor:
         path = self.folder / "tokenizer.json"
         if not path.is_file():
             raise ValueError(f"{self.folder} was exported without a vocabulary; export it with --vocab-file")
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.encode_special_tokens = True  # in a text they are plain text
+        return tokenizer
 
 
 def _paddle_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:

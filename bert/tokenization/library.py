@@ -181,6 +181,9 @@ class LibraryVocabulary(Vocabulary):
             )
         return number
 
+    def second_type(self) -> int:
+        return 1 if self.tokenizer.post_processor is None else self.tokenizer.encode("a", "b").type_ids[-1]
+
 
 def _is_punctuation(letter: str) -> bool:
     return letter in string.punctuation or unicodedata.category(letter).startswith("P")

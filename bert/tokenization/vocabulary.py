@@ -199,6 +199,10 @@ class Vocabulary:
         """[SEP] between the two texts of a pair."""
         return 1
 
+    def second_type(self) -> int:
+        """The token type of the second text of a pair."""
+        return 1
+
     def replacement_ids(self) -> np.ndarray:
         """int64: ids that may replace a masked token, i.e. all but special and [unused...] tokens."""
         words = [token for token in self.tokens if token not in SPECIAL_TOKENS and not token.startswith("[unused")]

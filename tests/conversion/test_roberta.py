@@ -151,5 +151,6 @@ def test_exports_serve_it_without_token_types(models, kind, tmp_path):
     assert run_export.main(words) == 0
     served = Predictor(tmp_path / "x")
     assert served.inputs == ["input_ids", "attention_mask"]
+    assert served.tokenize(["a </s> b"])["input_ids"][0].tolist().count(2) == 1, "in a text it is plain text"
     expected = our_outputs(models["sequence-classification"], "sequence-classification")
     np.testing.assert_allclose(served.run(random_feed())["logits"], expected["logits"], atol=1e-5)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from bert.finetuning.glue.features import sentence_features
 from bert.samples.masking import MaskingRule, choose_positions
 from bert.tokenization.fast_tokenizer import reference_tokenizer, utf8
 from bert.tokenization.library import LibraryVocabulary, offset_tokenizer, text_tokenizer
@@ -57,6 +58,14 @@ def test_ids_are_the_librarys_and_special_tokens_in_a_text_are_text(file):
     mask = tokens.id_of("[MASK]")
     assert mask not in tokenizer.encode(f"a {tokens.name_of('[MASK]')} b")
     assert tokenizer.encode_masked("is [MASK].") == library.encode(f"is {special(tokens)[-1]}.").ids[1:-1]
+
+
+def test_pairs_have_the_librarys_ids_and_token_types(file):
+    pair, library = ("Cats sleep", "dogs bark"), Tokenizer.from_file(str(file))
+    table, _ = sentence_features(text_tokenizer(Vocabulary.from_file(file)), [[text] for text in pair], 32)
+    expected = library.encode(*pair)
+    feed = table.feed(np.array([0]), len(expected), with_labels=False)
+    assert (feed["input_ids"][0].tolist(), feed["token_type_ids"][0].tolist()) == (expected.ids, expected.type_ids)
 
 
 def test_sentences_of_a_text_have_the_tokens_of_the_whole(kind, file):

@@ -43,5 +43,6 @@ def sentence_features(
     else:
         input_ids, offsets = join_pairs(pieces[0], pieces[1], cls_id, sep_id, separators=separators)
     truncated = np.any([size < whole for size, whole in zip(kept, lengths, strict=True)], axis=0)
-    table = FeatureTable(input_ids, offsets, kept[0] + 1 + separators, pad_id=tokenizer.vocabulary.id_of("[PAD]"))
+    pad_id, second_type = tokenizer.vocabulary.id_of("[PAD]"), tokenizer.vocabulary.second_type()
+    table = FeatureTable(input_ids, offsets, kept[0] + 1 + separators, pad_id=pad_id, second_type=second_type)
     return table, {"truncated": int(truncated.sum()), "tokens": len(input_ids)}

@@ -90,6 +90,7 @@ def build_features(
         first_lengths=first_lengths,
         labels={"start_positions": first, "end_positions": last},
         pad_id=vocabulary.id_of("[PAD]"),
+        second_type=vocabulary.second_type(),
         examples=of,
         paragraph_starts=paragraph_starts,
         token_starts=paragraphs.starts,
