@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
+CARD_FILE = "README.md"  # may be there, and be edited by hand
 BEST = "best.json"  # beside the steps: which of them has the best evaluation
 STABLE = "stable.json"  # ... and which is the last before the decay of a stable learning rate
 _TEMPORARY_PREFIX = ".saving-"
@@ -245,8 +246,8 @@ def verify(checkpoint: Path | VerifiedCheckpoint) -> VerifiedCheckpoint:
         return checkpoint
     directory = checkpoint
     manifest = _read_manifest(directory)
-    expected = manifest["files"]
-    present = {path.name for path in directory.iterdir()} - {MANIFEST}
+    expected = {name: entry for name, entry in manifest["files"].items() if name != CARD_FILE}
+    present = {path.name for path in directory.iterdir()} - {MANIFEST, CARD_FILE}
     if missing := sorted(set(expected) - present):
         raise CheckpointError(f"{directory} lacks {', '.join(missing)}, which its {MANIFEST} lists; use another step")
     if extra := sorted(present - set(expected)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from bert.checkpoints.directories import weights_folder
+from bert.checkpoints.directories import CARD_FILE, weights_folder
 from bert.conversion.locating import published_model
 from bert.conversion.raw_tensors import ConversionError
 from bert.files import read_json
@@ -30,7 +30,6 @@ from data.fetching.published_models import GOOGLE, ModelName, known_names
 if TYPE_CHECKING:
     from bert.conversion.converting import Model
 
-CARD_FILE = "README.md"
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _USE = re.compile(r"^## Use\n.*?(?=^## )", re.DOTALL | re.MULTILINE)

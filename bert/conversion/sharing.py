@@ -17,8 +17,8 @@ from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.logging import set_verbosity
 
+from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.converting import REPORT_FILE, Request, convert
-from bert.conversion.model_card import CARD_FILE
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, READER_FILE, TASK_FILE
 from bert.conversion.raw_tensors import ConversionError, printable
 from data.fetching import transfer

@@ -105,6 +105,9 @@ def test_a_card_beside_the_weights_is_kept(pretrained, tmp_path):
     front, body = card(convert(written, tmp_path / "again", "paddlenlp", "--license", "mit", "--language", "fr"))
     assert (front["license"], front["language"], front["library_name"]) == ("mit", ["fr"], "paddlenlp")
     assert "## By Anna\n\nMine." in body and "paddlenlp.transformers" in body and "import pipeline" not in body
+    ours = convert(written, tmp_path / "ours", "native")
+    (ours / "README.md").write_text("Edited.")
+    assert (convert(ours, tmp_path / "edited", "hf") / "README.md").read_text() == "Edited."
     (written / "README.md").write_text("Another's card, without front matter.\n")
     assert (convert(written, tmp_path / "third", "hf") / "README.md").read_text().startswith("Another's card")
     (written / "README.md").write_text("---\nlicense: [broken\n---\n")
