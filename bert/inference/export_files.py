@@ -8,6 +8,7 @@ import numpy as np
 
 from bert.conversion.converting import Request
 from bert.conversion.raw_tensors import ConversionError
+from bert.interpreter import install_command
 
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
@@ -35,6 +36,10 @@ class ExportRequest(Request):
     tolerance: float | None = None
     keep_float: Sequence[str] = ()  # patterns of layers that INT8 leaves out: "*.output.dense"
     reduce_range: bool = False  # INT8 weights of 7 bits: without VNNI, sums of products of 8 bits saturate
+
+
+def missing_package(user: str, package: str, extra: str, purpose: str = "") -> str:
+    return f"{user} needs the {package} package, which {purpose}is not installed; {install_command(extra)}"
 
 
 def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str, ...]]:

@@ -20,8 +20,7 @@ from bert.config.architecture import BertConfig
 from bert.conversion import tensor_layout
 from bert.conversion.converting import Model
 from bert.conversion.raw_tensors import ConversionError
-from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, outputs_of
-from bert.interpreter import install_command
+from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
 
 OPSET, IR_VERSION = 17, 8
 _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
@@ -183,10 +182,7 @@ def require_packages(to_format: str, precision: str) -> None:
         if name == "nncf" and precision != "int8":
             continue
         if importlib.util.find_spec(name) is None:
-            raise ConversionError(
-                f"--format {to_format} needs the {name} package, which {purpose}is not installed; "
-                f"{install_command(extra)}"
-            )
+            raise ConversionError(missing_package(f"--format {to_format}", name, extra, purpose))
 
 
 def write_onnx(file: Path, model: Model) -> None:

@@ -22,8 +22,8 @@ from bert.inference.export_files import (
     OPENVINO_FILE,
     PREFIX,
     Arrays,
+    missing_package,
 )
-from bert.interpreter import install_command
 from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle
 
 Texts = Sequence[str | tuple[str, str]]
@@ -141,10 +141,8 @@ def _runtime(package: str, extra: str, file: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise ValueError(
-            f"{file} is an export for {package}, which is not installed; {install_command(extra)}, or export the model "
-            "with run_export.py --format paddle-inference"
-        ) from None
+        remedy = "export the model with run_export.py --format paddle-inference"
+        raise ValueError(f"{missing_package(file, package, extra)}, or {remedy}") from None
 
 
 def _onnx_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:

@@ -97,7 +97,7 @@ def test_an_export_without_what_runs_it_says_that_it_needs_it(tmp_path, monkeypa
     for name, content in (("serving.json", json.dumps(description)), (file, ""), ("openvino_model.bin", "")):
         (tmp_path / name).write_text(content)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ValueError, match=f"{file} is an export for {package}, which is not installed; .*{to_format}"):
+    with pytest.raises(ValueError, match=f"{file} needs the {package} package, which is not installed; .*{to_format}"):
         Predictor(tmp_path)
 
 
