@@ -162,7 +162,9 @@ class Log:
                 "eta_seconds": eta_seconds,
                 "loss": loss,
             }
-            self._progress(lambda: replace_file(self._directory / "progress.json", to_json(values)))
+            temporary = self._directory / ".progress.json.new"  # for readers; a loss of power can take old and new
+            self._progress(lambda: temporary.write_text(to_json(values) + "\n"))
+            self._progress(lambda: temporary.replace(self._directory / "progress.json"))
 
     def summary(self, values: dict[str, Any]) -> None:
         self._line([], values)
@@ -233,13 +235,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
-
-
-def replace_file(path: Path, text: str) -> None:
-    """Replace a file atomically: readers see the old text or the new one. A loss of power can take both."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text + "\n")
-    temporary.replace(path)
 
 
 def append(path: Path, text: str) -> None:

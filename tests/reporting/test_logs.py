@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import os
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.reporting import progress as module
-from bert.reporting.logs import Log, append, replace_file, to_json
+from bert.reporting.logs import Log, append, to_json
 from bert.reporting.progress import RunProgress, megabytes, progress
 
 METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
@@ -195,17 +194,15 @@ def test_to_json_makes_plain_strict_values():
     assert strict(to_json(values)) == {"a": 0.5, "b": [3, None], "c": "/x", "4": [True, None, None]}
 
 
-def test_replacing_a_file_never_leaves_a_part(tmp_path, monkeypatch):
-    path = tmp_path / "progress.json"
-    replace_file(path, "old")
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("torn")))
-        with pytest.raises(OSError):
-            replace_file(path, "new")
-    assert path.read_text() == "old\n"
-    replace_file(path, "new")
-    assert path.read_text() == "new\n"
-    assert os.listdir(tmp_path) == ["progress.json"]
+def test_the_progress_is_never_half_written(tmp_path, monkeypatch):
+    log, replaced = Log(tmp_path, total_steps=2, stream=io.StringIO()), []
+    replace = Path.replace
+    monkeypatch.setattr(Path, "replace", lambda old, new: replaced.append(strict(old.read_text())) or replace(old, new))
+    for step in (1, 2):
+        log.advance(step, 3.0, 0.5)
+    log.close()
+    assert [values["step"] for values in replaced] == [1, 2]
+    assert strict((tmp_path / "progress.json").read_text()) == replaced[1] and not list(tmp_path.glob(".*"))
 
 
 def test_a_line_cut_off_by_a_full_disk_takes_no_other_with_it(tmp_path):
