@@ -403,7 +403,7 @@ def _dropouts(choices: _Choices, candidate: Candidate, epochs: float) -> dict[st
         rates = 2 * [rule.dropout or 0.0]
         if rule.dropout is None:
             rates = 2 * [constants.DROPOUT if epochs >= constants.DROPOUT_FROM_EPOCHS else 0.0]
-            why = f"{epochs:.3g} epochs; {constants.DROPOUT:g} from {constants.DROPOUT_FROM_EPOCHS:g} on"
+            why = f"{constants.DROPOUT:g} from {constants.DROPOUT_FROM_EPOCHS:g} epochs on; without it {epochs:.3g}"
     given = {name: value for name in names if (value := choices.request.setting(name)) is not None}
     dropouts = dict(zip(names, rates, strict=True)) | given
     value = " and in attention ".join(f"{rate:g}" for rate in dict.fromkeys(dropouts.values()))
@@ -471,7 +471,8 @@ def _learning_rate(
 
 def _describe_expectation(choices: _Choices, candidate: Candidate, settings: dict[str, Any], updates: int) -> None:
     """The held-out loss that the training is expected to end with, if such trainings were measured."""
-    if candidate.rule is None or not is_measured(candidate.model, settings["optimizer"], candidate.objective):
+    share = choices.request.setting("eval_masked_lm_ratio", MASKED_SHARE)
+    if candidate.rule is None or not is_measured(candidate.model, settings["optimizer"], candidate.objective, share):
         return
     below = nats_below_frequency(settings["learning_rate"], updates, settings["warmup_proportion"] * updates)
     if below is None:

@@ -11,7 +11,7 @@ from bert.launching.process_runner import Runner
 from bert.own_text.plan import TextPlan
 from bert.own_text.sources import REPLAY
 from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.expectation import expected_loss
+from bert.pretraining.expectation import ERROR, expected_loss
 from bert.reporting.curves import curves_command
 from bert.training.loss_guards import TOLERANCE
 
@@ -107,8 +107,9 @@ def _learned(summary: Mapping[str, Any], config: PretrainingConfig) -> str:
     elif entropy - loss < _LITTLE:
         verdict = "it has learned little yet. More --hours or more text bring most now"
     now, later = (expected_loss(config, entropy, n * summary["steps"], config.warmup_steps()) for n in (1, 2))
-    if now is not None and later is not None:
-        verdict += f". Twice as long brings about {loss - now + later:.1f}"
+    if now is not None and later is not None and not summary.get("stopped_early"):
+        if loss - now <= ERROR and (longer := loss - now + later) > 0:
+            verdict += f". Twice as long brings about {longer:.1f}"
     return f"{shown}. Guessing by frequency alone: {entropy:.2f}; your model: {loss:.2f}: {verdict}"
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, resolve_config, usage_errors
 from bert.config.training_settings import derive
@@ -190,8 +192,11 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
         expected = min(plan.updates, record.expected_updates or plan.updates)
         settings["warmup_proportion"] = settings["warmup_proportion"] * min(1.0, expected / first)
         settings["early_stopping_from"] = settings.get("early_stopping_from", 0.0) * min(1.0, expected / steps)
+    asked_for = output_dir / "phase1.yaml"
     if (request.tokens is None or request.add_words) and vocabulary.exists():
         settings["vocab_size"] = len(vocabulary.read_bytes().splitlines())
+    elif _list_steps(output_dir) and asked_for.exists():  # the data were deleted, and the vocabulary is made again
+        settings["vocab_size"] = yaml.safe_load(asked_for.read_bytes())["vocab_size"]
     return resolve_config(settings, ENTRY)
 
 
@@ -341,7 +346,7 @@ class TextRun:
             return False
         finished = record.finished
         return all(
-            asked is None or (finished.get(name) is not None and asked <= (finished[name] or 0))
+            asked is None or ((last := finished.get(name)) is not None and asked <= last)
             for name, asked in self._length.items()
         )
 

@@ -8,16 +8,19 @@ import math
 
 from bert.config.architecture import BertConfig
 from bert.pretraining.config import PretrainingConfig
+from bert.samples.masking import MASKED_SHARE
 
 _OFFSET, _GAIN = 0.10, 1.02  # nats, and nats for each e-fold of the sum of the rates
 ERROR = 0.5  # nats; twice the root mean square over runs that the fit had not seen
 _LEAST, _MOST = 0.9, 7.5  # sums of the rates that were measured
-_HIDDEN_SIZE = 128  # of the models that were measured
+_LAYERS, _HIDDEN_SIZE = 2, 128  # of the models that were measured
+_ENTROPIES = 5.3, 6.5  # nats; of the texts that were measured, with room
 
 
-def is_measured(model: BertConfig, optimizer: str, objective: str) -> bool:
+def is_measured(model: BertConfig, optimizer: str, objective: str, eval_masked_share: float) -> bool:
     """Whether the measurement holds for trainings like this, which must begin with random weights."""
-    return model.is_modern() and (model.hidden_size, optimizer, objective) == (_HIDDEN_SIZE, "Lamb", "mlm")
+    sizes = (model.num_hidden_layers, model.hidden_size, eval_masked_share)
+    return model.is_modern() and (*sizes, optimizer, objective) == (_LAYERS, _HIDDEN_SIZE, MASKED_SHARE, "Lamb", "mlm")
 
 
 def nats_below_frequency(rate: float, updates: int, warmup: float) -> tuple[float, bool] | None:
@@ -37,7 +40,10 @@ def expected_loss(config: PretrainingConfig, unigram_entropy: float, updates: in
     """The held-out loss that is expected after so many updates; None where nothing was measured."""
     start, optimizer = config.initialization, config.optimizer
     is_fresh = start.from_pretrained_params is None and start.from_phase1_final_params is None
-    if not is_fresh or not is_measured(config.model, optimizer.optimizer, config.run.objective) or updates < warmup:
+    share, (least, most) = config.data.eval_masked_lm_ratio, _ENTROPIES
+    if not is_fresh or not is_measured(config.model, optimizer.optimizer, config.run.objective, share):
+        return None
+    if updates < warmup or not least <= unigram_entropy <= most:
         return None
     below = nats_below_frequency(optimizer.learning_rate, updates, warmup)
     return None if below is None or below[1] else unigram_entropy - below[0]

@@ -17,7 +17,9 @@ def test_the_expected_loss_falls_with_the_sum_of_the_rates():
     assert expected_loss(derive(config, learning_rate=5e-3), 6.0, 770, 60) == pytest.approx(later)
     assert expected_loss(config, 6.0, 100, 60) is None, "less than was measured"
     assert expected_loss(config, 6.0, 3000, 60) is None, "more than was measured"
-    for change in ({"optimizer": "AdamW"}, {"model_type": "bert"}, {"from_pretrained_params": "weights"}):
+    assert expected_loss(config, 1.5, 400, 60) is None, "a text of few characters"
+    others = ({"num_hidden_layers": 4}, {"eval_masked_lm_ratio": 0.3}, {"from_pretrained_params": "weights"})
+    for change in ({"optimizer": "AdamW"}, {"model_type": "bert"}, *others):
         assert expected_loss(derive(config, **change), 6.0, 400, 60) is None
     assert nats_below_frequency(1e-2, 9000, 60) == (nats_below_frequency(1e-2, 780, 60)[0], True)
 
