@@ -146,6 +146,9 @@ def beat(what: str) -> None:
 class Watchdog:
     """Ends the process with STALLED when `beat` was not called for `seconds` (0: never).
 
+    A pause of the whole process (SIGSTOP, docker pause) does not count, unless it is longer than `seconds` and twice
+    `grace_seconds` together: the guard against a stuck interpreter then ends the process.
+
     Writes `folder`/stacks/rankN.txt (appended) and the same to standard error. Ranks that still run follow within
     `grace_seconds`, which is also how long the first one waits for them: they see the file `folder`/.stalled.
     """
