@@ -210,9 +210,13 @@ def place(
         ranks = next((number for number in range(ranks, 0, -1) if global_batch % (number * (micro or 1)) == 0), ranks)
     batch = request.setting("global_batch_size") or global_batch
     if batch and batch % (one_pass := ranks * (micro or 1)):
+        remedy = f"--global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-processes"
+        if global_batch is not None:  # which a run that has begun keeps
+            fits = [number for number in range(1, ranks) if batch % (number * (micro or 1)) == 0]
+            remedy = f"--num-processes {fits[-1]}" if fits else "a --batch-size that divides it"
         raise ValueError(
             f"global_batch_size={batch} must be a multiple of batch_size x ranks = {micro or 1} x {ranks}; "
-            f"pass --global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-processes"
+            f"pass {remedy}"
         )
     most, room = most_sequences(ranks), usable_bytes(device, ranks, machine)
     needed = rank_bytes(model, length, precision, device, micro or 1)

@@ -419,6 +419,14 @@ def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys, firs
     assert re.search(rf"\n(ranks|GPUs|devices?) .*\b{ranks}\b", shown := capsys.readouterr().out), shown
 
 
+def test_the_ranks_that_are_advised_divide_the_batch_of_a_run_that_has_begun(workplace):
+    assert workplace.start("--epochs", "2", "--global-batch-size", "32") == 0
+    shown = workplace.refused("--epochs", "3", "--num-processes", "3")
+    assert "batch_size x ranks = 1 x 3; pass --num-processes 2\n" in shown
+    shown = workplace.refused("--epochs", "3", "--num-processes", "2", "--batch-size", "24")
+    assert "pass a --batch-size that divides it\n" in shown
+
+
 def test_the_time_of_a_start_is_kept_while_it_runs(workplace, monkeypatch):
     """So that it counts of one that is killed."""
     monkeypatch.setattr("bert.own_text.record._TICK_SECONDS", 0.01)
@@ -514,6 +522,8 @@ def test_other_labelled_lines_for_a_run_whose_best_they_choose_are_refused(workp
     assert re.search(r"\nprobe +6 labelled lines +about 0.0 s an evaluation; the best is the result", shown)
     assert re.search("\nearly stopping +4 evaluations without a better probe", shown)
     assert "probe_file=b.csv differs from a.csv of the run in" in workplace.refused(*words, "--probe-file", "b.csv")
+    (workplace.folder / "a.csv").write_text("text,label\n" + "x y,1\nz w,0\n" * 3)
+    assert "the content of --probe-file, which chooses" in workplace.refused(*words, "--probe-file", "a.csv")
 
 
 def test_a_model_that_was_better_before_is_named(workplace, capsys):
