@@ -214,7 +214,7 @@ def write_hugging_face(folder: Path, model: Model) -> None:
 def write_paddlenlp(folder: Path, model: Model) -> None:
     """config.json, model_state.pdparams and the tokenizer's files."""
     if not model.config.has_token_types():
-        name = {"modernbert": "no ModernBERT"}.get(model.config.model_type, "other names and positions of a RoBERTa")
+        name = "no ModernBERT" if model.config.is_modern() else "other names and positions of a RoBERTa"
         raise ConversionError(f"model_type={model.config.model_type}: PaddleNLP 2.8 has {name}; use --to-format hf")
     if model.config.hidden_act == "gelu_tanh":
         raise ConversionError(

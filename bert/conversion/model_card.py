@@ -364,7 +364,10 @@ def _scores(run: RunRecord) -> list[Block]:
     folders = {int(path.name[5:]): path for path in sorted(output.parent.glob("seed-*")) if path.name[5:].isdecimal()}
     ended = {n: p for n, p in folders.items() if read_json(p / run.directory.name / SUMMARY).get("finished")}
     runs = ended if output in ended.values() else {0: output}
-    metrics = {number: _without(MEASURED, metrics_of(path)) for number, path in sorted(runs.items())}
+    metrics = {
+        number: {name: value for name, value in metrics_of(path).items() if not name.endswith(MEASURED)}
+        for number, path in sorted(runs.items())
+    }
     if len(runs) > 1:
         words = f"The weights are of {output.name}. All seeds, on the evaluation set that chose the best weights:"
         return [text(words), Block("", "\n".join(metric_table(metrics, "seed")))]
@@ -372,10 +375,6 @@ def _scores(run: RunRecord) -> list[Block]:
     rows = [[name, _number(name.rpartition(" ")[2], value, list(values))] for name, value in values.items()]
     words = "On the evaluation set that chose the best weights, of one seed, so without a spread:"
     return [text(words), table(["metric", "value"], rows)] if rows else []
-
-
-def _without(ends: tuple[str, ...], metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if not name.endswith(ends)}
 
 
 def _limits(runs: Sequence[RunRecord]) -> list[Block]:
