@@ -92,15 +92,17 @@ def _compared(value: Any) -> Any:
     """Flags without those that only bring data which a run lacked."""
     if not isinstance(value, list):
         return value
-    words = [word for flag in value for word in flag.split("=", 1)]
-    mended = {place for place, word in enumerate(words) if word in ("--download", "--max-bad-line-fraction")}
-    values = {place + 1 for place in mended if words[place + 1 : place + 2] and not words[place + 1].startswith("-")}
-    return [word for place, word in enumerate(words) if place not in mended | values]
+    words, kept, is_left_out = [word for flag in value for word in flag.split("=", 1)], list[str](), False
+    for word in words:
+        if word.startswith("--"):
+            is_left_out = word.replace("_", "-") in ("--download", "--max-bad-line-fraction")
+        kept += [] if is_left_out else [word]
+    return kept
 
 
 def refuse_flags(flags: Iterable[str], words: Sequence[str], remedy: str) -> None:
     """Refuse the flags that differ from run to run, or leave runs unfinished."""
-    typed = {word.partition("=")[0] for word in words}
+    typed = {word.partition("=")[0].replace("_", "-") for word in words}
     for flag in flags:
         if flag in typed:
             raise ValueError(f"{flag} is set for each {remedy}")

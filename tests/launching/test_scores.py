@@ -163,7 +163,8 @@ def test_the_disk_is_asked_for_what_is_missing(start, tmp_path, monkeypatch):
     assert start("mrpc", "--seeds", "1", "--keep-models", "none") == (OK, []) and not kept.exists()
 
 
-def test_one_start_writes_to_a_folder(start, tmp_path):
+def test_one_start_writes_to_a_folder(start, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert.files._SECONDS_FOR_WORKERS", 0.0)
     with only_writer(tmp_path / "out"), refused("another run is writing to it"):
         start("mrpc")
 
@@ -175,7 +176,7 @@ def test_one_start_writes_to_a_folder(start, tmp_path):
         ("ax", [], "task=ax has nothing to train on"),
         ("mrpc,MRPC", [], "names mrpc twice"),
         ("all,mrpc", [], "names mrpc twice"),
-        ("mrpc", ["--steps-this-run=5"], "--steps-this-run leaves runs unfinished"),
+        ("mrpc", ["--steps_this_run=5"], "--steps-this-run leaves runs unfinished"),
         ("mrpc", ["--seeds", "0"], "seeds=0 must be at least 1"),
         ("mrpc", ["--learning-rates", "2e-5;3e-5"], "learning_rates=2e-5;3e-5 must be positive numbers"),
         ("mrpc", ["--seed", "3"], "--seed is set for each run"),

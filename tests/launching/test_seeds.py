@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert.exit_codes import BAD_INPUT, DIVERGED, INTERRUPTED, OK
+from bert.files import only_writer
 from bert.launching import seeds
 from tests.support.commands import refused
 
@@ -59,6 +60,12 @@ def test_finished_seeds_are_not_run_again_and_more_can_be_added(start, tmp_path)
     assert start("--seeds", "4", "--download") == (OK, [3, 4])
     shutil.rmtree(tmp_path / "out/seed-2")
     assert start("--seeds", "4") == (OK, [2])
+
+
+def test_one_start_writes_to_a_folder(start, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert.files._SECONDS_FOR_WORKERS", 0.0)
+    with only_writer(tmp_path / "out"), refused("another run is writing to it"):
+        start("--seeds", "1")
 
 
 def test_a_seed_that_fails_is_reported_and_tried_again(start, tmp_path):
