@@ -148,10 +148,8 @@ class Results:
                 axes.plot(scores, [place] * len(scores), "o", color="C0", alpha=1 if rate == chosen else 0.25)
             axes.plot([statistics.mean(task.scores(chosen).values())], [place], "|", color="black", markersize=18)
         names = [task.name.replace("$", r"\$") for task in self._ended]
-        axes.set(
-            yticks=range(len(names)), yticklabels=names, xlabel="score (dots: runs; pale: other rates; line: mean)"
-        )
-        axes.invert_yaxis()
+        axes.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - 0.5, -0.5))  # the first task on top
+        axes.set_xlabel("score (dots: runs; pale: other rates; line: mean)")
         axes.grid(alpha=0.3)
         figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
 
