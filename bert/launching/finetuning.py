@@ -3,6 +3,7 @@
 import atexit
 import importlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from bert.parent_death import ending_with_us
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
+from data.text.lddl_writer import QUIET_COUNTS
 
 Row = tuple[str, str, str]  # title, key of summary.json, format
 _THROUGHPUT: list[Row] = [
@@ -173,7 +175,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
     if config.run.do_train and config.hardware.visualdl:
         purpose, command = curves_command(folder)
         lines.append(f"{purpose[0].upper()}{purpose[1:]}:  {command}")
-    if (model := trained_model(config)) is not None:
+    is_alone = QUIET_COUNTS not in os.environ  # not one of several runs, whose checkpoints may go
+    if is_alone and (model := trained_model(config)) is not None:
         lines.append(f"Use the model:  {shell_command('run_predict.py', model)}")
     return lines
 
