@@ -106,7 +106,8 @@ def test_ranks_of_paddles_launcher_are_signalled_directly(tmp_path):
         wait_until(lambda: ranks_of(process))
         ranks = ranks_of(process)
         assert len(ranks) == 1
-        assert Path(f"/proc/{ranks[0]}/cmdline").read_bytes().startswith((b"sleep", sys.executable.encode()))
+        command = Path(f"/proc/{ranks[0]}/cmdline")  # empty until the process is that command
+        wait_until(lambda: command.read_bytes().startswith((b"sleep", sys.executable.encode())))
     finally:
         for pid in ranks_of(process):
             os.kill(pid, signal.SIGKILL)
