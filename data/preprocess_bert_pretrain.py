@@ -30,7 +30,6 @@ from bert.samples.manifest import (
     write_manifest,
 )
 from bert.samples.masking import MASKED_SHARE
-from bert.tokenization.library import LibraryVocabulary
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.pipeline import (
     FORMATS,
@@ -248,7 +247,7 @@ def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary) -> Sampl
     if arguments.short_seq_prob is None:
         values["short_seq_prob"] = 0.0 if arguments.objective == "mlm" else 0.1
     values["lowercase"] = vocabulary.is_lowercase(arguments.lowercase)
-    if arguments.word_segmenter and isinstance(vocabulary, LibraryVocabulary):
+    if arguments.word_segmenter and not vocabulary.is_wordpiece():
         raise ValueError(
             f"--word-segmenter={arguments.word_segmenter}: the tokens of {vocabulary.source} may span its words, which "
             "are for a WordPiece; leave it out"

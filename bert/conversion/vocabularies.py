@@ -27,7 +27,7 @@ class Tokens:
 
 
 def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, notes: list[str]) -> Tokens | None:
-    """The vocabulary in `vocab_file`, else in the folder's tokenizer.json; None without any. Without `lowercase` the
+    """The vocabulary in `vocab_file`, else beside the weights; None without any. Without `lowercase` the
     case is as the files beside the weights state it, else inferred from capitals in the vocabulary."""
     file = vocab_file or vocabulary_beside(folder)
     if file is None:

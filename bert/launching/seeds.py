@@ -47,9 +47,10 @@ class Trainings:
             require_writable(folder)
         self.folder, self._file = folder, folder / file
         self._runner: Runner | None = None  # from the first training on it takes Ctrl-C
-        self.record: dict[str, Any] = {**settings, "exit_codes": {}, "seconds": {}, **read_json(self._file)}
-        if self._file.exists() and not read_json(self._file):
+        earlier = read_json(self._file)
+        if not earlier and self._file.exists():
             raise ValueError(f"{self._file} must be a JSON object and is damaged; remove it: runs are made again")
+        self.record: dict[str, Any] = {**settings, "exit_codes": {}, "seconds": {}, **earlier}
         done = {key.partition("/")[0] for key, code in self.record["exit_codes"].items() if code == OK}
         for name, now in settings.items():
             before = self.record[name]

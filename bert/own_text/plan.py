@@ -345,7 +345,7 @@ def _segmenter(choices: _Choices) -> str | None:
     """What finds the words that masks cover whole; None: masks cover single tokens."""
     text, request = choices.text, choices.request
     # The tokens of other vocabularies than a WordPiece may span the words that are found.
-    is_wordpiece = request.tokens is None or request.tokens.vocabulary.file_name() == "vocab.txt"
+    is_wordpiece = request.tokens is None or request.tokens.vocabulary.is_wordpiece()
     usual = choices.machine.segmenter if text.is_chinese and is_wordpiece else ""
     chosen = usual if request.word_segmenter == "auto" else request.word_segmenter
     segmenter = chosen if chosen not in ("", "none") else None

@@ -78,7 +78,7 @@ class MaskingRule:
             separators,
             vocabulary.replacement_ids(),
             vocabulary.continuations() if whole_word else None,
-            divides_words=vocabulary.file_name() != "vocab.txt",  # a WordPiece has no words without an end
+            divides_words=not vocabulary.is_wordpiece(),  # which has no words without an end
         )
 
     def num_predictions(self, lengths: np.ndarray) -> np.ndarray:

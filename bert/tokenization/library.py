@@ -95,6 +95,9 @@ class LibraryVocabulary(Vocabulary):
         """Takes special tokens in a text for what they are."""
         return _loaded(self.content, self.source)
 
+    def is_wordpiece(self) -> bool:
+        return False
+
     def file_name(self) -> str:
         return "tokenizer.json"
 

@@ -24,15 +24,15 @@ def check_vocabulary_file(vocab_file: Path, model: "BertConfig") -> None:
         raise ValueError(
             f"vocab_file={vocab_file} must be an existing vocabulary; pass --vocab-file{unset_variable(vocab_file)}"
         )
-    name, content = vocabulary_copy(vocab_file)
     pad, place = model.pad_token_id, "[PAD] in line {}"
-    if name == "vocab.txt":  # the rest of it is checked when it is read
-        lines = content.splitlines()
-        size, is_pad = len(lines), lines[pad : pad + 1] == [b"[PAD]"]
-    else:
-        vocabulary = Vocabulary.from_file(vocab_file)
+    if _is_json(vocab_file):
+        vocabulary = Vocabulary.from_tokenizer_json(vocab_file)
         size, is_pad = len(vocabulary), vocabulary.id_of("[PAD]") == pad
-        place = f"{vocabulary.name_of('[PAD]')} as its token {{}}, counted from 1"
+        if not vocabulary.is_wordpiece():
+            place = f"{vocabulary.name_of('[PAD]')} as its token {{}}, counted from 1"
+    else:  # the rest of it is checked when it is read
+        lines = _bytes_of(vocab_file).splitlines()
+        size, is_pad = len(lines), lines[pad : pad + 1] == [b"[PAD]"]
     if not is_pad:
         raise ValueError(
             f"vocab_file={vocab_file} must have {place.format(pad + 1)}, as pad_token_id={pad} says; "
@@ -174,6 +174,10 @@ class Vocabulary:
             ValueError: a tokenizer.json lower-cases by itself, and not as stated.
         """
         return not is_cased(self.tokens) if stated is None else stated
+
+    def is_wordpiece(self) -> bool:
+        """Whether it is BERT's, so that a vocab.txt says all of it."""
+        return True
 
     def check_extendable(self) -> None:
         """ValueError unless words can be added at the end."""

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from bert.files import sync
 
 REPORT_NAME = "report.json"  # beside the source
-QUIET_COUNTS = "BERT_QUIET_COUNTS"  # environment variable: a launcher runs the command; its report keeps the counts
+QUIET_COUNTS = "BERT_QUIET_COUNTS"  # environment variable: a launcher runs the command, and reports for it
 MAX_FILE_BYTES = 64 << 20
 _MOST_HELD, _LEAST_HELD = 32 << 20, 4 << 10  # bytes of all files and of one that ShuffledWriter has not written yet
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")

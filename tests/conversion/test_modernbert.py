@@ -79,6 +79,27 @@ def our_outputs(folder: Path, task: str) -> dict[str, np.ndarray]:
     return outputs
 
 
+def check_outputs(folder: Path, task: str, recorded: str) -> None:
+    """Ours are those that transformers computed from the same files."""
+    files = json.loads((recorded_outputs.GOLDEN / f"{recorded}_files.json").read_text())
+    assert recorded_outputs.checksums({task: folder}).items() <= files.items(), "other files: record again"
+    real = random_feed()["attention_mask"] > 0
+    with np.load(recorded_outputs.GOLDEN / f"{recorded}_outputs.npz") as arrays:
+        for name, ours in our_outputs(folder, task).items():
+            theirs = arrays[f"{task}/{name}"]
+            places = real if ours.shape[:2] == real.shape else slice(None)
+            assert np.abs(theirs[places]).max() > 0.1
+            np.testing.assert_allclose(ours[places], theirs[places], rtol=0, atol=1e-4)
+
+
+def check_way_back(folder: Path, task: str, target: Path) -> None:
+    """A model of the fixture becomes the checkpoint again that it was made of, bit for bit."""
+    assert run_convert.main(["--from", str(folder), "--to", str(target), "--to-format", "native"]) == 0
+    before, after = load_file(folder.parent / "own" / task / TENSORS), load_file(target / TENSORS)
+    assert before.keys() == after.keys()
+    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> dict[str, Path]:
     """Our checkpoints in Hugging Face's format, by task."""
@@ -88,26 +109,14 @@ def models(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_outputs_are_those_of_transformers(models, task):
-    files = json.loads((recorded_outputs.GOLDEN / "modernbert_files.json").read_text())
-    assert recorded_outputs.checksums({task: models[task]}).items() <= files.items(), "other files: record again"
-    real = random_feed()["attention_mask"] > 0
-    with np.load(recorded_outputs.GOLDEN / "modernbert_outputs.npz") as arrays:
-        for name, ours in our_outputs(models[task], task).items():
-            theirs = arrays[f"{task}/{name}"]
-            places = real if ours.shape[:2] == real.shape else slice(None)
-            assert np.abs(theirs[places]).max() > 0.1
-            np.testing.assert_allclose(ours[places], theirs[places], rtol=0, atol=1e-4)
+    check_outputs(models[task], task, "modernbert")
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_there_and_back_is_bit_for_bit(models, task, tmp_path):
     pretrained = read_pretrained(models[task])
     assert (pretrained.format, pretrained.task, pretrained.config) == ("modernbert", task, CONFIG)
-    assert run_convert.main(["--from", str(models[task]), "--to", str(tmp_path / "back"), "--to-format", "native"]) == 0
-    before = load_file(models[task].parent / "own" / task / TENSORS)
-    after = load_file(tmp_path / "back" / TENSORS)
-    assert before.keys() == after.keys()
-    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+    check_way_back(models[task], task, tmp_path / "back")
     assert read_pretrained(tmp_path / "back").task == task
 
 

@@ -18,7 +18,7 @@ from bert.conversion.model_description import read_description
 from bert.conversion.reading import read_pretrained
 from bert.inference.predictor import Predictor
 from tests.conversion import recorded_outputs, test_modernbert
-from tests.conversion.test_modernbert import TASKS, TENSORS, our_outputs, random_feed
+from tests.conversion.test_modernbert import TASKS, check_outputs, check_way_back, our_outputs, random_feed
 from tests.support import foreign, tokenizer_files
 from tests.support.commands import refused
 
@@ -54,26 +54,14 @@ def models(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_outputs_are_those_of_transformers(models, task):
-    files = json.loads((recorded_outputs.GOLDEN / "roberta_files.json").read_text())
-    assert recorded_outputs.checksums({task: models[task]}).items() <= files.items(), "other files: record again"
-    real = random_feed()["attention_mask"] > 0
-    with np.load(recorded_outputs.GOLDEN / "roberta_outputs.npz") as arrays:
-        for name, ours in our_outputs(models[task], task).items():
-            theirs = arrays[f"{task}/{name}"]
-            places = real if ours.shape[:2] == real.shape else slice(None)
-            assert np.abs(theirs[places]).max() > 0.1
-            np.testing.assert_allclose(ours[places], theirs[places], rtol=0, atol=1e-4)
+    check_outputs(models[task], task, "roberta")
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_there_and_back_is_bit_for_bit(models, task, tmp_path):
     pretrained = read_pretrained(models[task])
     assert (pretrained.task, pretrained.config) == (task, CONFIG)
-    assert run_convert.main(["--from", str(models[task]), "--to", str(tmp_path / "back"), "--to-format", "native"]) == 0
-    before = load_file(models[task].parent / "own" / task / TENSORS)
-    after = load_file(tmp_path / "back" / TENSORS)
-    assert before.keys() == after.keys()
-    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
+    check_way_back(models[task], task, tmp_path / "back")
     for folder in (models[task], tmp_path / "back"):
         assert (folder / "tokenizer.json").read_bytes() == tokenizer_files.content("roberta")
         assert not (folder / "vocab.txt").exists()
