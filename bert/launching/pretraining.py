@@ -204,9 +204,7 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
     is_mlm = bool(evaluated) and not any("eval_next_sentence_accuracy" in summary for summary in evaluated)
     for title, key, form in _ROWS:
         values = [summary.get(key) for summary in summaries.values()]
-        if key.startswith("initial_") and not any(values):  # the weights were random
-            continue
-        if is_mlm and "next_sentence" in key:
+        if all(value is None for value in values):  # such as what labelled lines or given weights alone have
             continue
         title = title.replace(" + next sentence", "") if is_mlm else title
         table.add_row(title, *("-" if value is None else format(value, form) for value in values))

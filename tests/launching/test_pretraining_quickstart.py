@@ -86,6 +86,7 @@ def test_the_table_leaves_out_what_is_unknown(capsys):
     pretraining.print_table({"phase1": {"steps": 7}, "phase2": {"eval_masked_lm_loss": 5.25}})
     out = capsys.readouterr().out
     assert "5.250" in out and "-" in out and "phase 2" in out
+    assert "labelled lines" not in out and "before training" not in out  # which no phase has
 
 
 def test_the_table_of_masked_lm_alone_has_no_next_sentences(capsys):
