@@ -4,6 +4,7 @@ Read from the source, so nothing needs to be importable.
 """
 
 import ast
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.doctor.requirements import packages
 
 # Each may import from those above it only. A new package is added where its reader would look for it.
 ORDER = (
@@ -195,6 +197,16 @@ def test_commands_start_without_packages_that_they_may_not_need(modules, heavy):
     """Each costs tenths of a second at every start."""
     code = f"import sys, {modules}; sys.exit(' '.join(set('{heavy}'.split()) & set(sys.modules)) or None)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+
+
+def test_predictions_and_the_server_import_only_packages_of_their_extras():
+    """The server's image has no others, nor has who installs the extra `inference`."""
+    commands = ("bert.inference.streaming", "bert.serving.running", "bert.serving.model_process")
+    found = set().union(*map(reachable, commands))
+    names = {name.partition(".")[0] for module in found for name in imported_names(MODULES[module], lazy=False)}
+    owners = importlib.metadata.packages_distributions()
+    used = {re.sub(r"[-_.]+", "-", owner).lower() for name in names for owner in owners.get(name, ())}
+    assert not used - packages(["inference", "paddle", "serve"]).keys()
 
 
 def test_lists_name_modules_that_exist():

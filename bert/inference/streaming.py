@@ -12,7 +12,6 @@ import numpy as np
 from bert import exit_codes
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES, Window, key_of, write_stream
 from bert.inference.command_line import PredictRequest
-from bert.inference.demonstration import demonstrate
 from bert.inference.heads import load_from_settings
 from bert.inference.inputs import Position, read_requests, report_bad
 from bert.inference.tables import TableInput, csv_lines, flat, free_name, joined, kind_of_table, write_parquet
@@ -27,6 +26,8 @@ def run_request(request: PredictRequest) -> int:
     """What run_predict.py does; returns the exit code."""
     model = load_from_settings(request, request.batch_size)
     if request.show:
+        from bert.inference.demonstration import demonstrate  # its sentences need a package of training
+
         print("\n".join(demonstrate(model, request.show)))
         return exit_codes.OK
     run = NearestSentences(model, request.nearest).run if request.nearest else model.run
