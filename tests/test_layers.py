@@ -73,8 +73,7 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
     ),
     "bert.inference": "command_line lines tables",
     "bert.own_text": (
-        "additions constants corpus evening facts flags model_choice plan reading record report request run sources "
-        "speed"
+        "additions constants corpus facts flags model_choice plan record report request run sources speed"
     ),
     "bert.pretraining": "entry epochs labelled_lines",
     "bert.runtime": "topology",

@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     with usage_errors():
         line = read_command_line(LAUNCHER, argv)
     if is_about_own_text(line.launch):  # reads text and weights, which needs more packages
-        return importlib.import_module("bert.own_text.run").main(line, train_phase, started)
+        return importlib.import_module("bert.own_text.run").main(line, started)
     with usage_errors():
         plan = plan_of(line)
         if plan.answers():

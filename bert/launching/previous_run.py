@@ -95,15 +95,17 @@ def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> b
     return True
 
 
+def carried(config: TrainingConfig) -> dict[str, Any]:
+    """What the newest checkpoint hands on to the next start; empty without one."""
+    steps = list_steps(config.checkpoint_dir())
+    progress = config.checkpoint_dir() / str(max(steps, default=0)) / f"{config.run.model_prefix}_progress.json"
+    return read_json(progress).get("carried") or {}
+
+
 def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
     """A line about a phase 2 that began with weights of phase 1 which are no longer its last; None if it did not."""
-    steps = list_steps(phase2.checkpoint_dir())
-    last = final_step(phase1.checkpoint_dir())
-    if not steps or last is None:
-        return None
-    progress = phase2.checkpoint_dir() / str(steps[-1]) / f"{phase2.run.model_prefix}_progress.json"
-    source = Path(read_json(progress).get("carried", {}).get("started_from") or "")
-    if source.parent != phase1.checkpoint_dir() or source.name == str(last):
+    last, source = final_step(phase1.checkpoint_dir()), Path(carried(phase2).get("started_from") or "")
+    if source.parent != phase1.checkpoint_dir() or last is None or source.name == str(last):
         return None
     return (
         f"{phase2.stage()} keeps its start, the weights of {phase1.stage()} after update {source.name}, though "

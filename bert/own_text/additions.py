@@ -11,8 +11,8 @@ from pathlib import Path
 from bert.files import read_json, write_atomically
 from bert.launching.preparation import Run, Steps
 from bert.own_text.corpus import continuing_elsewhere, import_command, shards, shards_command
+from bert.own_text.facts import files_of
 from bert.own_text.plan import TextPlan
-from bert.own_text.reading import files_of
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import ADDED, pass_over
 from bert.pretraining.config import PretrainingConfig

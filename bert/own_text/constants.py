@@ -42,36 +42,18 @@ class ModelRule:
         return BertConfig.model_validate({**sizes.model_dump(), **changes})
 
 
-QUICKSTART_SOURCE = "the quickstart's recipe"
-LAMB_SOURCE = "LAMB's table for BERT-large, 5e-3 at 32,768 (You et al., 2020)"
+_QUICKSTART_SOURCE, _BETWEEN_SOURCE = "the quickstart's recipe", "between the quickstart and LAMB's table"
+_LAMB_SOURCE = "LAMB's table for BERT-large, 5e-3 at 32,768 (You et al., 2020)"
 
 _FILLED = 0.77  # of the length of pairs that are nearly all long, as those recipes have; measured with 64 and 128
 
 # From the smallest to the largest. mini and small: between the quickstart and the published recipe, by width.
 MODELS: tuple[ModelRule, ...] = (
-    ModelRule("quickstart", "bert-quickstart", 6e-3, round(32 * 64 * _FILLED), 128, 8_192, None, QUICKSTART_SOURCE),
-    ModelRule(
-        "mini",
-        "bert-mini",
-        4e-3,
-        round(64 * 128 * _FILLED),
-        256,
-        16_384,
-        None,
-        "between the quickstart and LAMB's table",
-    ),
-    ModelRule(
-        "small",
-        "bert-small",
-        3e-3,
-        round(128 * 128 * _FILLED),
-        512,
-        30_528,
-        None,
-        "between the quickstart and LAMB's table",
-    ),
-    ModelRule("base", "bert-base-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, LAMB_SOURCE),
-    ModelRule("large", "bert-large-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, LAMB_SOURCE),
+    ModelRule("quickstart", "bert-quickstart", 6e-3, round(32 * 64 * _FILLED), 128, 8_192, None, _QUICKSTART_SOURCE),
+    ModelRule("mini", "bert-mini", 4e-3, round(64 * 128 * _FILLED), 256, 16_384, None, _BETWEEN_SOURCE),
+    ModelRule("small", "bert-small", 3e-3, round(128 * 128 * _FILLED), 512, 30_528, None, _BETWEEN_SOURCE),
+    ModelRule("base", "bert-base-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, _LAMB_SOURCE),
+    ModelRule("large", "bert-large-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, _LAMB_SOURCE),
 )
 MODEL_NAMES = tuple(rule.name for rule in MODELS)
 
@@ -113,9 +95,8 @@ MOST_UPDATES = 20  # times the updates that are expected; a machine may be far f
 # anchor: 64 sequences of 64 for the 160,000 sequences of the quickstart. The batch grows with the root of the tokens
 # that are read: half of a longer training goes into larger batches, half into more updates.
 BATCH_ANCHOR, TOKENS_ANCHOR = 64 * 64 * _FILLED, 160_000 * 64 * _FILLED
-SHORT_TRAINING_BATCH = (
-    32 * 64 * _FILLED
-)  # tokens; not fewer for a short training; anchor: the quickstart's first recipe
+# Tokens; not fewer for a short training. anchor: the quickstart's first recipe.
+SHORT_TRAINING_BATCH = 32 * 64 * _FILLED
 LEAST_BATCH = 16
 LARGEST_BATCH = 65_536  # You et al., 2020
 LEAST_MICRO_BATCH = {"cpu": 4, "gpu": 32}  # sequences a rank; below it a device is mostly waiting

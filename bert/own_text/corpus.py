@@ -1,5 +1,6 @@
 """The data of a pre-training on own text: import, vocabulary, shards; each step once."""
 
+import contextlib
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,12 +14,12 @@ from bert.files import sha256_of_file
 from bert.launching.preparation import REPORT_NAME, Run, Steps, preprocessing_command
 from bert.launching.process_runner import module_command
 from bert.own_text import constants
+from bert.own_text.facts import fingerprint
 from bert.own_text.plan import TextPlan
-from bert.own_text.reading import fingerprint
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.pretraining.config import PretrainingConfig
-from bert.samples.manifest import MANIFEST_NAME, read_manifest
+from bert.samples.manifest import MANIFEST_NAME
 from bert.samples.mixture import MIXTURE_NAME, Mix, read_mixture, write_mixture
 from bert.samples.shards import count_samples
 
@@ -52,10 +53,9 @@ def text_folder(request: TextRequest, plan: TextPlan, part: str, source: Source 
 
 def num_samples(request: TextRequest) -> int | None:
     """Training samples of a pass; None: they are not made yet."""
-    if mixes := read_mixture(shards(request, "train")):
-        return mixes[-1].total()
-    manifest = read_manifest(shards(request, "train"))
-    return None if manifest is None else sum(record.num_samples for record in manifest.shards.values())
+    with contextlib.suppress(FileNotFoundError):
+        return count_samples(shards(request, "train"))
+    return None
 
 
 def updates_of(request: TextRequest, plan: TextPlan, epochs: float) -> int | None:
@@ -69,9 +69,9 @@ def updates_of(request: TextRequest, plan: TextPlan, epochs: float) -> int | Non
     return max(1, mix.from_update + round(updates))
 
 
-def check_samples(samples: int, global_batch: int) -> None:
+def check_samples(request: TextRequest, global_batch: int) -> None:
     """Refuse fewer samples than one update takes."""
-    if samples < global_batch:
+    if (samples := num_samples(request) or 0) < global_batch:
         raise ValueError(
             f"the text gave {samples} samples and must give at least one update's, global_batch_size={global_batch}; "
             f"add text, or pass --global-batch-size {max(1, samples // 2)}"

@@ -1,9 +1,23 @@
-"""What a plan for own text rests on: facts of the text, of the machine, and of the weights that were given."""
+"""What a plan for own text rests on: facts of the text, of this machine, and of the weights that were given."""
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
 
 from bert.config.architecture import BertConfig
+from bert.doctor.facts import gpus, has_package
+from bert.launching.ranks import num_gpus
+from bert.own_text.sources import REPLAY, Source
+from bert.runtime import topology
+from data.text.inputs import Findings, Input, list_inputs
+from data.text.readers import Reading
+from data.text.survey import survey
+from data.text.word_boundaries import SEGMENTERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,28 +43,22 @@ class TextFacts:
     parts: Mapping[str, "TextFacts"] = dataclasses.field(default_factory=dict)
 
     @staticmethod
-    def of(parts: Mapping[str, "TextFacts"], summed: Iterable[str]) -> "TextFacts":
+    def of(parts: Mapping[str, "TextFacts"]) -> "TextFacts":
         """The sums over sources. The alphabet of the whole text is at least the largest one."""
-        counted = [parts[name] for name in summed]
+        counted = [part for name, part in parts.items() if name != REPLAY]
         if len(parts) == 1:
             return counted[0]
         names = ("files", "documents", "words", "characters", "num_bytes")
-        sums = {name: sum(getattr(part, name) for part in counted) for name in names}
-        largest = max(counted, key=lambda part: part.num_bytes)
         return TextFacts(
-            **sums,
+            **{name: sum(getattr(part, name) for part in counted) for name in names},
             distinct_characters=max(part.distinct_characters for part in counted),
             is_estimate=any(part.is_estimate for part in counted),
-            is_chinese=largest.is_chinese,
+            is_chinese=max(counted, key=lambda part: part.num_bytes).is_chinese,
             parts=parts,
         )
 
     def all_bytes(self) -> int:
         return sum(part.num_bytes for part in self.parts.values()) or self.num_bytes
-
-    def language(self) -> str:
-        """The code of the language whose rules end its sentences, if none was given."""
-        return "zh" if self.is_chinese else "en"
 
     def has_spaces(self) -> bool:
         """Whether spaces separate its words."""
@@ -63,6 +71,49 @@ class TextFacts:
     def learnable_words(self) -> float:
         """The words; of scripts without spaces, two characters count as one."""
         return self.words if self.has_spaces() else self.characters / 2
+
+
+def text_facts(paths: Sequence[Path], reading: Reading, follow_links: bool = False) -> TextFacts:
+    """Count the text below the paths; of much text, a part, scaled to the whole. Prints what is left out, and why."""
+    found = survey(paths, reading, follow_links, "text")
+    print(*found.lines(), sep="\n", flush=True)
+    return TextFacts(
+        files=found.files.total() * found.every,
+        documents=found.scaled(found.documents.total()),
+        words=found.scaled(found.words),
+        characters=found.scaled(found.characters),
+        distinct_characters=len(found.alphabet),
+        num_bytes=found.scaled(found.text_bytes),
+        is_chinese=found.is_chinese(),
+        is_estimate=found.scale > 1.0,
+    )
+
+
+def files_of(sources: Sequence[Source], follow_links: bool = False) -> dict[str, tuple[Path, int, int]]:
+    """`NAME:PATH` in its source -> the file, its size and time, of all files that are read; none of a folder that is
+    gone. The number of its folder stands before the path in the second and later folders of a source."""
+    found: dict[str, tuple[Path, int, int]] = {}
+    for source in sources:
+        for number, root in enumerate(source.paths):
+            for file in _inputs([root], follow_links):
+                inside = file.path.relative_to(root) if root.is_dir() else Path(root.name)
+                key = f"{source.name}:{number or ''}{'/' if number else ''}{inside}"
+                found[key] = (file.path, (fact := file.path.stat()).st_size, fact.st_mtime_ns)
+    return found
+
+
+def fingerprint(paths: Sequence[Path], follow_links: bool = False) -> str:
+    """Changes with the names, sizes and times of the files that are read; "" if there are none any more."""
+    facts = [(source.path.name, source.path.stat()) for source in _inputs(paths, follow_links)]
+    files = sorted((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
+    return "" if not files else hashlib.sha256(repr(files).encode()).hexdigest()
+
+
+def _inputs(paths: Sequence[Path], follow_links: bool) -> list[Input]:
+    """The files that are read; none if there are none any more."""
+    with contextlib.suppress(ValueError):
+        return list_inputs(paths, "auto", Findings(), follow_links, "text")
+    return []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +136,30 @@ class MachineFacts:
     gpu_bytes: int = 0
     note: str = ""
     segmenter: str = ""
+
+
+def machine_facts(output_dir: Path) -> MachineFacts:
+    """The devices, memory and disk of this machine, within the limits of its control group."""
+    cores = len(topology.usable_cores(topology.allowed_processors()))
+    if (quota := topology.cpu_quota()) is not None:
+        cores = max(1, min(cores, round(quota)))
+    memory = psutil.virtual_memory().available
+    existing = next(path for path in (output_dir.absolute(), *output_dir.absolute().parents) if path.is_dir())
+    cards, note = gpus(), ""
+    if cards and not has_package("paddlepaddle-gpu"):
+        cards, note = (), f" that Paddle can use: {len(cards)} GPUs are idle without paddlepaddle-gpu"
+    if len(cards) > (visible := num_gpus()):
+        cards, note = cards[:visible], "" if visible else " that CUDA_VISIBLE_DEVICES leaves visible"
+    return MachineFacts(
+        cores=cores,
+        memory_bytes=min(memory, topology.memory_limit() or memory),
+        disk_bytes=shutil.disk_usage(existing).free,
+        gpus=len(cards),
+        gpu_name=cards[0].name if cards else "",
+        gpu_bytes=min((card.memory_mib for card in cards), default=0) << 20,
+        note=note,
+        segmenter=next(filter(has_package, SEGMENTERS), ""),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

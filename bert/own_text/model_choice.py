@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 from bert.config.architecture import BertConfig
 from bert.config.training_settings import PrecisionSettings
@@ -62,6 +63,18 @@ class Candidate:
         """Most masked positions of a sequence."""
         return predictions_of(self.length, self.masked_share)
 
+    def settings(self) -> dict[str, Any]:
+        """Those of a training, by their flat names."""
+        return {
+            **self.model.model_dump(),
+            "bert_model": self.rule.built_in if self.rule is not None else "bert-continued",
+            "amp": self.precision.amp,
+            "max_seq_length": self.length,
+            "max_predictions_per_seq": self.predictions(),
+            "objective": self.objective,
+            "masked_lm_ratio": self.masked_share,
+        }
+
 
 def candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> tuple[Candidate, ...]:
     """The models to choose from, the smallest first; one if the user named it, or its weights."""
@@ -72,18 +85,16 @@ def candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> 
         )
     if request.weights is not None:
         return (_candidate(request.weights.name, None, text, machine, request),)
-    named = tuple(rule for rule in constants.MODELS if rule.name == request.model)
-    affordable = tuple(
-        rule for rule in constants.MODELS if rule is constants.MODELS[0] or has_enough_text(rule, text, request)
-    )
+    smallest, *larger = constants.MODELS
+    named = [rule for rule in constants.MODELS if rule.name == request.model]
     if any(request.setting(name) for name in _SIZES) and not named:
-        named = constants.MODELS[:1]
+        named = [smallest]
     fitting: list[Candidate] = []
-    for rule in named or affordable:
+    for rule in named or [smallest, *(rule for rule in larger if has_enough_text(rule, text, request))]:
         try:
             fitting.append(_candidate(rule.name, rule, text, machine, request))
         except ValueError:
-            if named or not fitting:
+            if not fitting:
                 raise
             break  # the larger ones do not fit either
     return tuple(fitting)
@@ -158,18 +169,16 @@ def _architecture(
     if rule is None:
         assert request.weights is not None
         base = request.weights.config
-        base = base.model_copy(update={"vocab_size": base.vocab_size + (request.add_words or 0)})
+        sizes = {**base.model_dump(), "vocab_size": base.vocab_size + (request.add_words or 0)}
     else:
         base = rule.architecture(vocabulary_size(text, rule, request), max(length, rule.length))
+        sizes = base.model_dump()
+        is_small = rule.dropout is None  # base and large are published as they are
+        if is_small and device == "cpu" and request.setting("objective", constants.OBJECTIVE) == "mlm":
+            sizes["model_type"] = constants.CPU_MODEL_TYPE
+        if request.setting("model_type", sizes["model_type"]) == "modernbert":  # as many parameters in 3 matrices
+            sizes |= {"intermediate_size": -(-2 * base.intermediate_size // 24) * 8, "layer_norm_eps": 1e-5}
     given = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
-    sizes = base.model_dump()
-    is_small = rule is not None and rule.dropout is None  # base and large are published as they are
-    if is_small and device == "cpu" and request.setting("objective", constants.OBJECTIVE) == "mlm":
-        sizes["model_type"] = constants.CPU_MODEL_TYPE
-    if (
-        rule is not None and {**sizes, **given}["model_type"] == "modernbert"
-    ):  # as many parameters in 3 matrices as in 2
-        sizes |= {"intermediate_size": -(-2 * base.intermediate_size // 24) * 8, "layer_norm_eps": 1e-5}
     return BertConfig(**{**sizes, **given})
 
 

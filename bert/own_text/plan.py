@@ -5,7 +5,6 @@ choices; nothing is explained afterwards. Pure: nothing is read or measured here
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -79,8 +78,8 @@ class TextPlan:
     epochs: float
     extent: str
     num_bytes: int
-    choices: tuple[Choice, ...]
-    warnings: tuple[str, ...]
+    choices: tuple[Choice, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def table(self, request: TextRequest, has_begun: bool = False) -> str:
         """Aligned columns: what, value, why, flag.
@@ -165,15 +164,9 @@ def make_plan(
     evaluated = min(at_most, max(1, int(tokens * held_out / sample))) if held_out else 0
     _describe_model(choices, candidate, epochs * tokens)
     settings = {
-        **model.model_dump(),
+        **candidate.settings(),
         **dropouts,
-        "bert_model": rule.built_in if rule is not None else "bert-continued",
-        "amp": candidate.precision.amp,
         "global_batch_size": batch,
-        "max_seq_length": candidate.length,
-        "max_predictions_per_seq": candidate.predictions(),
-        "objective": candidate.objective,
-        "masked_lm_ratio": candidate.masked_share,
         "masking": "dynamic",
         **({"whole_word_masking": True} if segmenter and request.setting("masking", "dynamic") == "dynamic" else {}),
         **_optimization(choices, candidate, batch, updates),
@@ -188,7 +181,7 @@ def make_plan(
         ranks=candidate.placement.ranks,
         held_out_fraction=held_out,
         duplicate_factor=duplicates,
-        language=request.lang or text.language(),
+        language=request.lang or ("zh" if text.is_chinese else "en"),  # whose rules end its sentences
         segmenter=segmenter,
         bin_size=candidate.length // _BINS if samples * duplicates >= _BINS * _LEAST_SAMPLES_IN_A_BIN * batch else None,
         updates=updates,
@@ -196,8 +189,6 @@ def make_plan(
         epochs=epochs,
         extent=text.extent(),
         num_bytes=text.all_bytes(),
-        choices=(),
-        warnings=(),
     )
     _describe_length(choices, plan, speed, preparation)
     need = disk_bytes(plan, model)
@@ -301,11 +292,8 @@ def _text_and_vocabulary(choices: _Choices, model: BertConfig, tokens: float) ->
 def preparation_seconds(num_bytes: int, machine: MachineFacts, duplicates: int) -> float:
     """Estimated time of import, vocabulary and shards."""
     processes = min(machine.cores, 1 + num_bytes // (4 << 20))
-    seconds_of_a_byte = (
-        1 / constants.IMPORT_BYTES_PER_SECOND
-        + 1 / constants.VOCABULARY_BYTES_PER_SECOND
-        + duplicates / (constants.SHARD_BYTES_PER_SECOND * processes)
-    )
+    seconds_of_a_byte = 1 / constants.IMPORT_BYTES_PER_SECOND + 1 / constants.VOCABULARY_BYTES_PER_SECOND
+    seconds_of_a_byte += duplicates / (constants.SHARD_BYTES_PER_SECOND * processes)
     return 15.0 + num_bytes * seconds_of_a_byte
 
 
@@ -397,13 +385,13 @@ def _global_batch(choices: _Choices, candidate: Candidate, sequences: float, sam
 def _dropouts(choices: _Choices, candidate: Candidate, epochs: float) -> dict[str, float]:
     """Those of the layers and of the attention."""
     names, rule = ("hidden_dropout_prob", "attention_probs_dropout_prob"), candidate.rule
-    rates = [getattr(candidate.model, name) for name in names]
-    why = "that of the weights" if rule is None else "as published"
-    if rule is not None:
-        rates = 2 * [rule.dropout or 0.0]
-        if rule.dropout is None:
-            rates = 2 * [constants.DROPOUT if epochs >= constants.DROPOUT_FROM_EPOCHS else 0.0]
-            why = f"{constants.DROPOUT:g} from {constants.DROPOUT_FROM_EPOCHS:g} epochs on; without it {epochs:.3g}"
+    if rule is None:
+        rates, why = [getattr(candidate.model, name) for name in names], "that of the weights"
+    elif rule.dropout is not None:
+        rates, why = 2 * [rule.dropout], "as published"
+    else:
+        rates = 2 * [constants.DROPOUT if epochs >= constants.DROPOUT_FROM_EPOCHS else 0.0]
+        why = f"{constants.DROPOUT:g} from {constants.DROPOUT_FROM_EPOCHS:g} epochs on; without it {epochs:.3g}"
     given = {name: value for name in names if (value := choices.request.setting(name)) is not None}
     dropouts = dict(zip(names, rates, strict=True)) | given
     value = " and in attention ".join(f"{rate:g}" for rate in dict.fromkeys(dropouts.values()))
@@ -422,12 +410,9 @@ def _optimization(choices: _Choices, candidate: Candidate, batch: int, updates: 
         _learning_rate(candidate, optimizer, batch * candidate.mean_length(), request),
         lambda x: f"{optimizer}, rate {x:g}",
     )
-    large = batch >= constants.WARMUP_LARGE_BATCH
-    rule = (
-        (constants.WARMUP_OF_LARGE_BATCHES, "the published recipe")
-        if large
-        else (constants.WARMUP, "the quickstart's recipe")
-    )
+    rule = (constants.WARMUP, "the quickstart's recipe")
+    if batch >= constants.WARMUP_LARGE_BATCH:
+        rule = (constants.WARMUP_OF_LARGE_BATCHES, "the published recipe")
     expected = f"of the {updates:,} updates that are expected"
     given = request.setting("warmup_proportion")
     warmup = choices.make("warm-up", "--warmup-proportion", given, rule, lambda x: f"{x:.1%} {expected}")
@@ -504,8 +489,9 @@ def _evaluations(choices: _Choices, evaluated: int, cost: float, updates: int, s
         choices.add("early stopping", "off", "nothing is held out to measure", "--held-out-fraction")
         return {**settings, "early_stopping": 0}
     rule, given = (constants.EARLY_STOPPING, "the best is the result"), request.setting("early_stopping")
-    show = functools.partial(_patience, request=request)
-    settings["early_stopping"] = choices.make("early stopping", "--early-stopping", given, rule, show)
+    settings["early_stopping"] = choices.make(
+        "early stopping", "--early-stopping", given, rule, lambda x: _patience(x, request)
+    )
     return {**settings, "early_stopping_from": constants.EARLY_STOPPING_FROM}
 
 

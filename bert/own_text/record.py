@@ -63,18 +63,10 @@ class TextRecord:
         """Seconds of all starts until now."""
         return self.seconds_used + (0.0 if self._start is None else time.monotonic() - self._start)
 
-    def forget_start(self) -> None:
-        """Do not count the start that is running."""
-        self._start = None
-
     @contextlib.contextmanager
-    def clock(self, output_dir: Path, seconds_before: float) -> Iterator[None]:
-        """Count the seconds of a start, and keep the count in the file; a clock that is set does not matter.
-
-        Args:
-            seconds_before: since the command was started.
-        """
-        self._start, ended = time.monotonic() - seconds_before, threading.Event()
+    def clock(self, output_dir: Path, begun: float) -> Iterator[None]:
+        """Count the seconds of a start since `begun` (time.monotonic), and keep the count in the file."""
+        self._start, ended = begun, threading.Event()
 
         def tick() -> None:
             while not ended.wait(_TICK_SECONDS):

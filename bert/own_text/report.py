@@ -11,6 +11,7 @@ from bert.launching.process_runner import Runner
 from bert.own_text.plan import TextPlan
 from bert.own_text.sources import REPLAY
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.epochs import sample_set
 from bert.pretraining.expectation import ERROR, expected_loss
 from bert.reporting.curves import curves_command
 from bert.training.loss_guards import TOLERANCE
@@ -18,15 +19,11 @@ from bert.training.loss_guards import TOLERANCE
 _LITTLE = 0.3  # nats below the unigram entropy
 
 
-def result_lines(plan: TextPlan, config: PretrainingConfig, samples: int | None) -> list[str]:
-    """What was chosen, what was learned, and where a better model is, if the last updates made it worse.
-
-    Args:
-        samples: of the shards, which hold the text `plan.duplicate_factor` times; None if they were deleted.
-    """
-    model, summary = config.model, read_json(config.stage_dir() / "summary.json")
+def result_lines(plan: TextPlan, config: PretrainingConfig) -> list[str]:
+    """What was chosen, what was learned, and where a better model is, if the last updates made it worse."""
+    model, summary, samples = config.model, read_json(config.stage_dir() / "summary.json"), sample_set(config)
     updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
-    passes = f", {updates * batch * plan.duplicate_factor / samples:,.3g} epochs" if samples else ""
+    passes = f", {updates * batch * plan.duplicate_factor / samples.num_samples:,.3g} epochs" if samples else ""
     chosen = (
         f"chosen: {plan.model}, {model.num_hidden_layers} layers of {model.hidden_size}, "
         f"{model.vocab_size:,} tokens; {updates:,} updates{passes} over {plan.extent}"

@@ -1,7 +1,8 @@
 """The command line of a pre-training on own text -> what the user asked for; contradictions are refused."""
 
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,36 +22,29 @@ from bert.launching.arguments import CommandLine
 from bert.launching.settings import JobSettings, PretrainingLaunch
 from bert.own_text.constants import MODEL_NAMES, MODELS
 from bert.own_text.facts import Weights
-from bert.own_text.flags import OwnText, TextSettings
+from bert.own_text.flags import OwnText, TextSettings, is_evening
 from bert.own_text.sources import Source, read_sources
 from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.labelled_lines import read_labelled_lines
+from bert.pretraining.recipes import evening
+from data.examples import documentation
 from data.preprocessing.settings import check_language
 from data.text.encodings import check_encoding
 from data.text.word_boundaries import version_of
 
 _WIKIPEDIA = "wikipedia_source num_dask_workers num_shards_per_worker sample_ratio phase1_bin_size phase2_bin_size"
+_CHECKPOINTS = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
+_BATCHES = ("batch_size_warmup_min_size", "batch_size_warmup_sequences")
+_ON_SHARDS = "drop it, or train on the shards with --config NAME"
 _CONTRADICTIONS = (  # flags, what --text does, the remedy
     (("input_dir", "eval_dir"), "makes its own shards", "drop one of the two"),
     (_WIKIPEDIA.split(), "makes its own shards", "drop it"),
-    (
-        ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params"),
-        "resumes by itself",
-        "drop it, and repeat the first command",
-    ),
-    (
-        ("num_nodes", "node_rank", "master"),
-        "trains on one machine",
-        "drop it, or train on the shards with --config NAME",
-    ),
+    (_CHECKPOINTS, "resumes by itself", "drop it, and repeat the first command"),
+    (("num_nodes", "node_rank", "master"), "trains on one machine", _ON_SHARDS),
     (PLAN_FLAGS, "measures this machine", "pass --dry-run, which shows memory and time"),
-    (
-        ("batch_size_warmup_min_size", "batch_size_warmup_sequences"),
-        "counts its updates by one batch",
-        "drop it, or train on the shards with --config NAME",
-    ),
+    (_BATCHES, "counts its updates by one batch", _ON_SHARDS),
     (("benchmark",), "measures the speed itself", "pass --dry-run, which shows it"),
 )
 _OF_WEIGHTS = {
@@ -109,29 +103,25 @@ class TextRequest(TextSettings):
 
     def longer(self, hours: float) -> str:
         """The command line that trains twice as long; hours: that were planned or used."""
+        words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in self.line.words]
+        flag, value = "--hours", f"{2 * max(self.hours or 0, hours):.2g}"
         if self.epochs is not None:
-            flag, value = "epochs", f"{2 * self.epochs:g}"
-        elif any(word.startswith("--max-steps") for word in self.line.words):
-            flag, value = "max-steps", str(2 * self.setting("max_steps"))
-        else:
-            flag, value = "hours", f"{2 * max(self.hours or 0, hours):.2g}"
-        words = _without(self.line.words, flag, "finish-in", "steps-this-run")
-        return shell_command("scripts/run_pretraining.sh", *words, f"--{flag}", value)
-
-
-def _without(words: Sequence[str], *flags: str) -> list[str]:
-    """The words without these flags and their values."""
-    kept: list[str] = []
-    for word in words:
-        if kept and kept[-1][2:] in flags:
-            kept.pop()
-        elif not word.startswith(tuple(f"--{flag}=" for flag in flags)):
-            kept.append(word)
-    return kept
+            flag, value = "--epochs", f"{2 * self.epochs:g}"
+        elif any(word.startswith("--max-steps") for word in words):
+            flag, value = "--max-steps", str(2 * self.setting("max_steps"))
+        replaced, kept = (flag, "--finish-in", "--steps-this-run"), list[str]()
+        for word in words:
+            if kept and kept[-1] in replaced:  # the word is its value
+                kept.pop()
+            elif "=" not in word or word.partition("=")[0] not in replaced:
+                kept.append(word)
+        return shell_command("scripts/run_pretraining.sh", *kept, flag, value)
 
 
 def read_text_request(line: CommandLine) -> TextRequest:
-    """What a command line with --text asks for."""
+    """What a command line with --text, or with --config evening, asks for."""
+    with line.notices_aside():
+        line = _of_evening(line) if is_evening(line.launch) else line
     if line.positional:
         raise ValueError(
             f"--text contradicts the positional argument {line.positional[0]}; drop it, and set what you need by flags"
@@ -179,6 +169,27 @@ def read_text_request(line: CommandLine) -> TextRequest:
         show_config=launcher.get("show_config", False),
         line=line,
     )
+
+
+def _of_evening(line: CommandLine) -> CommandLine:
+    """The command line that `--config evening` stands for; without --text the documentation is collected first."""
+    launch = {name: value for name, value in line.launch.items() if name != "config"}
+    has_length = not {*launch, *line.training}.isdisjoint(("hours", "epochs", "max_steps"))
+    if "text" in launch:
+        return line._replace(launch={**({} if has_length else {"hours": evening.HOURS}), **launch})
+    output_dir = Path(line.training.get("output_dir", evening.OUTPUT_DIR))
+    folder = output_dir / "documentation"
+    if not (file := folder / documentation.FILE_NAME).exists():
+        print("collecting the documentation of this machine ...", flush=True)
+        report = documentation.build(folder, documentation.default_roots(), num_workers=os.cpu_count() or 1)
+        print(documentation.summary(report), flush=True)
+    training: dict[str, Any] = {"output_dir": str(output_dir), **evening.FLAGS}
+    if "vocab_file" in line.training:
+        del training["vocab_size"]
+    if not has_length:
+        training["max_steps"] = evening.MAX_STEPS
+    launch = {"config": evening.MODEL, "text": [str(file)], **launch}
+    return line._replace(launch=launch, training={**training, **line.training})
 
 
 def typed(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,8 +253,7 @@ def _model(launcher: dict[str, Any], common: dict[str, Any]) -> str | None:
         name = names[built_in]
     if "config_file" in common:
         sizes = BertConfig.from_json_file(common.pop("config_file")).model_dump(exclude={"vocab_size"})
-        for key, value in sizes.items():
-            common.setdefault(key, value)
+        common |= sizes | common
     return name
 
 
@@ -253,9 +263,7 @@ def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None,
         pretrained = read_pretrained(resolve(weights))
         tokens = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
         if pretrained.config is None or tokens is None:
-            missing = (
-                "config.json with the model's sizes" if pretrained.config is None else "vocab.txt or tokenizer.json"
-            )
+            missing = "vocab.txt or tokenizer.json" if pretrained.config else "config.json with the model's sizes"
             raise ValueError(f"from_pretrained_params={weights} must come with a {missing}; add it beside the weights")
         heads = tuple(heads_of(pretrained.parameters))
         ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))

@@ -6,11 +6,9 @@ with the same line it continues; with more --hours, --epochs or --max-steps it t
 `launching.pretraining`.
 """
 
-import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +21,17 @@ from bert.exit_codes import INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable
 from bert.launching import pretraining
 from bert.launching.arguments import CommandLine
-from bert.launching.previous_run import is_done, refuse_other_run
+from bert.launching.previous_run import carried, is_done, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchPlan, PretrainingLaunch
 from bert.launching.start_training import explain_exit
 from bert.own_text import additions, constants, corpus, report
-from bert.own_text.evening import own_text_line
-from bert.own_text.facts import TextFacts
-from bert.own_text.flags import is_evening
+from bert.own_text.facts import TextFacts, machine_facts, text_facts
 from bert.own_text.model_choice import candidates
 from bert.own_text.plan import make_plan, on_devices, refuse_hours
-from bert.own_text.reading import machine_facts, text_facts
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest, read_text_request
-from bert.own_text.sources import REPLAY
 from bert.own_text.speed import measure_speeds
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
@@ -46,43 +40,25 @@ from bert.reporting.trackers import check_trackers
 from data.text.readers import Reading
 
 _LEAST_SECONDS = 5.0  # of a training
-Train = Callable[[LaunchPlan, PretrainingConfig, Runner], int]
 
 
-def main(line: CommandLine, train: Train, started: float | None = None) -> int:
+def main(line: CommandLine, started: float | None = None) -> int:
     """Plan, and unless only the plan was asked for, run.
 
     Args:
-        train: starts the ranks; its exit code.
         started: time of the start of the command, from which its hours count; None: now.
     """
-    seconds_before = 0.0 if started is None else max(0.0, time.time() - started)
-    begun = time.monotonic() - seconds_before
+    begun = time.monotonic() - (0.0 if started is None else max(0.0, time.time() - started))
     with usage_errors():
-        with line.notices_aside():
-            request = read_text_request(own_text_line(line) if is_evening(line.launch) else line)
+        request = read_text_request(line)
         if request.show_config or request.dry_run:
             _show(request, record_of(request))
-            return 0
-        with _only_writer(request.output_dir):
+            return OK
+        with only_writer(request.output_dir):  # before anything is read or measured
+            require_writable(request.output_dir)
             record = record_of(request)
             _show(request, record)
-            with record.clock(request.output_dir, time.monotonic() - begun):
-                return TextRun(request, record, Runner(), train).run()
-
-
-@contextlib.contextmanager
-def _only_writer(output_dir: Path) -> Iterator[None]:
-    """Lock the output folder before anything is read or measured; ValueError if it cannot be written."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(only_writer(output_dir))
-            require_writable(output_dir)
-        except OSError as error:
-            raise ValueError(
-                f"output_dir={output_dir} cannot be written ({error.strerror}); pass another --output-dir"
-            ) from error
-        yield
+            return TextRun(request, record, begun).run()
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
@@ -122,22 +98,19 @@ def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
     for source in request.sources:
         of_name = f"{source.name}: " if source.name else ""
         print(f"reading {of_name}{' '.join(map(str, source.paths))} ...", flush=True)
-        facts[source.name] = text_facts(
-            source.paths, reading, request.follow_links, lambda line: print(line, flush=True)
-        )
-    text = TextFacts.of(facts, [source.name for source in request.sources if source.name != REPLAY])
-    machine = machine_facts(request.output_dir)
+        facts[source.name] = text_facts(source.paths, reading, request.follow_links)
+    text, machine = TextFacts.of(facts), machine_facts(request.output_dir)
     if request.lang is not None:  # of characters that Chinese and Japanese share, or of a mixed text
         text = dataclasses.replace(text, is_chinese=request.lang.partition("-")[0] == "zh")
     found = candidates(text, machine, request)
     print("measuring the speed of this machine ...", flush=True)
     begun = time.monotonic()
-    speeds = measure_speeds(found, machine, request)
+    speeds = measure_speeds(found)
     start_seconds = max(0.0, time.monotonic() - begun - constants.PROBE_SECONDS * len(found))
     plan = make_plan(text, machine, request, found, speeds)
-    record = TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
-    record.start_seconds, record.seconds_used = start_seconds, 0.0 if before is None else before.seconds_used
-    return record
+    used = 0.0 if before is None else before.seconds_used
+    data = corpus.data_facts(request, plan)
+    return TextRecord(text, machine, speeds, plan, data, start_seconds=start_seconds, seconds_used=used)
 
 
 def _list_steps(output_dir: Path) -> list[int]:
@@ -174,7 +147,6 @@ def _show(request: TextRequest, record: TextRecord) -> None:
 def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
     """The settings of the training: the plan's, the run's paths, what was given now, and the most updates."""
     plan, output_dir = record.plan, request.output_dir
-    vocabulary = corpus.vocabulary_file(request)
     settings: dict[str, Any] = {
         **plan.settings,
         "phase": 1,
@@ -182,7 +154,7 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
         "report_file": output_dir / "phase1/report.json",
         "input_dir": corpus.shards(request, "train"),
         "eval_dir": corpus.shards(request, "held_out") if plan.held_out_fraction else None,
-        "vocab_file": vocabulary,
+        "vocab_file": corpus.vocabulary_file(request),
         "from_pretrained_params": request.weights_path,
         **request.settings,
     }
@@ -192,12 +164,13 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
         expected = min(plan.updates, record.expected_updates or plan.updates)
         settings["warmup_proportion"] = settings["warmup_proportion"] * min(1.0, expected / first)
         settings["early_stopping_from"] = settings.get("early_stopping_from", 0.0) * min(1.0, expected / steps)
-    asked_for = output_dir / "phase1.yaml"
-    if (request.tokens is None or request.add_words) and vocabulary.exists():
-        settings["vocab_size"] = len(vocabulary.read_bytes().splitlines())
-    elif _list_steps(output_dir) and asked_for.exists():  # the data were deleted, and the vocabulary is made again
-        settings["vocab_size"] = yaml.safe_load(asked_for.read_bytes())["vocab_size"]
-    return resolve_config(settings, ENTRY)
+    config: PretrainingConfig = resolve_config(settings, ENTRY)
+    if (request.tokens is None or request.add_words) and config.data.vocab_file.exists():
+        return derive(config, vocab_size=len(config.data.vocab_file.read_bytes().splitlines()))
+    if _list_steps(output_dir) and (asked_for := settings_asked_for(config)).exists():
+        # The data were deleted, and the vocabulary is made again.
+        return derive(config, vocab_size=yaml.safe_load(asked_for.read_bytes())["vocab_size"])
+    return config
 
 
 def _most_updates(request: TextRequest, record: TextRecord) -> int:
@@ -217,8 +190,8 @@ def _most_updates(request: TextRequest, record: TextRecord) -> int:
 class TextRun:
     """The run of a plan: data, training, results."""
 
-    def __init__(self, request: TextRequest, record: TextRecord, runner: Runner, train: Train) -> None:
-        self._request, self._record, self._runner, self._train = request, record, runner, train
+    def __init__(self, request: TextRequest, record: TextRecord, begun: float) -> None:
+        self._request, self._record, self._begun, self._runner = request, record, begun, Runner()
         # The end loads Paddle once more, as the ranks that measured the speed did: on a busy machine both take longer.
         longest = max(
             constants.END_SECONDS, min(constants.MOST_END_SECONDS, 360 * (request.hours or constants.MOST_HOURS))
@@ -229,25 +202,20 @@ class TextRun:
     def run(self) -> int:
         config = training_config(self._request, self._record)
         if self._is_finished(config):  # looking at the results costs no hours
-            self._record.forget_start()
             self._report(config, was_done=True)
-            return 0
+            return OK
         check_trackers(config.hardware.trackers())
-        if code := self._prepare():
-            return code
-        samples = corpus.num_samples(self._request)
-        assert samples is not None, "made by `prepare`"
-        corpus.check_samples(samples, config.batch.resolved_global_batch_size(self._record.plan.ranks))
-        if code := self._train_in_time():
-            return code
-        config = training_config(self._request, self._record)
-        if not self._has_ended(config):
-            print("the training has steps left; the same command continues", flush=True)
-            return 0
-        self._record.finished = self._length
-        self._record.save(self._request.output_dir)
-        self._report(config, was_done=False)
-        return 0
+        with self._record.clock(self._request.output_dir, self._begun):
+            if code := self._prepare() or self._train_in_time():
+                return code
+            config = training_config(self._request, self._record)
+            if not (_summary(config).get("finished") or is_done(config)):
+                print("the training has steps left; the same command continues", flush=True)
+                return OK
+            self._record.finished = self._length
+            self._record.save(self._request.output_dir)
+            self._report(config, was_done=False)
+            return OK
 
     def _prepare(self) -> int:
         request, record, run = self._request, self._record, self._runner.run
@@ -258,7 +226,9 @@ class TextRun:
             code = self._add_files(config, max(steps))
         elif not code:
             additions.Changes(request).save()
-        return explain_exit(code, config, self._runner) if code else 0
+        if not code:
+            corpus.check_samples(request, config.batch.resolved_global_batch_size(record.plan.ranks))
+        return explain_exit(code, config, self._runner)
 
     def _add_files(self, config: PretrainingConfig, step: int) -> int:
         """Exit code of the command that failed, else 0."""
@@ -287,9 +257,8 @@ class TextRun:
         record.length = self._length
         record.save(request.output_dir)
         config = self._start_of(training_config(request, record))
-        code = self._train(
-            self._launch_plan(config), derive(config, finish_in=seconds or config.run.finish_in), self._runner
-        )
+        config = derive(config, finish_in=seconds or config.run.finish_in)
+        code = pretraining.train_phase(self._launch_plan(config), config, self._runner)
         if code in (OK, INTERRUPTED):
             record.finished = None
             record.save(request.output_dir)
@@ -327,9 +296,6 @@ class TextRun:
             "which continues with what is there, or --finish-in 5m to end with what was learned"
         )
 
-    def _has_ended(self, config: PretrainingConfig) -> bool:
-        return bool(_summary(config).get("finished")) or is_done(config)
-
     def _is_finished(self, config: PretrainingConfig) -> bool:
         """Whether the training was finished with the length that is asked for now, or with more."""
         record, summary = self._record, _summary(config)
@@ -339,6 +305,7 @@ class TextRun:
         if record.finished is None and record.length == self._length and summary.get("finished"):
             if (config.checkpoint_dir() / str(done)).is_dir():  # killed before it could be noted
                 record.finished = record.length
+                record.save(self._request.output_dir)
         if record.finished is None:
             return False
         patience = config.run.early_stopping
@@ -357,8 +324,7 @@ class TextRun:
     def _report(self, config: PretrainingConfig, was_done: bool) -> None:
         output_dir, plan = self._request.output_dir, self._record.plan
         pretraining.show_figures(self._launch_plan(config), None if was_done else self._record.used())
-        samples = corpus.num_samples(self._request)
-        print("\n".join(report.result_lines(plan, config, samples)) + "\n", flush=True)
+        print("\n".join(report.result_lines(plan, config)) + "\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
             if self._request.setting("finish_in"):
@@ -376,9 +342,5 @@ def _summary(config: PretrainingConfig) -> dict[str, Any]:
 
 def _is_decaying(config: PretrainingConfig) -> bool:
     """Whether the newest checkpoint lies in a decay, whose end it has recorded."""
-    steps = list_steps(config.checkpoint_dir())
-    if not steps:
-        return False
-    progress = config.checkpoint_dir() / str(steps[-1]) / f"{config.run.model_prefix}_progress.json"
-    decay = read_json(progress).get("carried", {}).get("decay")
-    return bool(decay) and steps[-1] < decay["last"]
+    decay: dict[str, int] = carried(config).get("decay") or {}
+    return bool(decay) and list_steps(config.checkpoint_dir())[-1] < decay["last"]

@@ -44,19 +44,17 @@ def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share
     if "" in text or "" in (replay or ()):
         raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
     named = {word: found for word in text if (found := _NAMED.fullmatch(word)) and not Path(word).exists()}
-    if not named:
-        sources = [Source("", tuple(map(Path, text)))]
-    elif plain := [word for word in text if word not in named]:
+    sources = [Source("", tuple(map(Path, text)))]
+    if named and (plain := [word for word in text if word not in named]):
         raise ValueError(f"text={plain[0]} has no weight, the others have; pass --text NAME=WEIGHT:PATH for each")
-    else:
+    if named:
         sources = _weighted([(word, named[word]) for word in text])
-    if replay is None:
-        if replay_share is not None:
-            raise ValueError(f"replay_share={replay_share} is a share of --replay PATH; pass it too, or drop it")
-        return tuple(sources)
-    share = REPLAY_SHARE if replay_share is None else replay_share
-    sources = [dataclasses.replace(source, share=source.share * (1 - share)) for source in sources]
-    sources.append(Source(REPLAY, tuple(map(Path, replay)), share))
+    if replay is not None:
+        share = REPLAY_SHARE if replay_share is None else replay_share
+        sources = [dataclasses.replace(source, share=source.share * (1 - share)) for source in sources]
+        sources.append(Source(REPLAY, tuple(map(Path, replay)), share))
+    elif replay_share is not None:
+        raise ValueError(f"replay_share={replay_share} is a share of --replay PATH; pass it too, or drop it")
     _refuse_shared_files(sources)
     return tuple(sources)
 
@@ -76,7 +74,6 @@ def _weighted(words: Sequence[tuple[str, re.Match[str]]]) -> list[Source]:
     if abs((total := sum(source.share for source in sources)) - 1) > _TOLERANCE:
         listed = " + ".join(f"{source.name}={source.share:g}" for source in sources)
         raise ValueError(f"text: the weights {listed} are {total:g} together and must be 1; change them")
-    _refuse_shared_files(sources)
     return [dataclasses.replace(source, share=source.share / total) for source in sources]
 
 

@@ -14,27 +14,20 @@ from bert.files import read_json
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.ranks import Ranks
 from bert.own_text import constants
-from bert.own_text.facts import MachineFacts
 from bert.own_text.model_choice import Candidate, Placement
-from bert.own_text.request import TextRequest
 from bert.parent_death import ending_with_us
 from bert.planning.estimates import training_flops_per_sequence
 from bert.pretraining.entry import ENTRY
 
 _PROBE = REPOSITORY / "bert/own_text/speed_probe.py"
-_START_SECONDS = "start_seconds"  # of the probe, which is a script that loads Paddle
 
 
-def measure_speeds(found: Sequence[Candidate], machine: MachineFacts, request: TextRequest) -> dict[str, float]:
+def measure_speeds(found: Sequence[Candidate]) -> dict[str, float]:
     """Sequences per second of all ranks, of every candidate.
 
     Models that are too slow to measure in seconds are estimated by the arithmetic of the last one measured.
     """
-    unused = {"phase": 1, "max_steps": 1000, "input_dir": "none", "vocab_file": "none"}
-    configs = {
-        candidate.name: dump_yaml(resolve_config({**probe_settings(candidate, request), **unused}, ENTRY))
-        for candidate in found
-    }
+    configs = {one.name: dump_yaml(resolve_config(probe_settings(one), ENTRY)) for one in found}
     measured = _measure(configs, found[0].placement)
     speeds, flops_per_second = dict[str, float](), 0.0
     for candidate in found:
@@ -44,27 +37,26 @@ def measure_speeds(found: Sequence[Candidate], machine: MachineFacts, request: T
     return speeds
 
 
-def probe_settings(candidate: Candidate, request: TextRequest) -> dict[str, Any]:
+def probe_settings(candidate: Candidate) -> dict[str, Any]:
     """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second."""
     placement, length = candidate.placement, candidate.length
     flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
     usual = 64 if placement.device == "gpu" else 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
     most = max(1, min(placement.most_sequences, usual))
+    dropout = (candidate.rule.dropout or 0.0) if candidate.rule is not None else constants.DROPOUT
     return {
-        **candidate.model.model_dump(),
-        "bert_model": candidate.rule.built_in if candidate.rule is not None else "bert-continued",
-        "hidden_dropout_prob": (candidate.rule.dropout or 0.0) if candidate.rule else constants.DROPOUT,
-        "attention_probs_dropout_prob": (candidate.rule.dropout or 0.0) if candidate.rule else constants.DROPOUT,
-        "max_seq_length": length,
-        "max_predictions_per_seq": candidate.predictions(),
-        "masked_lm_ratio": candidate.masked_share,
-        "objective": candidate.objective,
-        "amp": candidate.precision.amp,
+        **candidate.settings(),
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
         "batch_size": most,
         "global_batch_size": most * placement.ranks,
         "device": placement.device,
         "cpu_threads": placement.threads,
         "optimizer": "Lamb",
+        "phase": 1,
+        "max_steps": 1000,
+        "input_dir": "none",
+        "vocab_file": "none",  # unused
     }
 
 

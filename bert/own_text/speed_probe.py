@@ -36,13 +36,11 @@ SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measur
 
 def main(argv: Sequence[str]) -> int:
     end_with_launcher()
-    signal.alarm(
-        constants.PROBE_TIMEOUT_SECONDS
-    )  # ends this rank, also inside of Paddle, and then the launcher the others
+    # Ends this rank, also inside of Paddle, and then the launcher the others.
+    signal.alarm(constants.PROBE_TIMEOUT_SECONDS)
     target, *files = argv
-    configs = {  # the peak would be measured otherwise
-        file: derive(resolve_config({"config": file}, ENTRY), peak_tflops=1.0) for file in files
-    }
+    unmeasured = {"peak_tflops": 1.0}  # it would be measured otherwise
+    configs = {file: derive(resolve_config({"config": file}, ENTRY), **unmeasured) for file in files}
     first = next(iter(configs.values()))
     group = group_from_environment(choose_device(first))
     join_ranks(first, group)

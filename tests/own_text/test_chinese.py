@@ -9,10 +9,9 @@ import sys
 import pytest
 
 from bert import REPOSITORY
-from bert.own_text import corpus, reading
+from bert.own_text import corpus, facts
 from bert.own_text import run as own_text
-from bert.own_text.facts import MachineFacts
-from bert.own_text.reading import machine_facts, text_facts
+from bert.own_text.facts import MachineFacts, machine_facts, text_facts
 from bert.own_text.request import TextRequest, read_text_request
 from bert.own_text.run import training_config
 from bert.samples.manifest import read_manifest
@@ -22,14 +21,14 @@ from tests.support.launching import line_of
 
 WITH_JIEBA = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11, segmenter="jieba")
 WITHOUT = dataclasses.replace(WITH_JIEBA, segmenter="")
-needs_jieba = pytest.mark.skipif(not reading.has_package("jieba"), reason="bash scripts/setup.sh chinese")
+needs_jieba = pytest.mark.skipif(not facts.has_package("jieba"), reason="bash scripts/setup.sh chinese")
 
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     """A function of a machine, of flags and of a text: the plan and the commands that make its data."""
 
-    monkeypatch.setattr(own_text, "measure_speeds", lambda found, *_: {candidate.name: 200.0 for candidate in found})
+    monkeypatch.setattr(own_text, "measure_speeds", lambda found: {candidate.name: 200.0 for candidate in found})
 
     def plan(machine, *words, chinese=True):
         text = tmp_path / ("zh" if chinese else "en")

@@ -19,13 +19,13 @@ import yaml
 
 from bert import REPOSITORY
 from bert.config.command_line import dump_yaml, explain
+from bert.launching import pretraining
 from bert.launching.preparation import Steps
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import corpus
 from bert.own_text import run as own_text
-from bert.own_text.facts import MachineFacts
-from bert.own_text.reading import machine_facts, text_facts
+from bert.own_text.facts import MachineFacts, machine_facts, text_facts
 from bert.own_text.request import read_text_request
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
@@ -63,16 +63,15 @@ class Workplace:
         for number in range(60):
             (self.text / f"{number}.txt").write_text(SENTENCE * 100 + str(number))
         monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: LAPTOP)
-        monkeypatch.setattr(
-            own_text, "measure_speeds", lambda found, machine, request: {one.name: 200 for one in found}
-        )
+        monkeypatch.setattr(own_text, "measure_speeds", lambda found: {one.name: 200 for one in found})
         monkeypatch.setattr(corpus, "prepare", self._prepare)
         monkeypatch.setattr(own_text, "Runner", lambda: self)
+        monkeypatch.setattr(pretraining, "train_phase", self._train)
         self.stop_requested, self.stopped_by = False, None
 
     def start(self, *words: str) -> int:
         line = ["--text", str(self.text), "--output-dir", str(self.folder / "out"), *words]
-        return own_text.main(line_of(*line), self._train)
+        return own_text.main(line_of(*line))
 
     def refused(self, *words: str) -> str:
         """The error of a start that is refused."""
@@ -98,6 +97,7 @@ class Workplace:
         folder = corpus.shards(request, "train")
         folder.mkdir(parents=True, exist_ok=True)
         samples = round(plan.updates * plan.settings["global_batch_size"] / plan.epochs * plan.duplicate_factor)
+        (folder / "shard-0.parquet").touch()
         write_manifest(folder, Manifest({"shard-0.parquet": ShardRecord(samples, 1, "")}, None))
         return 0
 
@@ -310,7 +310,7 @@ def test_the_folder_of_the_results_may_be_named_otherwise(workplace):
     workplace.stops = [75]
     assert workplace.start("--epochs", "3") == 75
     words = ["--text", str(workplace.text), "--output-dir", "out", "--epochs", "3"]
-    assert own_text.main(line_of(*words), workplace._train) == 0
+    assert own_text.main(line_of(*words)) == 0
 
 
 def test_a_record_of_a_version_with_fewer_settings_continues(workplace):
@@ -438,7 +438,8 @@ def test_the_time_of_a_start_is_kept_while_it_runs(workplace, monkeypatch):
         return 75
 
     line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours", "0.5"]
-    assert own_text.main(line_of(*line), train, started=time.time() - 100) == 75
+    monkeypatch.setattr(pretraining, "train_phase", train)
+    assert own_text.main(line_of(*line), started=time.time() - 100) == 75
     assert seen[0] == pytest.approx(100, abs=20) and workplace.record()["seconds_used"] >= seen[0]
 
 
@@ -607,7 +608,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
     with pytest.raises(SystemExit):
         workplace.start("--hours", "0.1")
     shown = capsys.readouterr()
-    assert "out cannot be written (File exists); pass another --output-dir" in shown.err and "reading" not in shown.out
+    assert "out: File exists; check that the path exists" in shown.err and "reading" not in shown.out
 
 
 def test_a_given_vocabulary_decides_its_size_and_case(workplace):
@@ -668,7 +669,7 @@ def test_flags_of_own_text_need_text():
 
 def test_a_missing_folder_is_refused_before_anything(workplace, capsys):
     with pytest.raises(SystemExit) as ended:
-        own_text.main(line_of("--text", "nowhere", "--hours", "1"), workplace._train)
+        own_text.main(line_of("--text", "nowhere", "--hours", "1"))
     assert ended.value.code == 2 and "nowhere" in capsys.readouterr().err
 
 
@@ -676,12 +677,18 @@ def test_results_have_the_name_of_the_text():
     assert read_text_request(line_of("--text", "my texts/")).output_dir == Path("results/my-texts")
 
 
-def test_the_suggestion_to_train_longer_keeps_the_other_words():
-    request = read_text_request(line_of("--text", "my text", "--hours", "2", "--seed", "3"))
-    assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text 'my text' --seed 3 --hours 4"
-    assert request.longer(2.0).count("--hours") == 1
-    request = read_text_request(line_of("--text", "t", "--max-steps=20", "--finish-in", "5m", "--steps-this-run=3"))
-    assert request.longer(2.0) == "bash scripts/run_pretraining.sh --text t --max-steps 40"
+@pytest.mark.parametrize(
+    ("words", "longer"),
+    [
+        ("my-text --hours 2 --seed 3", "my-text --seed 3 --hours 4"),
+        ("t --max-steps=20 --finish-in 5m --steps-this-run=3", "t --max-steps 40"),
+        ("t --max_steps 20 --finish_in 5m", "t --max-steps 40"),
+        ("myhours --seed 3", "myhours --seed 3 --hours 4"),
+    ],
+)
+def test_the_suggestion_to_train_longer_keeps_the_other_words(words, longer):
+    request = read_text_request(line_of("--text", *words.split()))
+    assert request.longer(2.0) == f"bash scripts/run_pretraining.sh --text {longer}"
 
 
 # ---- facts and data ----
@@ -714,7 +721,7 @@ def test_only_visible_gpus_are_planned_for(tmp_path, monkeypatch, visible, gpus)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr("bert.own_text.reading.has_package", lambda name: True)
+    monkeypatch.setattr("bert.own_text.facts.has_package", lambda name: True)
     found = machine_facts(tmp_path)
     assert found.gpus == gpus and found.gpu_name == ("A100" if gpus else "")
     assert ("CUDA_VISIBLE_DEVICES" in found.note) is (gpus == 0)

@@ -2,12 +2,12 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from bert.launching import pretraining
 from bert.own_text import run as own_text
-from bert.own_text.evening import own_text_line
 from bert.own_text.flags import is_evening
 from bert.own_text.request import read_text_request
 from bert.pretraining.recipes import evening
@@ -28,7 +28,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def request_of(*words):
-    return read_text_request(own_text_line(line_of("--config", "evening", *words)))
+    return read_text_request(line_of("--config", "evening", *words))
 
 
 def test_the_recipe_is_recognised_in_both_spellings():
@@ -98,5 +98,4 @@ def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, 
 
 
 def test_documentation_is_only_collected_when_needed(machine):
-    assert own_text_line(line_of("--config=evening", "--text", "x")).launch["text"] == ["x"]
-    assert not evening.OUTPUT_DIR.exists()
+    assert request_of("--text", "x").paths() == (Path("x"),) and not evening.OUTPUT_DIR.exists()

@@ -252,5 +252,5 @@ def test_a_few_epochs_over_little_text_are_as_many_as_asked_for(epochs):
 def test_the_speed_is_measured_with_micro_batches_of_the_training_unless_they_take_long():
     on_server, on_gpus = (candidates(text(2500), machine, TextRequest()) for machine in (SERVER, EIGHT_GPUS))
     measured = [*on_server, *(candidate for candidate in on_gpus if candidate.name == "base")]
-    found = {candidate.name: probe_settings(candidate, TextRequest())["batch_size"] for candidate in measured}
+    found = {candidate.name: probe_settings(candidate)["batch_size"] for candidate in measured}
     assert found == {"quickstart": 32, "mini": 16, "small": 16, "base": 64, "large": 8}

@@ -144,7 +144,7 @@ def test_sources_are_mixed_by_their_weights(workplace, capfd):
             f"A ship with {number} sails left. The sea was calm. It came to port. " * 9
         )
     line = ["--text", f"land=0.25:{workplace.text}", f"sea=0.75:{other}", "--output-dir", "out", "--epochs", "2"]
-    assert own_text.main(line_of(*line), workplace._train) == 0
+    assert own_text.main(line_of(*line)) == 0
     shown = capfd.readouterr().out
     assert re.search(r"\nepochs: land +[\d.]+ over it +25.0% of the samples", shown)
     (mix,) = read_mixture(workplace.folder / "out/data/shards/train")
@@ -154,5 +154,5 @@ def test_sources_are_mixed_by_their_weights(workplace, capfd):
     line[1] = line[1].replace("0.25", "0.5")
     line[2] = line[2].replace("0.75", "0.5")
     with pytest.raises(SystemExit):
-        own_text.main(line_of(*line), workplace._train)
+        own_text.main(line_of(*line))
     assert "weights=land=0.5 sea=0.5 differs from land=0.25 sea=0.75" in capfd.readouterr().err
