@@ -3,6 +3,7 @@
 import faulthandler
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -146,8 +147,8 @@ def beat(what: str) -> None:
 class Watchdog:
     """Ends the process with STALLED when `beat` was not called for `seconds` (0: never).
 
-    A pause of the whole process (SIGSTOP, docker pause) does not count, unless it is longer than `seconds` and twice
-    `grace_seconds` together: the guard against a stuck interpreter then ends the process.
+    A pause of the whole process does not count. Only one that is not of Ctrl-Z (SIGSTOP, docker pause) and lasts longer
+    than `seconds` and twice `grace_seconds` together may end the process, by the guard against a stuck interpreter.
 
     Writes `folder`/stacks/rankN.txt (appended) and the same to standard error. Ranks that still run follow within
     `grace_seconds`, which is also how long the first one waits for them: they see the file `folder`/.stalled.
@@ -173,6 +174,10 @@ class Watchdog:
             self._stream = open(self._file, "a")
             self.beat("starting")
             Watchdog.active = self
+            self._signals, self._wake = os.pipe()
+            os.set_blocking(self._wake, False)
+            signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+            signal.signal(signal.SIGTSTP, lambda number, frame: None)  # `_wait` obeys it, whatever the main thread does
             self._arm(self._seconds + 2 * self._grace)
             self._thread.start()
         return self
@@ -181,7 +186,11 @@ class Watchdog:
         self._over.set()
         if self._stream is not None:
             Watchdog.active = None
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            os.close(self._wake)  # which ends a wait
             self._thread.join()
+            os.close(self._signals)
             faulthandler.cancel_dump_traceback_later()
             self._stream.close()
             with suppress(OSError):
@@ -196,7 +205,7 @@ class Watchdog:
     def _watch(self) -> None:
         interval, where = min(1.0, self._seconds / 4), f"rank {self._rank}"
         before = time.monotonic()
-        while not self._over.wait(interval):
+        while not self._wait(interval):
             now = time.monotonic()
             stopped, before = now - before - interval, now
             if stopped > self._seconds / 4:  # the whole process was: Ctrl-Z, a container that was paused
@@ -209,6 +218,15 @@ class Watchdog:
                 self._give_up(f"{where}: {reason}; here {self._what!r} began {silent:.0f} s ago", False)
             # Renewed while this thread gets its turn. If it no longer does, the interpreter is stuck.
             self._arm(max(self._seconds - silent, 0.0) + 2 * self._grace + interval)
+
+    def _wait(self, seconds: float) -> bool:
+        """Whether the run is over, after so many seconds; Ctrl-Z stops the process here, without the guard."""
+        arrived = os.read(self._signals, 4096) if select.select([self._signals], [], [], seconds)[0] else b""
+        has_shell = os.getpgrp() != os.getsid(0)  # another process could continue it
+        if signal.SIGTSTP in arrived and has_shell:
+            faulthandler.cancel_dump_traceback_later()  # its clock goes on
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return self._over.is_set()
 
     def _arm(self, seconds: float) -> None:
         assert self._stream is not None

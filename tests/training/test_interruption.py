@@ -238,6 +238,25 @@ def test_what_moves_elsewhere_is_noticed_by_the_watchdog_of_the_process(tmp_path
     beat("without a watchdog")
 
 
+def test_ctrl_z_of_any_length_does_not_end_a_run(tmp_path):
+    """Longer than the guard's time, while code outside of Python keeps the main thread; without care most runs end."""
+    program, processes = PROGRAM.replace("sleep(60)", "sleep(3)"), {}
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        words = [sys.executable, "-c", program, str(REPOSITORY), str(tmp_path / name), "released", "4", "0", "1"]
+        processes[name] = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, process_group=0)
+    for name, process in processes.items():
+        wait_until((tmp_path / name / "stacks/rank0.txt").exists)
+        time.sleep(0.1)  # until the guard is there
+        process.send_signal(signal.SIGTSTP)
+        stat = Path(f"/proc/{process.pid}/stat")
+        wait_until(lambda stat=stat: ") T " in stat.read_text())
+    time.sleep(7)
+    for process in processes.values():
+        process.send_signal(signal.SIGCONT)
+        assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("rounds", "ends"), [([1.0] * 7 + [500.0] + [1.0], False), ([1.0] * 7 + [500.0] + [1.0] * 3, True)]
 )
@@ -250,8 +269,11 @@ def test_time_in_which_the_process_was_stopped_does_not_count(tmp_path, monkeypa
         clock.now += (seconds := next(left, 0.0))
         return not seconds or bool(given_up)
 
-    watchdog._over = SimpleNamespace(wait=wait)
-    watchdog._arm, watchdog._give_up = (lambda seconds: None), (lambda *reason: given_up.append(reason))
+    watchdog._wait, watchdog._arm, watchdog._give_up = (
+        wait,
+        (lambda seconds: None),
+        (lambda *reason: given_up.append(reason)),
+    )
     watchdog._watch()
     assert bool(given_up) == ends
 
