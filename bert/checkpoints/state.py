@@ -15,7 +15,6 @@ from bert.checkpoints.directories import CheckpointError, VerifiedCheckpoint
 from bert.checkpoints.progress import LoopState, Progress
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import read_variable, write_variable
-from bert.tokenization.vocabulary import vocabulary_copy
 from program import TrainingProgram
 
 logger = logging.getLogger(__name__)
@@ -57,20 +56,15 @@ def save(
     parameters: dict,
     optimizer: dict,
     progress: Progress,
-    model_config_json: str,
-    vocab_file: Path,
-    texts: Mapping[str, str],
+    files: Mapping[str, bytes],
     keep: int | None = None,
 ) -> Path:
-    """Write the checkpoint of `progress.step` under `parent`; `texts` are further files by name.
+    """Write the checkpoint of `progress.step` under `parent`; `files` are further ones, name -> content.
 
     With `keep`, checkpoints beyond that many are pruned first where the disk has no room for one more.
     """
-    texts = {
-        **texts,
-        f"{prefix}_progress.json": json.dumps(asdict(progress), indent=1, sort_keys=True),
-        CONFIG_FILE: model_config_json,
-    }
+    content = json.dumps(asdict(progress), indent=1, sort_keys=True).encode()
+    files = {**files, f"{prefix}_progress.json": content}
     tensors = {f"{prefix}.safetensors": parameters, f"{prefix}_optimizer.safetensors": optimizer}
     size = sum(array.nbytes for arrays in tensors.values() for array in arrays.values()) + (1 << 20)
     parent.mkdir(parents=True, exist_ok=True)
@@ -83,10 +77,8 @@ def save(
             save_file(arrays, directory / name, metadata={"format": "pd"})
         for path in directory.glob("*.safetensors"):
             path.chmod(0o644)  # safetensors makes them readable to their owner only
-        name, content = vocabulary_copy(vocab_file)
-        (directory / name).write_bytes(content)
-        for name, text in texts.items():
-            (directory / name).write_text(text)
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
 
     return checkpoint_files.write_checkpoint(parent, progress.step, write_files)
 

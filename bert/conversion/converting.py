@@ -223,7 +223,8 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
         )
     parameters, config = model.unpadded()
     names = tensor_names.DIALECTS["paddlenlp"].names
-    tensors = {_bare(next(names(name)), model): np.ascontiguousarray(array) for name, array in parameters.items()}
+    place = 1 if model.task == "encoder" else 0  # of the spelling without the prefix
+    tensors = {list(names(name))[place]: np.ascontiguousarray(array) for name, array in parameters.items()}
     if tensor_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
         tensors["cls.predictions.decoder.weight"] = tensors[tensor_names.WORD_EMBEDDINGS]
         tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.decoder_bias"]
@@ -232,11 +233,6 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
     write_json(folder / "config.json", model.description(config, -1))
     model.write_tokenizer(folder)
     _note_absent_pooler(model, "paddlenlp")
-
-
-def _bare(name: str, model: Model) -> str:
-    """A tensor's name in other libraries, whose bare encoder has no `bert.` before its names."""
-    return name.removeprefix("bert.") if model.task == "encoder" else name
 
 
 def _note_absent_pooler(model: Model, library: str) -> None:

@@ -1,16 +1,21 @@
-"""Reads vocabularies and tokenizer settings of all libraries, and writes them."""
+"""Reads vocabularies and tokenizer settings of all libraries, and writes them; weights for further words."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing
 
 from bert.config.architecture import BertConfig
 from bert.conversion.model_description import stated_lower_case, tokenizer_warnings
 from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.reading import PretrainedWeights
+from bert.conversion.tensor_layout import pad_vocabulary
+from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS
 from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.library import LibraryVocabulary
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_beside
@@ -103,3 +108,29 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int, *, token_type
         settings["model_input_names"] = ["input_ids", "attention_mask"]
     write_json(folder / "tokenizer_config.json", settings)
     write_json(folder / "special_tokens_map.json", special)
+
+
+def with_new_words(pretrained: PretrainedWeights, vocabulary: Vocabulary) -> Mapping[str, np.ndarray]:
+    """The parameters, with rows for the tokens that `vocabulary` has after those of the weights' own: the means of the
+    rows of their pieces.
+
+    Raises:
+        ConversionError: it does not begin with them, so that ids would change their meaning.
+    """
+    own = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
+    if own is not None:
+        own.vocabulary.check_extendable()
+    if own is None or vocabulary.tokens[: len(own.vocabulary)] != own.vocabulary.tokens:
+        raise ConversionError(
+            f"{vocabulary.source} has {len(vocabulary)} tokens and must begin with those of {pretrained.folder}, whose "
+            "ids keep their meaning; add words by data.train_vocabulary --base"
+        )
+    number, tokenizer = len(own.vocabulary), reference_tokenizer(own.vocabulary, own.lowercase)
+    pieces = [tokenizer.encode(token, add_special_tokens=False).ids for token in vocabulary.tokens[number:]]
+    result = dict(pretrained.parameters)
+    for name in (WORD_EMBEDDINGS, DECODER_BIAS):
+        if name in result and pieces:
+            means = [result[name][ids].mean(0) for ids in pieces]
+            result[name] = np.concatenate([result[name][:number], np.stack(means).astype("float32")])
+    size = len(vocabulary)
+    return pad_vocabulary(result, size, -(-size // 8) * 8, [])

@@ -24,8 +24,8 @@ from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import MODERN_ONLY
 from bert.config.flags import flag_name, flat_fields
 from bert.config.training_settings import BertConfig, TrainingConfig
-from bert.conversion.new_words import with_new_words
 from bert.conversion.reading import WITHOUT, read_pretrained
+from bert.conversion.vocabularies import with_new_words
 from bert.files import read_json
 from bert.model.optimization import APPLIED_UPDATES, Schedule, load_schedule
 from bert.tokenization.vocabulary import Vocabulary

@@ -14,6 +14,7 @@ from bert.checkpoints.writer import CheckpointWriter, DiskForecast, SaveTimes
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
 from bert.runtime.distributed import Group
+from bert.tokenization.vocabulary import vocabulary_copy
 from bert.training.devices import Device
 from bert.training.initialization import is_own
 from program import TrainingProgram
@@ -79,7 +80,11 @@ class Checkpoints(NoCheckpoints):
         resumed: Progress | None = None,
     ) -> None:
         self._config, self._program, self._device, self._start, self._writer = config, program, device, start, writer
-        self._parent, self._texts, self._metric = config.checkpoint_dir(), texts or {}, metric
+        self._parent, self._metric = config.checkpoint_dir(), metric
+        # Read once: a large tokenizer.json takes seconds, and the file may change while the run goes on.
+        name, vocabulary = vocabulary_copy(config.vocabulary_file())
+        texts = {checkpoint.CONFIG_FILE: config.model.to_json(), **(texts or {})}
+        self._files = {name: vocabulary, **{name: text.encode() for name, text in texts.items()}}
         # Step of the newest checkpoint, and what evaluations and the start of a decay had added.
         self._saved: tuple[int, str] | None = None
         if resumed is not None and _is_saved(config, resumed.step):
@@ -154,9 +159,7 @@ class Checkpoints(NoCheckpoints):
             parameters,
             optimizer,
             progress,
-            config.model.to_json(),
-            config.vocabulary_file(),
-            self._texts,
+            self._files,
             config.run.keep_checkpoints,
         )
         self._name_steps_and_prune(progress.carried)

@@ -118,8 +118,14 @@ def test_a_capture_is_a_copy_and_the_next_one_uses_its_memory():
 def test_the_files_of_a_checkpoint_are_what_their_users_need(tmp_path):
     from bert.config.architecture import BertConfig
 
-    config = config_of(tmp_path)
-    trained = runs.run(config, 2)
+    config, vocabulary = config_of(tmp_path), tmp_path / "vocab.txt"
+    content = vocabulary.read_bytes()
+
+    def edit_vocabulary(step, feeds):
+        vocabulary.write_text("of another run")
+        return feeds
+
+    trained = runs.run(config, 2, change=edit_vocabulary)
     directory = parent(config) / "2"
     assert {path.name for path in directory.iterdir()} == {
         "bert_paddle.safetensors",
@@ -131,7 +137,7 @@ def test_the_files_of_a_checkpoint_are_what_their_users_need(tmp_path):
     }
     tiny.assert_identical(load_file(directory / "bert_paddle.safetensors"), trained.parameters)
     assert BertConfig.from_json_file(directory / "bert_config.json") == tiny.MODEL_WITH_DROPOUT
-    assert (directory / "vocab.txt").read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+    assert (directory / "vocab.txt").read_bytes() == content != vocabulary.read_bytes()
 
 
 # Refusals
@@ -411,9 +417,9 @@ def test_a_checkpoint_with_parameters_in_float16_continues_with_its_float32_valu
         old_state |= {f"{name}/master_weight": value} if is_half else {}
         end = "_fp32_master_0" if is_half else ""
         old_state |= {f"{name}{end}/{k.split('/')[1]}": v for k, v in state.items() if k.split("/")[0] == name}
-    config, vocabulary = tiny.pretraining_config(tmp_path, amp=True), tmp_path / "vocab.txt"
+    config = tiny.pretraining_config(tmp_path, amp=True)
     progress = runs.fresh_progress(config, step=1, **scalars)
-    written = checkpoint.save(tmp_path, "bert", old_parameters, old_state, progress, "{}", vocabulary, {})
+    written = checkpoint.save(tmp_path, "bert", old_parameters, old_state, progress, {})
     other = tiny.Session(precision=tiny.FLOAT16, seed=9)
     checkpoint.restore(other.scope, other.place, other.program, *checkpoint.load(written))
     tiny.assert_identical(other.parameters(), session.parameters())
