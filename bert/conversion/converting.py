@@ -232,6 +232,8 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
         pickle.dump(tensors, file, protocol=4)  # the highest that Paddle reads
     write_json(folder / "config.json", model.description(config, -1))
     model.write_tokenizer(folder)
+    if model.tokens is not None and not model.tokens.vocabulary.is_wordpiece():
+        model.notes.append("PaddleNLP reads no tokenizer.json; transformers' AutoTokenizer makes the tokens of a text")
     _note_absent_pooler(model, "paddlenlp")
 
 

@@ -88,9 +88,9 @@ def write_card(folder: Path, model: "Model", to_format: str, request: CardReques
     elif to_format == "native":  # no export
         return
     else:
-        runs = runs_of(model.folder)
-        body = to_markdown(name, _blocks(model, to_format, request, runs, name))
-        content = _yaml(_front_matter(model, to_format, request, runs)) + body
+        weights = runs_of(model.folder)
+        body = to_markdown(name, _blocks(model, to_format, request, weights, name))
+        content = _yaml(_front_matter(model, to_format, request, [*weights.values()])) + body
     (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
@@ -108,19 +108,30 @@ def _kept(file: Path, model: "Model", to_format: str, request: CardRequest, name
     return (_yaml(front) if front else "") + body
 
 
-def runs_of(weights: Path) -> list[RunRecord]:
-    """The trainings that led to the weights of a checkpoint, the first one first, as far as their folders are there."""
-    runs: list[RunRecord] = []
+def runs_of(weights: Path) -> dict[Path, RunRecord]:
+    """The trainings that led to the weights of a checkpoint, as far as their folders are there, the first one first.
+
+    The keys are the checkpoints that were taken from them.
+    """
+    runs: dict[Path, RunRecord] = {}
     while len(runs) < _MOST_RUNS and len(weights.absolute().parents) > 3:
         directory = weights.absolute().parents[2] / weights.absolute().parent.name
-        if not (directory / CONFIG).is_file() or any(run.directory == directory for run in runs):
+        if not (directory / CONFIG).is_file() or any(run.directory == directory for run in runs.values()):
             break
         try:
-            runs.insert(0, read_run(directory, directory.name))
-            weights = weights_folder(Path(_source(runs[0])))  # a published name is no folder, and ends the chain
+            runs[weights] = read_run(directory, directory.name)
+            weights = _beginning(weights, runs[weights])
         except _DAMAGE:  # a CheckpointError is one
             break
-    return runs
+    return dict(reversed(runs.items()))
+
+
+def _beginning(weights: Path, run: RunRecord) -> Path:
+    """The weights that a run began with: as its checkpoint says, since their run may have gone on; else the last."""
+    for progress in weights.glob("*_progress.json"):
+        if started_from := read_json(progress).get("carried", {}).get("started_from"):
+            return Path(started_from)
+    return weights_folder(Path(_source(run)))  # a published name is no folder, and ends the chain
 
 
 # ---- front matter ----------------------------------------------------------------------------------------------------
@@ -203,8 +214,10 @@ def _published(source: str) -> ModelName | None:
 # ---- sections --------------------------------------------------------------------------------------------------------
 
 
-def _blocks(model: "Model", to_format: str, request: CardRequest, runs: Sequence[RunRecord], name: str) -> list[Block]:
-    config = model.config
+def _blocks(
+    model: "Model", to_format: str, request: CardRequest, weights: Mapping[Path, RunRecord], name: str
+) -> list[Block]:
+    config, runs = model.config, [*weights.values()]
     cased = "" if model.tokens is None else ", lower-cased" if model.tokens.lowercase else ", cased"
     sizes = (
         f"A {_NETWORKS.get(config.model_type, 'BERT')} of {config.num_hidden_layers} layers of "
@@ -218,7 +231,7 @@ def _blocks(model: "Model", to_format: str, request: CardRequest, runs: Sequence
     blocks += [heading("Use"), *_use(model, to_format, name)]
     parts: list[tuple[str, int, Callable[[], list[Block]]]] = [("Text", 2, lambda: _texts(runs))]
     if runs:
-        parts.append(("Training", 2, lambda: _training(model, runs, request)))
+        parts.append(("Training", 2, lambda: _training(weights, request)))
     parts += [(f"Held out: {run.name}", 3, partial(_held_out, run)) for run in runs]
     parts += [("Scores", 2, partial(_scores, run)) for run in runs[-1:]]
     for title, level, part in parts:
@@ -243,6 +256,8 @@ def _use(model: "Model", to_format: str, name: str) -> list[Block]:
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
         ours = [f"from paddlenlp.transformers import AutoTokenizer, {kind}", ""]
+        if model.tokens is not None and not model.tokens.vocabulary.is_wordpiece():
+            ours = [f"from paddlenlp.transformers import {kind}", "from transformers import AutoTokenizer", ""]
         ours.append(f"tokenizer, model = AutoTokenizer.from_pretrained({said}), {kind}.from_pretrained({said})")
     blocks = ["\n".join(["```python", *ours, "```"])] if len(ours) > 2 else []
     return [
@@ -276,9 +291,9 @@ def _text_rows(run: RunRecord) -> Rows:
     return [[f"text of {run.name}", counts]] * bool(counts) + [[f"labels of {run.name}", name]] * bool(name)
 
 
-def _training(model: "Model", runs: Sequence[RunRecord], request: CardRequest) -> list[Block]:
-    columns = [_recipe(run) for run in runs]
-    columns[-1]["these weights"] = f"after update {model.folder.name}"
+def _training(weights: Mapping[Path, RunRecord], request: CardRequest) -> list[Block]:
+    runs = [*weights.values()]
+    columns = [{**_recipe(run), "weights taken": f"after update {path.name}"} for path, run in weights.items()]
     names = list(dict.fromkeys(name for column in columns for name in column))
     rows = [[name, *(column.get(name, "") for column in columns)] for name in names]
     blocks = [table(["", *(run.name for run in runs)], rows)]

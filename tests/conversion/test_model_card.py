@@ -1,11 +1,14 @@
 """The model card of an export: what the runs recorded, nothing else; a card that is there is kept."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from bert.checkpoints.directories import MANIFEST, write_manifest
+from bert.config.architecture import BertConfig
 from tests.conversion import test_roberta
 from tests.conversion.test_round_trips import TASKS, convert, native
 from tests.support.commands import refused
@@ -59,7 +62,7 @@ def test_says_what_the_run_has_recorded(pretrained, tmp_path):
         f"| processor | {EPYC} |",
         "| ranks | 2 |",
         "| time | 2.0 hours |",
-        "| these weights | after update 7 |",
+        "| weights taken | after update 7 |",
         "| update 0 | 6.0000 |\n| update 5, best | 2.2500 |\n| update 7, last | 2.3750 |",
         "Energy: about 0.12 kWh, assuming 10 W for each of 6 processor cores; it was not measured.",
         "A model can repeat its training text",
@@ -73,13 +76,18 @@ def test_says_what_the_run_has_recorded(pretrained, tmp_path):
 def test_a_fine_tuning_has_the_spread_of_its_seeds_and_all_trainings_before_it(pretrained, tmp_path):
     settings = {**SETTINGS, "task_name": "MRPC", "from_pretrained_params": str(pretrained.parents[2])}
     for seed, score in ((1, 0.5), (2, 0.75)):
-        rows = [{"step": 7, "eval_accuracy": score}]
+        rows = [{"step": 6, "eval_accuracy": score}]
         summary = {"eval_accuracy": score, "e2e_train_time": 3600.0, "final_loss": 0.1}
         output = tmp_path / "scores" / f"seed-{seed}"
-        checkpoint = run(output, "glue-mrpc", "sequence-classification", {**settings, "seed": seed}, rows, summary)
+        checkpoint = run(output, "glue-mrpc", "sequence-classification", {**settings, "seed": seed}, rows, summary, 6)
+        (checkpoint / "bert_progress.json").write_text(json.dumps({"carried": {"started_from": str(pretrained)}}))
+        (checkpoint / MANIFEST).unlink()
+        write_manifest(checkpoint, 6)
+    shutil.copytree(pretrained, pretrained.with_name("9"))  # the pre-training went on
     front, body = card(convert(checkpoint, tmp_path / "out", "hf"))
     assert front["pipeline_tag"] == "text-classification" and "base_model" not in front
     assert "|  | phase1 | glue-mrpc |" in body and "| begins with | random weights | own weights |" in body
+    assert "| weights taken | after update 7 | after update 6 |" in body
     assert "The weights are of seed-2." in body and "| labels of glue-mrpc | MRPC |" in body
     assert "| glue-mrpc accuracy | 62.5% | 17.7% | 62.5% | 50.0% (seed 1) | 75.0% (seed 2) | 2 |" in body
     assert "assuming 10 W for each of 6 processor cores" in body and "0.18 kWh" in body
@@ -143,3 +151,11 @@ def test_damaged_records_are_left_out(pretrained, tmp_path):
 def test_a_roberta_has_its_name_and_its_mask(tmp_path):
     body = card(convert(test_roberta.native(tmp_path / "ours", "masked-lm"), tmp_path / "out", "hf"))[1]
     assert "A RoBERTa of 2 layers" in body and '"The <mask> was late again."' in body
+
+
+def test_paddlenlp_gets_the_tokens_of_a_bpe_from_transformers(tmp_path, capsys):
+    bert = BertConfig(**{**test_roberta.CONFIG.model_dump(), "model_type": "bert"})
+    source = test_roberta.native(tmp_path / "ours", "masked-lm", bert)
+    body = card(convert(source, tmp_path / "out", "paddlenlp"))[1]
+    assert "from transformers import AutoTokenizer" in body and "AutoTokenizer, Bert" not in body
+    assert "PaddleNLP reads no tokenizer.json; transformers' AutoTokenizer makes" in capsys.readouterr().out

@@ -35,9 +35,9 @@ CONFIG = BertConfig(
 )
 
 
-def native(folder: Path, task: str) -> Path:
+def native(folder: Path, task: str, config: BertConfig = CONFIG) -> Path:
     """A checkpoint of ours with a byte-level BPE."""
-    test_modernbert.native(folder, task, CONFIG)
+    test_modernbert.native(folder, task, config)
     for name in ("vocab.txt", directories.MANIFEST):
         (folder / name).unlink()
     tokenizer_files.write(folder, "roberta")
