@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bert.config.architecture import MODEL_TYPES, BertConfig, our_values
+from bert.config.setting_errors import explain
 from bert.conversion.raw_tensors import ConversionError, read_json
 
 LABELS_FILE = "labels.json"
@@ -33,7 +34,7 @@ _MUST_BE = {
     "is_encoder_decoder": False,
     "pool_act": "tanh",
 }
-_READ_ELSEWHERE = frozenset(("architectures", "init_class", "id2label", "label2id", "num_labels"))
+_READ_ELSEWHERE = frozenset(("architectures", "init_class", "id2label", "label2id", "num_labels", "problem_type"))
 # Class names in other libraries, by task. Ours and Hugging Face's first, PaddleNLP's last.
 ARCHITECTURES = {
     "pretraining": ("BertForPreTraining", "BertForPretraining"),
@@ -89,13 +90,14 @@ def read_description(path: Path, notes: list[str] | None = None) -> Description:
     try:
         config = BertConfig(**known)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConversionError(f"{path}: {where}={str(first.get('input'))[:40]} {first['msg']}") from None
+        raise ConversionError(f"{path}: {explain(error, 'this file')[0][:500]}") from None
+    task, named = _task(values), values.get("architectures")
     ignored = sorted(values.keys() - BertConfig.model_fields.keys() - _MUST_BE.keys() - _READ_ELSEWHERE)
-    if ignored and notes is not None:
+    if notes is not None and ignored:
         notes.append(f"{path.name}: not used: {', '.join(ignored)}")
-    return Description(config, _task(values), _labels(values))
+    if notes is not None and named and task is None:
+        notes.append(f"{path.name}: architectures={str(named)[:80]} is no task that is known here; the heads tell it")
+    return Description(config, task, _labels(values))
 
 
 def _flattened(values: Any) -> dict[str, Any]:
@@ -136,6 +138,7 @@ TASK_FILE = "task.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"
 _TOKENIZER_JSON = "tokenizer.json"
+_SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
 _PROGRESS_FILES = "*_progress.json"  # of our checkpoints, with all settings of their run
 
 
@@ -169,7 +172,8 @@ def usage_texts(usage: Usage, do_lower_case: bool | None, labels: tuple[str, ...
 
 
 def read_usage(folder: Path) -> Usage:
-    """What task.json beside the weights says; of older checkpoints, what the settings of the run say."""
+    """What task.json beside the weights says; of older checkpoints, what the settings of the run say; of other
+    libraries' models, whether a text may have several labels."""
     path = folder / TASK_FILE
     if path.is_file():
         values = read_json(path, "the name, length and columns of a task")
@@ -184,7 +188,8 @@ def read_usage(folder: Path) -> Usage:
         length = _value(folder, pattern, (*keys, "max_seq_length"))
         if isinstance(length, int):
             return Usage(max_seq_length=length)
-    return Usage()
+    several = _SEVERAL_LABELS in (_value(folder, name, ("problem_type",)) for name in CONFIG_FILES)
+    return Usage(label_separator=", ") if several else Usage()
 
 
 def kept_texts(folder: Path) -> dict[str, str]:
@@ -193,6 +198,8 @@ def kept_texts(folder: Path) -> dict[str, str]:
     for name, content in ((READER_FILE, "settings"), (TASK_FILE, "a task")):
         if (folder / name).is_file():
             texts[name] = json.dumps(read_json(folder / name, content), indent=1, ensure_ascii=False) + "\n"
+    if TASK_FILE not in texts and (usage := read_usage(folder)).label_separator:
+        texts[TASK_FILE] = usage.to_json()
     return texts
 
 

@@ -72,8 +72,8 @@ class _Unpickler(_Base):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._builders:
             raise ConversionError(
-                f"refers to {module[:80]}.{name[:80]}, which no checkpoint needs and which "
-                "could run code; it was refused, and nothing in the file was run"
+                f"refers to {module[:80]}.{name[:80]}, which no checkpoint needs and which could run code; it was "
+                "refused, and nothing in the file was run. Of a model of your own save the tensors alone, state_dict()"
             )
         return self._builders[module, name]
 

@@ -64,18 +64,19 @@ def read_pretrained(
     notes: list[str] = []
     path = source if isinstance(source, VerifiedCheckpoint) else locating.resolve(source)
     weights, container = locating.locate(path, notes)
+    folder = weights.parent
+    config_file = config_file or next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
+    config: BertConfig | None = None
+    task = labels = None
+    if config_file is not None:  # first: it says shortly what is no BERT
+        config, task, labels = read_description(config_file, notes)
     raw = _read(weights, _READERS[container])
     notes += raw.notes
     dialect, parameters = tensor_layout.to_ours(raw, notes, fused_qkv=fused_qkv, allow_unknown=allow_unknown)
     heads, modern = tensor_names.heads_of(parameters), tensor_names.is_modern(parameters)
     if absent := [head for head in tensor_names.heads_by_name(modern) if head not in heads]:
         notes.append(f"{WITHOUT}{', '.join(absent)}")
-    folder = weights.parent
-    config_file = config_file or next((folder / name for name in CONFIG_FILES if (folder / name).is_file()), None)
-    config: BertConfig | None = None
-    task = labels = None
-    if config_file is not None:
-        config, task, labels = read_description(config_file, notes)
+    if config is not None:
         if dialect != "native":
             parameters = tensor_layout.without_unused_positions(parameters, config, notes)
         tensor_names.check_parameters(parameters, f"{weights} does not fit its model description", config)

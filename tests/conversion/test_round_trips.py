@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 import run_convert
 from bert.checkpoints import directories as checkpoint_files
+from bert.conversion.model_description import read_usage
 from bert.conversion.reading import read_pretrained
 from bert.conversion.tensor_names import heads_of
 from tests.support import foreign
@@ -171,6 +172,20 @@ def test_a_description_that_says_less_than_the_weights_hold_loses_no_head(tmp_pa
     assert found.task == "pretraining" and "next-sentence head" in heads_of(found.parameters)
 
 
+def test_several_labels_stay_several_and_another_class_is_noted(tmp_path, capsys):
+    source = tmp_path / "theirs"
+    source.mkdir()
+    tensors = foreign.hugging_face(foreign.parameters(("pooler", "classifier")))
+    save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
+    kind = {"problem_type": "multi_label_classification", "architectures": ["BertForMultipleChoice"]}
+    (source / "config.json").write_text(json.dumps({**foreign.CONFIG, **kind}))
+    back = convert(convert(source, tmp_path / "ours", "native"), tmp_path / "back", "hf")
+    assert "architectures=['BertForMultipleChoice'] is no task that is known here" in capsys.readouterr().out
+    for folder in (source, tmp_path / "ours", back):
+        assert read_usage(folder).label_separator, "each label has a probability of its own"
+    assert json.loads((back / "config.json").read_text())["problem_type"] == "multi_label_classification"
+
+
 def test_what_a_reader_of_paragraphs_needs_goes_along(tmp_path):
     source = native(tmp_path / "ours", ("qa",))
     settings = {"windows": {"max_seq_length": 99, "lowercase": False}, "answers": {"n_best_size": 7}}
@@ -215,8 +230,18 @@ WRONG: dict[str, tuple[dict, dict, str]] = {  # FAULTS: tensors to change (None:
     "vocabulary": ({}, {"vocab_size": 99}, "has 29 rows, must have 99 (vocab_size) or 104"),
     "layers": ({}, {"num_hidden_layers": 3}, "2 layers, num_hidden_layers is 3"),
     "positions": ({}, {"max_position_embeddings": 13}, "position_embeddings.weight is [12, 8], must be [13, 8]"),
-    "heads": ({}, {"num_attention_heads": 3}, "must be a multiple of num_attention_heads"),
+    "heads": ({}, {"num_attention_heads": 3}, "config.json: hidden_size=8 must be a multiple of num_attention_heads=3"),
+    "token types": (
+        {},
+        {"type_vocab_size": 1},
+        "type_vocab_size=1 must be greater than or equal to 2; change it in this",
+    ),
     "another network": ({}, {"model_type": "deberta"}, "camembert; no other network is built here"),
+    "tensors of another network": (
+        {"electra.x": np.zeros(8, "f4")},
+        {"model_type": "electra"},
+        "model_type='electra' in",
+    ),
     "relative positions": ({}, {"position_embedding_type": "relative_key"}, 'must be "absolute"'),
     "untied decoder": (
         {"cls.predictions.decoder.weight": np.zeros((29, 8), "f4")},

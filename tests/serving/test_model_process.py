@@ -32,7 +32,7 @@ def server(folder, **settings) -> ModelServer:
     return ModelServer(load_from_settings(ModelSettings(model=str(folder), device="cpu", cpu_threads=1, **settings)))
 
 
-def answer(serving: ModelServer, inputs, kind: str = PREDICT, top_k: int = 5, seconds: float = 60):
+def answer(serving: ModelServer, inputs, kind: str = PREDICT, top_k: int = 5, seconds: float = 600):
     return serving.answer(Batch(kind, time.monotonic() + seconds, 8, [(tuple(texts), top_k) for texts in inputs]))
 
 
