@@ -22,8 +22,8 @@ from bert.command_errors import command
 from bert.files import require_writable, shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
-from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import reference_tokenizer
 from data.text.lddl_reader import Block, list_sources, numbered_documents, plan_blocks
 
 _LEAST_ALPHABET, _ALPHABET_COVERAGE, _MOST_CHARACTERS = 1000, 0.999, 0.75  # characters, share of text, of vocabulary

@@ -54,8 +54,8 @@ from bert_on_paddle.bert.arrays import compiled, ragged
 assert not sys.modules.keys() & {"bert", "data", "program"}
 import bert, data, program
 assert bert.OWNER == data.OWNER == program.OWNER == "user"
-from bert_on_paddle.bert.tokenization import fast_tokenizer
-assert fast_tokenizer.Vocabulary.__module__.startswith("bert_on_paddle.bert.")
+from bert_on_paddle.bert.tokenization import wordpiece
+assert wordpiece.Vocabulary.__module__.startswith("bert_on_paddle.bert.")
 assert not [name for name in sys.modules if name.startswith(("bert.", "data."))]
 try:
     bert_on_paddle.nothing

@@ -16,9 +16,9 @@ from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights
 from bert.conversion.tensor_layout import pad_vocabulary
 from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS
-from bert.tokenization.fast_tokenizer import reference_tokenizer
 from bert.tokenization.library import LibraryVocabulary
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_beside
+from bert.tokenization.wordpiece import reference_tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from bert.launching.seeds import Trainings, numbers_of, refuse_flags
 from bert.planning.estimates import checkpoint_bytes
 from bert.reporting.progress import duration, megabytes
 from bert.reporting.spread import metrics_of
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.library import text_tokenizer
 from bert.tokenization.vocabulary import Vocabulary
 from data.fetching.transfer import data_folder
 from data.text.inputs import COMPRESSIONS
@@ -154,7 +154,7 @@ def _sizes(config: GlueConfig) -> tuple[int, int, Any]:
         number -= evaluated
     else:
         evaluated = sum(len(examples(data.eval_file, split)) for split in task.dev.values())
-    tokenizer = FastTokenizer(Vocabulary.from_file(data.vocab_file), data.do_lower_case)
+    tokenizer = text_tokenizer(Vocabulary.from_file(data.vocab_file), data.do_lower_case)
     texts = [column[:_SAMPLE] for column in train.texts]
     return number, evaluated, sentence_features(tokenizer, texts, data.max_seq_length)[0].lengths()
 

@@ -6,7 +6,7 @@ A tokenizer.json with BERT's own rules is read as a plain `Vocabulary`, whose to
 import re
 import string
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -16,9 +16,8 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bert.arrays.ragged import offsets_of
-from bert.tokenization.fast_tokenizer import FastTokenizer
-from bert.tokenization.offsets import OffsetTokenizer, TokenizedTexts
 from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.wordpiece import TokenizedTexts, WordPieceTokenizer, chunks
 
 # BERT's name of each special token -> the names by which a file may have it.
 _SPECIAL_NAMES = {
@@ -34,7 +33,6 @@ _RARE = "\U00013080"  # a letter that hardly any vocabulary has
 # Kana and Chinese characters, whose texts have no spaces between words; each begins a word, as in BERT's WordPieces.
 _WITHOUT_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _ROUNDING = 128  # published embeddings are rounded up to a multiple of at most this
-_TEXTS_AT_ONCE = 4096
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -206,7 +204,7 @@ def _loaded(content: bytes, source: str | Path) -> Tokenizer:
 
 
 class LibraryTokenizer:
-    """The methods of `FastTokenizer` and `OffsetTokenizer` for a `LibraryVocabulary`."""
+    """The methods of `WordPieceTokenizer` for a `LibraryVocabulary`."""
 
     def __init__(self, vocabulary: LibraryVocabulary) -> None:
         self.vocabulary = vocabulary
@@ -227,7 +225,7 @@ class LibraryTokenizer:
     def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
         parts, lengths = [np.zeros(0, self.vocabulary.id_dtype())], list[int]()
-        for chunk in _chunks(texts):
+        for chunk in chunks(texts):
             rows = [text.ids for text in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False)]
             parts.append(self._of_text[np.array([*chain.from_iterable(rows)], np.int64)])
             lengths += map(len, rows)
@@ -238,8 +236,8 @@ class LibraryTokenizer:
         return self.encode_texts([f" {word}" for word in words])
 
     def encode_bytes(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `FastTokenizer.encode_bytes`. White space at the end of a segment becomes a space before the next, where a
-        byte-level BPE has it in the whole text.
+        """As `WordPieceTokenizer.encode_bytes`. White space at the end of a segment becomes a space before the next,
+        where a byte-level BPE has it in the whole text.
         """
         segments = [text[start:stop].tobytes().decode() for start, stop in pairwise(boundaries.tolist())]
         before = ["", *segments[:-1]]
@@ -252,16 +250,11 @@ class LibraryTokenizer:
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
         """The tokens of each text with their characters, without the white space that a token may begin with."""
         columns = [np.zeros((0, 3), np.int64)]
-        for chunk in _chunks(texts):
+        for chunk in chunks(texts):
             columns += map(_spans, chunk, self._tokenizer.encode_batch(chunk, add_special_tokens=False))
         lengths = [len(column) for column in columns[1:]]
         ids, starts, ends = np.concatenate(columns).T
         return TokenizedTexts(self._of_text[ids], starts.astype(np.int32), ends.astype(np.int32), offsets_of(lengths))
-
-
-def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    for start in range(0, len(texts), _TEXTS_AT_ONCE):
-        yield list(texts[start : start + _TEXTS_AT_ONCE])
 
 
 def _spans(text: str, encoding: Encoding) -> np.ndarray:
@@ -274,18 +267,11 @@ def _spans(text: str, encoding: Encoding) -> np.ndarray:
     return np.array(rows, np.int64).reshape(-1, 3)
 
 
-TextTokenizer = FastTokenizer | LibraryTokenizer
+TextTokenizer = WordPieceTokenizer | LibraryTokenizer
 
 
 def text_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> TextTokenizer:
     """The tokenizer of a vocabulary; a tokenizer.json's own rules decide on case."""
     if isinstance(vocabulary, LibraryVocabulary):
         return LibraryTokenizer(vocabulary)
-    return FastTokenizer(vocabulary, lowercase)
-
-
-def offset_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> OffsetTokenizer | LibraryTokenizer:
-    """As `text_tokenizer`, of texts whose tokens' characters are needed."""
-    if isinstance(vocabulary, LibraryVocabulary):
-        return LibraryTokenizer(vocabulary)
-    return OffsetTokenizer(vocabulary, lowercase)
+    return WordPieceTokenizer(vocabulary, lowercase)

@@ -1,30 +1,79 @@
 """Converts between token ids and the strings of LDDL's parquet columns, a column at a time."""
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from bert.arrays.compiled import HASH_PRIME, HASH_START, SPARE_BYTES, compiled, copied_wide, inner
-from bert.tokenization.token_table import (
-    ShortTokens,
-    TokenTable,
-    eight_bytes,
-    find_short_token,
-    find_token,
-    short_tokens,
-    token_table,
-)
+from bert.tokenization.byte_table import ByteTable, byte_table, find_row
 from bert.tokenization.vocabulary import Vocabulary
 
 _SPACE = np.uint8(ord(" "))
 _ONE, _ONES, _HIGHS = np.uint64(1), np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _SPACES = np.uint64(0x2020202020202020)
+_EIGHT, _ALL = np.uint64(8), np.uint64(0xFFFFFFFFFFFFFFFF)
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: multiplicative hashing
+
+
+class ShortTokens(NamedTuple):
+    """The tokens of at most 8 bytes, which are most of any text, found by an integer key without a loop over bytes.
+
+    Attributes:
+        keys: uint64 [a power of two], open addressing: a token's bytes, the first lowest, then zeros; 0: empty.
+        ids: int32 [as many], the token's id.
+        shift: 64 less the exponent of that power.
+    """
+
+    keys: np.ndarray
+    ids: np.ndarray
+    shift: np.uint64
+
+
+def short_tokens(table: ByteTable) -> ShortTokens:
+    size = len(table.slots) // 2
+    short = ShortTokens(np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.uint64(65 - size.bit_length()))
+    _enter_short(table, short)
+    return short
+
+
+@compiled
+def _enter_short(table: ByteTable, short: ShortTokens) -> None:
+    for token in range(len(table.offsets) - 1):
+        begin, end = table.offsets[token], table.offsets[token + 1]
+        if 0 < end - begin <= 8:
+            key = eight_bytes(table.text, begin) & (_ALL >> np.uint64(8 * (8 - (end - begin))))
+            slot = (key * _HASH_FACTOR) >> short.shift
+            while short.ids[slot] >= 0:
+                slot = (slot + _ONE) & np.uint64(len(short.ids) - 1)
+            short.keys[slot], short.ids[slot] = key, token
+
+
+@inner
+def eight_bytes(data: np.ndarray, place: int) -> np.uint64:
+    """data[place:place + 8] as a number, the first byte lowest."""
+    value, start = np.uint64(0), np.uint64(place)
+    for byte in range(np.uint64(8)):
+        value |= np.uint64(data[start + byte]) << (byte * _EIGHT)
+    return value
+
+
+@inner
+def find_short_token(table: ByteTable, short: ShortTokens, key: np.uint64, length: int) -> int:
+    """The id of the token of `length` bytes, at most 8, with this key; -1 if there is none."""
+    slot = (key * _HASH_FACTOR) >> short.shift
+    while short.ids[slot] >= 0:
+        if short.keys[slot] == key:
+            token = short.ids[slot]  # a text with a zero byte has the key of a shorter token
+            return token if table.offsets[token + 1] - table.offsets[token] == length else -1
+        slot = (slot + _ONE) & np.uint64(len(short.ids) - 1)
+    return -1
 
 
 @compiled
 def _join(
-    ids: np.ndarray, starts: np.ndarray, stops: np.ndarray, table: TokenTable, text: np.ndarray, offsets: np.ndarray
+    ids: np.ndarray, starts: np.ndarray, stops: np.ndarray, table: ByteTable, text: np.ndarray, offsets: np.ndarray
 ) -> None:
     """Fill text with the tokens of each row, a space between two of them, and offsets with the start of each row."""
     end = np.int64(0)
@@ -40,7 +89,7 @@ def _join(
 
 @compiled
 def _split(
-    text: np.ndarray, bounds: np.ndarray, table: TokenTable, short: ShortTokens, ids: np.ndarray, offsets: np.ndarray
+    text: np.ndarray, bounds: np.ndarray, table: ByteTable, short: ShortTokens, ids: np.ndarray, offsets: np.ndarray
 ) -> tuple[int, int, int]:
     """Token ids of texts of tokens joined by one space.
 
@@ -70,7 +119,7 @@ def _split(
 
 
 @inner
-def _short_token(text: np.ndarray, place: int, stop: int, table: TokenTable, short: ShortTokens) -> tuple[int, int]:
+def _short_token(text: np.ndarray, place: int, stop: int, table: ByteTable, short: ShortTokens) -> tuple[int, int]:
     """(id, end) of the token at `place`; id -1 if it is unknown, longer than 7 bytes or within 8 bytes of the end."""
     if place + 8 > len(text):
         return -1, place
@@ -87,13 +136,13 @@ def _short_token(text: np.ndarray, place: int, stop: int, table: TokenTable, sho
 
 
 @inner
-def _token(text: np.ndarray, place: int, stop: int, table: TokenTable) -> tuple[int, int]:
+def _token(text: np.ndarray, place: int, stop: int, table: ByteTable) -> tuple[int, int]:
     """(id, end) of the token at `place`; id -1 if it is unknown."""
     end, state = place, HASH_START
     while end < stop and text[end] != _SPACE:
         state = (state ^ np.uint64(text[end])) * HASH_PRIME
         end += 1
-    return find_token(table, state, False, text, place, end), end
+    return find_row(table, state, text, place, end)[1], end
 
 
 class TokenStrings:
@@ -101,7 +150,7 @@ class TokenStrings:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self.table = token_table(vocabulary.tokens)
+        self.table = byte_table([token.encode() for token in vocabulary.tokens])
 
     @cached_property
     def _short(self) -> ShortTokens:

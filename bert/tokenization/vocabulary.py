@@ -232,8 +232,8 @@ def vocabulary_beside(folder: Path) -> Path | None:
 
 
 def _tokens_of_bert(spec: dict[str, Any]) -> dict[str, int] | None:
-    """Token -> id of a tokenizer.json whose rules are those of `FastTokenizer`; None for any other tokenizer, and for
-    one whose case is not that of its words, which a vocab.txt could not tell."""
+    """Token -> id of a tokenizer.json whose rules are those of `WordPieceTokenizer`; None for any other tokenizer, and
+    for one whose case is not that of its words, which a vocab.txt could not tell."""
     model, added = spec["model"], spec.get("added_tokens", [])
     normalizer, splitter = spec.get("normalizer", {}), spec.get("pre_tokenizer", {})
     if model.get("type", "WordPiece") != "WordPiece" or normalizer is None or splitter is None:

@@ -23,8 +23,8 @@ from bert.samples.manifest import NUM_SAMPLES_NAME, read_manifest
 from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
-from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.wordpiece import WordPieceTokenizer
 from data import balance_shards, preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.preprocessing import pipeline
@@ -291,7 +291,7 @@ def test_a_block_of_one_document_has_no_random_next():
 
 
 def test_no_document_or_empty_ones_give_no_sample():
-    tokenizer = FastTokenizer(WORDS)
+    tokenizer = WordPieceTokenizer(WORDS)
     for texts in ([], ["", "  ", "\x00"]):
         documents = tokenize_documents(enumerate(texts), tokenizer, "en", Counter())
         assert len(make_pairs(documents, PairSettings(40), Counter())) == 0
@@ -449,7 +449,7 @@ def test_pieces_of_a_long_line_are_one_document(tmp_path):
     assert len(blocks) == 2 and counts["pieces cut from long lines"] > 10
     assert [sorted({number for number, _ in texts}) for texts in found] == [[0, 1], [0, 1]]
     assert counts["documents read"] == 4  # the second one in both blocks
-    documents = tokenize_documents(found[0], FastTokenizer(WORDS), "en", Counter())
+    documents = tokenize_documents(found[0], WordPieceTokenizer(WORDS), "en", Counter())
     assert len(documents.document_offsets) == 3
     kept = list(_sampled(iter(found[0]), SampleSettings(PairSettings(40), 2000, sample_ratio=0.5), 0, Counter()))
     assert {number for number, _ in kept} != {0, 1} and [pair for pair in found[0] if pair[0] in dict(kept)] == kept
@@ -580,5 +580,5 @@ def test_a_vocabulary_can_be_trained_on_a_part_spread_over_the_text(tmp_path):
 
 def test_a_trained_vocabulary_tokenises_its_text_without_unknowns(corpus):
     trained: Vocabulary = train_vocabulary([str(corpus / "text")], 200)
-    ids = FastTokenizer(trained).encode("The river runs to sea over 12 bridges.")
+    ids = WordPieceTokenizer(trained).encode("The river runs to sea over 12 bridges.")
     assert trained.id_of("[UNK]") not in ids

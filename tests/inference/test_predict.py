@@ -28,8 +28,8 @@ from bert.inference.demonstration import demonstrate
 from bert.inference.heads import load_model, split_words
 from bert.inference.lines import Line, LineFormat, read_lines
 from bert.inference.terminal import talk
-from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import WordPieceTokenizer
 from tests.inference import models
 from tests.inference.models import model, records
 from tests.support import foreign
@@ -578,7 +578,7 @@ class Model:
         words = [part.strip(".।").lower() for part in text.split()] if " " in text else []
         tokens = dict.fromkeys([*SPECIAL_TOKENS, *sorted({*words, *text.lower()})])
         self.vocabulary = Vocabulary(tuple(token for token in tokens if token.strip()))
-        self.tokenizer = FastTokenizer(self.vocabulary, lowercase=True)
+        self.tokenizer = WordPieceTokenizer(self.vocabulary, lowercase=True)
         self.asked: list[str] = []
 
     def fill_mask(self, text: str, top_k: int) -> list[list[dict]]:

@@ -9,10 +9,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bert.finetuning.glue.features import sentence_features
 from bert.samples.masking import MaskingRule, choose_positions
-from bert.tokenization.fast_tokenizer import reference_tokenizer, utf8
-from bert.tokenization.library import LibraryVocabulary, offset_tokenizer, text_tokenizer
+from bert.tokenization.library import LibraryVocabulary, text_tokenizer
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_copy
+from bert.tokenization.wordpiece import reference_tokenizer, utf8
 from tests.support import tokenizer_files
 from tests.support.corpora import vocabulary
 from tests.support.tokenizer_files import TEXT
@@ -79,7 +79,7 @@ def test_sentences_of_a_text_have_the_tokens_of_the_whole(kind, file):
 
 def test_characters_of_tokens_are_those_of_the_text_without_spaces(file):
     tokens = Vocabulary.from_file(file)
-    encoded = offset_tokenizer(tokens).encode_with_offsets(TEXT)
+    encoded = text_tokenizer(tokens).encode_with_offsets(TEXT)
     assert encoded.ids.tolist() == text_tokenizer(tokens).encode_texts(TEXT)[0].tolist()
     for number, text in enumerate(TEXT):
         places = slice(*encoded.offsets[number : number + 2])

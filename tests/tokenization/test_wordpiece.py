@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.tokenization.fast_tokenizer import FastTokenizer, reference_tokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_copy
+from bert.tokenization.wordpiece import WordPieceTokenizer, reference_tokenizer
 from tests.support.corpora import vocabulary
 
 HARD_TEXTS = [
@@ -42,19 +42,20 @@ HARD_TEXTS = [
 def test_fast_tokeniser_agrees_with_the_reference(text, lowercase):
     words = vocabulary()
     expected = reference_tokenizer(words, lowercase).encode(text, add_special_tokens=False).ids
-    assert FastTokenizer(words, lowercase).encode(text) == expected
+    assert WordPieceTokenizer(words, lowercase).encode(text) == expected
 
 
 def test_words_that_were_being_added_when_it_was_interrupted_are_forgotten():
     words = vocabulary()
-    tokenizer = FastTokenizer(words)
+    tokenizer = WordPieceTokenizer(words)
     tokenizer.encode("The river")
     with (
-        mock.patch.object(FastTokenizer, "_tokenize_rows", side_effect=KeyboardInterrupt),
+        mock.patch.object(WordPieceTokenizer, "_tokenize_rows", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         tokenizer.encode("runs to the sea")
-    assert tokenizer.encode("The river runs to the sea") == FastTokenizer(words).encode("The river runs to the sea")
+    text = "The river runs to the sea"
+    assert tokenizer.encode(text) == WordPieceTokenizer(words).encode(text)
 
 
 @settings(max_examples=200, deadline=None)
@@ -68,7 +69,7 @@ def test_words_that_were_being_added_when_it_was_interrupted_are_forgotten():
 def test_a_block_of_any_texts_agrees_with_the_reference(texts, lowercase):
     words = vocabulary()
     reference = reference_tokenizer(words, lowercase)
-    ids, offsets = FastTokenizer(words, lowercase).encode_texts(texts)
+    ids, offsets = WordPieceTokenizer(words, lowercase).encode_texts(texts)
     assert [ids[low:high].tolist() for low, high in zip(offsets[:-1], offsets[1:], strict=True)] == [
         reference.encode(text, add_special_tokens=False).ids for text in texts
     ]
@@ -105,7 +106,7 @@ def words_of_vocabulary() -> list[str]:
 def test_ten_thousand_varied_documents_agree_with_the_reference(lowercase):
     words, documents = vocabulary(), varied_documents(10_000)
     reference = reference_tokenizer(words, lowercase)
-    ids, offsets = FastTokenizer(words, lowercase).encode_texts(documents)
+    ids, offsets = WordPieceTokenizer(words, lowercase).encode_texts(documents)
     expected = [found.ids for found in reference.encode_batch(documents, add_special_tokens=False)]
     assert ids.tolist() == [index for found in expected for index in found]
     assert np.diff(offsets).tolist() == list(map(len, expected))
@@ -113,14 +114,14 @@ def test_ten_thousand_varied_documents_agree_with_the_reference(lowercase):
 
 def test_memory_of_words_may_be_emptied_at_any_time():
     words = vocabulary()
-    forgetful, plain = FastTokenizer(words, max_cached_words=3), FastTokenizer(words)
+    forgetful, plain = WordPieceTokenizer(words, max_cached_words=3), WordPieceTokenizer(words)
     for text in ("the old boats wait under bridges", "fish and water", "the old boats wait", "un der fishing"):
         assert forgetful.encode(text) == plain.encode(text)
 
 
 def test_texts_do_not_run_into_each_other():
     words = vocabulary()
-    ids, offsets = FastTokenizer(words).encode_texts(["un", "der", "", "s"])
+    ids, offsets = WordPieceTokenizer(words).encode_texts(["un", "der", "", "s"])
     assert offsets.tolist() == [0, 1, 4, 4, 5]
     assert ids[0] == words.id_of("un") and ids[1] == words.id_of("d")
 

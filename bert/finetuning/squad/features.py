@@ -16,9 +16,9 @@ from bert.finetuning.loader import FeatureTable
 from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.examples import SquadExamples
 from bert.samples.sample_table import Slices, join_pairs
-from bert.tokenization.library import offset_tokenizer
-from bert.tokenization.offsets import TokenizedTexts
+from bert.tokenization.library import text_tokenizer
 from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.wordpiece import TokenizedTexts
 
 _EXAMPLES_PER_BLOCK = 8192  # bounds the memory of intermediate arrays
 # Why a question cannot be trained on: no token in the paragraph or in the question, an answer that is not at its
@@ -66,7 +66,7 @@ def build_features(
         training: give windows the position of the question's first answer, and skip and count questions that cannot be
             trained on. Otherwise every question has at least one window.
     """
-    tokenizer = offset_tokenizer(vocabulary, settings.do_lower_case)
+    tokenizer = text_tokenizer(vocabulary, settings.do_lower_case)
     paragraphs = tokenizer.encode_with_offsets(examples.contexts)
     questions = tokenizer.encode_with_offsets([question.text for question in examples.questions])
     context_of = np.fromiter((question.context for question in examples.questions), np.int64, len(examples))

@@ -16,7 +16,7 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.tokenization.fast_tokenizer import FastTokenizer
+from bert.tokenization.wordpiece import WordPieceTokenizer
 from data import import_text, preprocess_bert_pretrain, train_vocabulary
 from data.text.lddl_reader import list_sources
 from data.text.lddl_writer import QUIET_COUNTS, print_counts
@@ -111,7 +111,7 @@ def test_other_languages_are_the_librarys():
     text = "Am 3. Oktober kam er. Dann ging er."
     assert split_sentences(text, "de") == ["Am 3. Oktober kam er. ", "Dann ging er."]
     counts = Counter()
-    documents = tokenize_documents([(0, text)], FastTokenizer(WORDS), "de", counts)
+    documents = tokenize_documents([(0, text)], WordPieceTokenizer(WORDS), "de", counts)
     assert counts["sentences"] == 2 and len(documents.sentence_offsets) == 3
 
 
@@ -151,7 +151,7 @@ def test_a_page_ends_at_a_sentence_not_at_an_abbreviation(abbreviation):
 @settings(deadline=None)
 @given(st.lists(_TEXTS, max_size=4))
 def test_sentences_are_tokenised_as_if_each_were_alone(texts):
-    tokenizer = FastTokenizer(WORDS)
+    tokenizer = WordPieceTokenizer(WORDS)
     documents = tokenize_documents(enumerate(texts), tokenizer, "en", Counter())
     alone = [ids for sentences in english(*texts) for sentence in sentences if (ids := tokenizer.encode(sentence))]
     found = np.split(documents.token_ids, documents.sentence_offsets[1:-1])
@@ -166,7 +166,7 @@ def test_sentences_are_tokenised_as_if_each_were_alone(texts):
     st.integers(2, 20),
 )
 def test_long_sentences_become_parts_of_whole_words_and_nothing_is_lost(texts, limit):
-    tokenizer, counts = FastTokenizer(WORDS), Counter()
+    tokenizer, counts = WordPieceTokenizer(WORDS), Counter()
     whole = tokenize_documents(enumerate(map("".join, texts)), tokenizer, "en", Counter())
     cut = tokenize_documents(enumerate(map("".join, texts)), tokenizer, "en", counts, max_sentence_tokens=limit)
     assert cut.token_ids.tolist() == whole.token_ids.tolist()
@@ -184,7 +184,7 @@ def test_long_sentences_become_parts_of_whole_words_and_nothing_is_lost(texts, l
 
 def test_equal_parts():
     text = "the " * 100 + ". The sea."
-    documents = tokenize_documents([(0, text)], FastTokenizer(WORDS), "en", Counter(), max_sentence_tokens=30)
+    documents = tokenize_documents([(0, text)], WordPieceTokenizer(WORDS), "en", Counter(), max_sentence_tokens=30)
     assert np.diff(documents.sentence_offsets).tolist() == [26, 25, 25, 25, 3]
 
 

@@ -18,8 +18,8 @@ from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.settings import LoaderSettings
-from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import WordPieceTokenizer
 from data import preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.text import word_boundaries
@@ -45,7 +45,7 @@ SENTENCES = (
 MANY = ("北京大学", "图书馆", "我们", "昨天", "石头")  # words of which each character is a token
 CHARACTERS = sorted(set(re.findall(r"[\u3000-\uffff]", "".join(SENTENCES))))
 WORDS = Vocabulary((*SPECIAL_TOKENS, *CHARACTERS, *LETTERS, *(f"##{letter}" for letter in LETTERS), *".,!", *ENGLISH))
-TOKENIZER = FastTokenizer(WORDS)
+TOKENIZER = WordPieceTokenizer(WORDS)
 STATIC = ("--masking", "static", "--whole-word-masking")
 JIEBA = (*STATIC, "--word-segmenter", "jieba")
 

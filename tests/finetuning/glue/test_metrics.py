@@ -8,8 +8,8 @@ import pytest
 from bert.finetuning.glue.features import pair_lengths, sentence_features
 from bert.finetuning.glue.metrics import METRICS, scores
 from bert.finetuning.glue.task_table import TASKS, custom_task
-from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import WordPieceTokenizer
 
 
 def close(found, expected):
@@ -72,7 +72,7 @@ def test_every_metric_of_every_task_is_known():
 
 
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, "the", "cat", "sat", "##s", ".", '"', "a", "b", "c", "d", "e"))
-TOKENIZER = FastTokenizer(VOCABULARY)
+TOKENIZER = WordPieceTokenizer(VOCABULARY)
 
 
 def cut_one_by_one(first, second, limit):

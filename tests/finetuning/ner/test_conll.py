@@ -9,8 +9,8 @@ from bert.finetuning.ner.conll import ConllFormat, predicted_lines, read_tagged_
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import Span
 from bert.finetuning.text_files import DataError
-from bert.tokenization.fast_tokenizer import FastTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import WordPieceTokenizer
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 
@@ -118,7 +118,7 @@ def test_a_column_that_is_not_there_is_refused(tmp_path, layout, phrase):
 # --- windows
 
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *"abcdefghij", "##x", "##y"))
-TOKENIZER = FastTokenizer(VOCABULARY)
+TOKENIZER = WordPieceTokenizer(VOCABULARY)
 
 
 def windows(text, max_seq_length, **options):

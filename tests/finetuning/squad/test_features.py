@@ -11,9 +11,8 @@ from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.features import SKIPPED, SquadFeatures, build_features
 from bert.finetuning.squad.task import SquadTask
-from bert.tokenization.fast_tokenizer import reference_tokenizer
-from bert.tokenization.offsets import OffsetTokenizer
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import WordPieceTokenizer, reference_tokenizer
 from tests.support import oracle_squad
 from tests.support.squad_files import file_of, generated, paragraph, question
 
@@ -44,7 +43,7 @@ def test_offsets_are_those_of_the_tokenizers_library_on_text_of_any_script():
     alphabet = [*"the nile is.,'-1aeÉé\u0301 \t\n\u00a0東京İßŒA\U0001f600\u200b\x00Σ", "japanese", "café", "ice-cream"]
     for lowercase in (True, False):
         texts = ["".join(rng.choice(alphabet) for _ in range(rng.randrange(30))) for _ in range(3000)]
-        found = OffsetTokenizer(VOCABULARY, lowercase).encode_with_offsets(texts)
+        found = WordPieceTokenizer(VOCABULARY, lowercase).encode_with_offsets(texts)
         reference = reference_tokenizer(VOCABULARY, lowercase)
         for row, text in enumerate(texts):
             expected, own = reference.encode(text, add_special_tokens=False), slice(*found.offsets[row : row + 2])

@@ -1,0 +1,212 @@
+"""BERT's basic + WordPiece tokenisation, with the characters of each token where they are wanted.
+
+`reference_tokenizer` is the plain pipeline of the `tokenizers` library. `WordPieceTokenizer` gives the same tokens for
+whole blocks of text: BERT's tokenisation never looks across ASCII white space or ASCII punctuation, so each distinct
+word is tokenised once and the rest is array indexing. The whole preprocessing of 42 MB of documentation in which no
+paragraph repeats takes 2.6 CPU seconds with it, 17.8 with the library. Special tokens in text have no meaning: "[MASK]"
+in a document is three words.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.tokenization.byte_table import ByteTable, byte_table
+from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
+from bert.tokenization.wordpiece_loops import MAX_WORD_CHARACTERS, Pieces, TokenTables, look_up, spell_out, word_pieces
+
+_MAX_CACHED_BYTES = 64 << 20
+_WORDS_AT_ONCE = 512
+_TEXTS_AT_ONCE = 4096  # bounds the memory that texts with the characters of their tokens take
+
+
+def reference_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> Tokenizer:
+    """The `tokenizers` pipeline: clean, lower-case and strip accents, split at punctuation, WordPiece."""
+    model = WordPiece(
+        {token: index for index, token in enumerate(vocabulary.tokens)},
+        unk_token="[UNK]",
+        max_input_chars_per_word=MAX_WORD_CHARACTERS,
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    return tokenizer
+
+
+def utf8(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """(uint8 [n], the texts in UTF-8; int64 [len(texts) + 1], where each begins)."""
+    encoded = [text.encode() for text in texts]
+    return np.frombuffer(b"".join(encoded), np.uint8), offsets_of([len(text) for text in encoded])
+
+
+def chunks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts in lists of some thousand; one list without texts."""
+    for start in range(0, max(1, len(texts)), _TEXTS_AT_ONCE):
+        yield list(texts[start : start + _TEXTS_AT_ONCE])
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Tokens of n texts, T in all; text i has the tokens offsets[i]:offsets[i + 1].
+
+    Attributes:
+        ids: vocabulary.id_dtype() [T].
+        starts: int32 [T], index in the text of each token's first character (code point).
+        ends: int32 [T], index one past its last character.
+        offsets: int64 [n + 1].
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    offsets: np.ndarray
+
+    def lengths(self) -> np.ndarray:
+        """int64 [n]: tokens of each text."""
+        return np.diff(self.offsets)
+
+
+class WordPieceTokenizer:
+    """Tokenises blocks of text to flat ids; caches the tokens of every distinct word.
+
+    Args:
+        max_cached_words: the cache is cleared when it holds more distinct words than this, or more than 64 MB.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, lowercase: bool = True, max_cached_words: int = 1_000_000) -> None:
+        self.vocabulary, self.lowercase, self._max_cached_words = vocabulary, lowercase, max_cached_words
+        tokens, prefix = [token.encode() for token in vocabulary.tokens], CONTINUATION_PREFIX.encode()
+        inside = {number: token[2:] for number, token in enumerate(tokens) if token.startswith(prefix) and token[2:]}
+        tables = byte_table(tokens), byte_table([*inside.values()])
+        self._tables = TokenTables(*tables, np.array([*inside], np.int64), max(map(len, tokens)))
+        self._forget()
+
+    @cached_property
+    def _library(self) -> Tokenizer:
+        return reference_tokenizer(self.vocabulary, self.lowercase)
+
+    def _forget(self) -> None:
+        self._words = ByteTable(np.zeros(1 << 12, np.uint64), np.zeros(1 << 14, np.uint8), np.zeros(1 << 11, np.int64))
+        self._num_rows = self._num_pieces = 0
+        ids, (starts, lengths) = np.zeros(1 << 12, self.vocabulary.id_dtype()), np.zeros((2, 1 << 12), np.int64)
+        self._pieces = Pieces(ids, np.zeros((1 << 12, 2), np.int32), starts, lengths)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of one text, without special tokens."""
+        return self.encode_texts([text])[0].tolist()
+
+    def encode_masked(self, text: str) -> list[int]:
+        """Token ids of a text in which [MASK] stands for words."""
+        first_part, *parts = text.split("[MASK]")
+        ids = self.encode(first_part)
+        for part in parts:
+            ids += [self.vocabulary.id_of("[MASK]"), *self.encode(part)]
+        return ids
+
+    def encode_words(self, words: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """As `encode_texts`, for words that stand between spaces in their text."""
+        return self.encode_texts(words)
+
+    def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
+        return self.encode_bytes(*utf8(texts))
+
+    def encode_bytes(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Tokenise segments of a block of valid UTF-8.
+
+        Args:
+            text: uint8 [n].
+            boundaries: int64 [m + 1], rising from 0 to n; segment i is text[boundaries[i]:boundaries[i + 1]].
+        Returns:
+            (ids of dtype vocabulary.id_dtype() [T], offsets int64 [m + 1] of the segments' tokens).
+        """
+        rows, _, first_words = self._words_of(text, boundaries)
+        ids = np.empty(int(self._pieces.lengths[rows].sum()), self.vocabulary.id_dtype())
+        offsets = np.empty(len(boundaries), np.int64)
+        spell_out(rows, first_words, self._pieces, ids, offsets)
+        return ids, offsets
+
+    def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
+        """The tokens of each text and their characters; the texts must be valid UTF-8 (no lone surrogates)."""
+        parts = [self._with_offsets(*utf8(chunk)) for chunk in chunks(texts)]
+        ids, spans, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return TokenizedTexts(ids, spans[:, 0], spans[:, 1], offsets_of(lengths))
+
+    def _with_offsets(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(ids [T], first and last characters int32 [T, 2], number of tokens of each text)."""
+        rows, places, first_words = self._words_of(text, boundaries)
+        counts = self._pieces.lengths[rows]
+        tokens = ragged_indices(self._pieces.starts[rows], counts)
+        before = np.repeat(boundaries[:-1], np.diff(first_words))  # where the text of each word begins
+        if len(text) and text.max() >= 128:
+            characters = offsets_of((text & 0xC0) != 0x80)  # every byte of UTF-8 but the continuations starts one
+            places, before = characters[places], characters[before]
+        shifts = np.repeat((places - before).astype(np.int32), counts)
+        numbers = np.diff(offsets_of(counts)[first_words])
+        return self._pieces.ids[tokens], self._pieces.spans[tokens] + shifts[:, None], numbers
+
+    def _words_of(self, text: np.ndarray, boundaries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(the row of each word and the byte at which it begins; int64 [m + 1], the first word of each segment).
+
+        New words are tokenised and added.
+        """
+        if self._num_rows > self._max_cached_words or len(self._words.text) > _MAX_CACHED_BYTES:
+            self._forget()
+        if self.lowercase:
+            text = np.frombuffer(text.tobytes().lower(), np.uint8)  # of ASCII letters
+        boundaries, known = np.ascontiguousarray(boundaries, np.int64), self._num_rows
+        rows, places = np.empty(len(text), np.int32), np.empty(len(text), np.int64)
+        first_words = np.empty(len(boundaries), np.int64)
+        try:
+            arguments = text, boundaries, self._words, known, rows, places, first_words
+            self._words, self._num_rows, num_words = look_up(*arguments)
+            self._tokenize_rows(known)
+        except BaseException:
+            self._forget()  # after Ctrl-C or MemoryError, words may be in the cache without their tokens
+            raise
+        return rows[:num_words], places[:num_words], first_words
+
+    def _tokenize_rows(self, first: int) -> None:
+        """Fill in the tokens of all rows from `first` on."""
+        words, num_rows, unknown = self._words, self._num_rows, self.vocabulary.id_of("[UNK]")
+        self._make_room(int(words.offsets[num_rows] - words.offsets[first]))
+        starts, lengths = (_extended(array, num_rows) for array in self._pieces[2:])
+        self._pieces = self._pieces._replace(starts=starts, lengths=lengths)
+        self._num_pieces = word_pieces(words, first, num_rows, self._tables, unknown, self._pieces, self._num_pieces)
+        others = first + np.flatnonzero(lengths[first:num_rows] < 0)
+        for start in range(0, len(others), _WORDS_AT_ONCE):
+            self._tokenize_by_library(others[start : start + _WORDS_AT_ONCE])
+
+    def _tokenize_by_library(self, rows: np.ndarray) -> None:
+        """Tokenise words as one text; the characters of its tokens tell whose they are."""
+        bounds = zip(self._words.offsets[rows], self._words.offsets[rows + 1], strict=True)
+        words = [self._words.text[start:stop].tobytes().decode() for start, stop in bounds]
+        encoding = self._library.encode(" ".join(words), add_special_tokens=False)
+        begins = offsets_of([len(word) + 1 for word in words])
+        spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        firsts = np.searchsorted(spans[:, 0], begins)
+        self._make_room(len(spans))
+        added = slice(self._num_pieces, self._num_pieces + len(spans))
+        self._pieces.ids[added] = encoding.ids
+        self._pieces.spans[added] = spans - np.repeat(begins[:-1], np.diff(firsts))[:, None]
+        self._pieces.starts[rows], self._pieces.lengths[rows] = self._num_pieces + firsts[:-1], np.diff(firsts)
+        self._num_pieces += len(spans)
+
+    def _make_room(self, num_pieces: int) -> None:
+        ids, spans = (_extended(array, self._num_pieces + num_pieces) for array in self._pieces[:2])
+        self._pieces = self._pieces._replace(ids=ids, spans=spans)
+
+
+def _extended(array: np.ndarray, size: int) -> np.ndarray:
+    """The array with room for `size` rows at least, doubled if it has to grow."""
+    if size <= len(array):
+        return array
+    room = np.zeros((max(size, 2 * len(array)) - len(array), *array.shape[1:]), array.dtype)
+    return np.concatenate([array, room])
