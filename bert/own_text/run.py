@@ -57,8 +57,7 @@ def main(line: CommandLine, started: float | None = None) -> int:
         with only_writer(request.output_dir):  # before anything is read or measured
             require_writable(request.output_dir)
             record = record_of(request)
-            _show(request, record)
-            return TextRun(request, record, begun).run()
+            return TextRun(request, record, _show(request, record), begun).run()
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
@@ -118,12 +117,13 @@ def _list_steps(output_dir: Path) -> list[int]:
     return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
 
 
-def _show(request: TextRequest, record: TextRecord) -> None:
+def _show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
+    """Print the plan; returns the settings of the training. ValueError if what is there cannot be continued so."""
     plan, done = record.plan, max(_list_steps(request.output_dir), default=0)
     config = training_config(request, record)
     if request.show_config:
         print(dump_yaml(config))
-        return
+        return config
     print(f"\n{plan.table(request, has_begun=done > 0)}\n")
     if request.weights is not None:
         head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and begins anew"
@@ -135,13 +135,15 @@ def _show(request: TextRequest, record: TextRecord) -> None:
     print(flush=True)
     config.batch.gradient_accumulation_steps(plan.ranks)
     if config.run.max_steps < done:
-        name = "epochs" if request.epochs is not None else "max_steps"
-        asked = f"{name}={request.epochs or config.run.max_steps:g}"
+        asked = f"max_steps={config.run.max_steps:g}"
+        if request.epochs is not None:
+            asked = f"epochs={request.epochs:g} are {config.run.max_steps:,} updates and"
         raise ValueError(
-            f"{asked} {f'are {config.run.max_steps:,} updates and ' if request.epochs else ''}must be at least the "
-            f"{done:,} updates that were made (more extends it); for a shorter training pass another --output-dir"
+            f"{asked} must be at least the {done:,} updates that were made (more extends it); for a shorter training "
+            "pass another --output-dir"
         )
     refuse_other_run(config)
+    return config
 
 
 def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
@@ -190,8 +192,9 @@ def _most_updates(request: TextRequest, record: TextRecord) -> int:
 class TextRun:
     """The run of a plan: data, training, results."""
 
-    def __init__(self, request: TextRequest, record: TextRecord, begun: float) -> None:
-        self._request, self._record, self._begun, self._runner = request, record, begun, Runner()
+    def __init__(self, request: TextRequest, record: TextRecord, config: PretrainingConfig, begun: float) -> None:
+        self._request, self._record, self._config, self._begun = request, record, config, begun
+        self._plan, self._runner = record.plan, Runner()
         # The end loads Paddle once more, as the ranks that measured the speed did: on a busy machine both take longer.
         longest = max(
             constants.END_SECONDS, min(constants.MOST_END_SECONDS, 360 * (request.hours or constants.MOST_HOURS))
@@ -200,40 +203,39 @@ class TextRun:
         self._length = {"hours": request.hours, "epochs": request.epochs, "max_steps": request.setting("max_steps")}
 
     def run(self) -> int:
-        config = training_config(self._request, self._record)
-        if self._is_finished(config):  # looking at the results costs no hours
-            self._report(config, was_done=True)
+        if self._is_finished():  # looking at the results costs no hours
+            self._report(was_done=True)
             return OK
-        check_trackers(config.hardware.trackers())
+        check_trackers(self._config.hardware.trackers())
         with self._record.clock(self._request.output_dir, self._begun):
             if code := self._prepare() or self._train_in_time():
                 return code
-            config = training_config(self._request, self._record)
-            if not (_summary(config).get("finished") or is_done(config)):
+            if not (_summary(self._config).get("finished") or is_done(self._config)):
                 print("the training has steps left; the same command continues", flush=True)
                 return OK
             self._record.finished = self._length
             self._record.save(self._request.output_dir)
-            self._report(config, was_done=False)
+            self._report(was_done=False)
             return OK
 
     def _prepare(self) -> int:
+        """Make the data, as far as they are missing; exit code of the command that failed, else 0."""
         request, record, run = self._request, self._record, self._runner.run
-        config, steps = training_config(request, record), _list_steps(request.output_dir)
-        files = "" if record.additions else record.data.get("files", "")
-        code = corpus.prepare(request, record.plan, config, run, files=files, has_trained=bool(steps))
+        steps, files = _list_steps(request.output_dir), "" if record.additions else record.data.get("files", "")
+        code = corpus.prepare(request, self._plan, self._config, run, files=files, has_trained=bool(steps))
         if not code and steps:
-            code = self._add_files(config, max(steps))
+            code = self._add_files(max(steps))
         elif not code:
             additions.Changes(request).save()
         if not code:
-            corpus.check_samples(request, config.batch.resolved_global_batch_size(record.plan.ranks))
-        return explain_exit(code, config, self._runner)
+            corpus.check_samples(request, self._config.batch.resolved_global_batch_size(self._plan.ranks))
+            self._config = training_config(request, record)  # vocabulary and samples are known now
+        return explain_exit(code, self._config, self._runner)
 
-    def _add_files(self, config: PretrainingConfig, step: int) -> int:
+    def _add_files(self, step: int) -> int:
         """Exit code of the command that failed, else 0."""
         request, record = self._request, self._record
-        added = additions.add_files(request, record.plan, config, self._runner.run, step)
+        added = additions.add_files(request, self._plan, self._config, self._runner.run, step)
         if isinstance(added, int):
             return added
         if added is not None:
@@ -241,54 +243,53 @@ class TextRun:
             if (last := training_config(request, record).run.max_steps) <= added.from_update:
                 print(f"warning: update {last:,} is the last, so they are not reached; raise --max-steps or --epochs")
             record.additions.append(added)
-            record.data |= {name: corpus.data_facts(request, record.plan)[name] for name in ("files", "text")}
+            record.data |= {name: corpus.data_facts(request, self._plan)[name] for name in ("files", "text")}
             record.save(request.output_dir)
-        return 0
+        return OK
 
     def _train_in_time(self) -> int:
-        record, request, plan = self._record, self._request, self._record.plan
-        config = training_config(request, record)
-        seconds = None if request.setting("finish_in") else self._seconds_left(config)
+        record, request = self._record, self._request
+        seconds = None if request.setting("finish_in") else self._seconds_left()
         if record.first_updates is None:
-            record.first_updates = config.run.max_steps
+            record.first_updates = self._config.run.max_steps
             if seconds is not None:
-                speed = record.speeds[plan.model] / plan.settings["global_batch_size"]
+                speed = record.speeds[self._plan.model] / self._plan.settings["global_batch_size"]
                 record.expected_updates = max(1, round((seconds - constants.START_SECONDS) * speed))
+            self._config = training_config(request, record)  # the shares are those of these updates
         record.length = self._length
         record.save(request.output_dir)
-        config = self._start_of(training_config(request, record))
-        config = derive(config, finish_in=seconds or config.run.finish_in)
-        code = pretraining.train_phase(self._launch_plan(config), config, self._runner)
+        config = derive(self._config, finish_in=seconds or self._config.run.finish_in, **self._start())
+        code = pretraining.train_phase(self._launch_plan(), config, self._runner)
         if code in (OK, INTERRUPTED):
             record.finished = None
             record.save(request.output_dir)
         return code
 
-    def _start_of(self, config: PretrainingConfig) -> PretrainingConfig:
+    def _start(self) -> dict[str, Any]:
         """A number of updates after a training that the time ended: it continues before the decay."""
-        summary, finished = _summary(config), self._record.finished
+        summary, finished, run = _summary(self._config), self._record.finished, self._config.run
         was_timed = finished is not None and finished["max_steps"] is None and finished["epochs"] is None
-        stable = summary.get("decay_from")
-        if not was_timed or stable is None or config.run.finish_in or (self._length["hours"] is not None):
-            return config
-        if config.run.max_steps <= summary["last_step"] or self._length == finished:
-            return config
-        start = {"from_checkpoint": config.checkpoint_dir(), "last_step_of_checkpoint": stable}
-        return derive(config, from_pretrained_params=None, **start)
+        stable, hours = summary.get("decay_from"), self._length["hours"]
+        if not was_timed or stable is None or run.finish_in or hours is not None or self._length == finished:
+            return {}
+        if run.max_steps <= summary["last_step"]:
+            return {}
+        start = {"from_checkpoint": self._config.checkpoint_dir(), "last_step_of_checkpoint": stable}
+        return {"from_pretrained_params": None, **start}
 
-    def _seconds_left(self, config: PretrainingConfig) -> float | None:
+    def _seconds_left(self) -> float | None:
         """Seconds that the training may take, from the start of its ranks; None: the number of updates decides, or the
         decay that was recorded.
         """
         record, request = self._record, self._request
         used, here = record.used(), record.used() - record.seconds_used
-        if not record.plan.is_timed() or request.epochs is not None or request.setting("max_steps") is not None:
+        if not self._plan.is_timed() or request.epochs is not None or request.setting("max_steps") is not None:
             return None
         hours = request.hours or constants.MOST_HOURS
         left = hours * 3600 - used - self._end_seconds
         if left >= constants.START_SECONDS + _LEAST_SECONDS:
             return left
-        if _is_decaying(config):
+        if _is_decaying(self._config):
             return None
         least = math.ceil((used + here + 2 * (constants.START_SECONDS + self._end_seconds)) / 36) / 100
         raise ValueError(
@@ -296,14 +297,14 @@ class TextRun:
             "which continues with what is there, or --finish-in 5m to end with what was learned"
         )
 
-    def _is_finished(self, config: PretrainingConfig) -> bool:
+    def _is_finished(self) -> bool:
         """Whether the training was finished with the length that is asked for now, or with more."""
-        record, summary = self._record, _summary(config)
+        record, config = self._record, self._config
+        summary = _summary(config)
         if not _list_steps(self._request.output_dir):
             return False
-        done = summary.get("steps", 0)
         if record.finished is None and record.length == self._length and summary.get("finished"):
-            if (config.checkpoint_dir() / str(done)).is_dir():  # killed before it could be noted
+            if (config.checkpoint_dir() / str(summary.get("steps", 0))).is_dir():  # killed before it could be noted
                 record.finished = record.length
                 record.save(self._request.output_dir)
         if record.finished is None:
@@ -317,14 +318,14 @@ class TextRun:
             for name, asked in self._length.items()
         )
 
-    def _launch_plan(self, config: PretrainingConfig) -> LaunchPlan:
-        ranks = Ranks(num_processes=self._record.plan.ranks)
-        return LaunchPlan("own text", (config,), PretrainingLaunch(nodes=ranks, start=self._request.job))
+    def _launch_plan(self) -> LaunchPlan:
+        ranks = Ranks(num_processes=self._plan.ranks)
+        return LaunchPlan("own text", (self._config,), PretrainingLaunch(nodes=ranks, start=self._request.job))
 
-    def _report(self, config: PretrainingConfig, was_done: bool) -> None:
-        output_dir, plan = self._request.output_dir, self._record.plan
-        pretraining.show_figures(self._launch_plan(config), None if was_done else self._record.used())
-        print("\n".join(report.result_lines(plan, config)) + "\n", flush=True)
+    def _report(self, was_done: bool) -> None:
+        output_dir, plan = self._request.output_dir, self._plan
+        pretraining.show_figures(self._launch_plan(), None if was_done else self._record.used())
+        print("\n".join(report.result_lines(plan, self._config)) + "\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
             if self._request.setting("finish_in"):

@@ -67,6 +67,7 @@ class Workplace:
         monkeypatch.setattr(corpus, "prepare", self._prepare)
         monkeypatch.setattr(own_text, "Runner", lambda: self)
         monkeypatch.setattr(pretraining, "train_phase", self._train)
+        monkeypatch.setattr(pretraining, "draw", lambda *_: None)
         self.stop_requested, self.stopped_by = False, None
 
     def start(self, *words: str) -> int:
