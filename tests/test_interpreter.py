@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -124,12 +123,6 @@ def test_a_python_without_the_packages_is_refused_in_a_line_that_names_the_right
     assert re.match(rf"error: {sys.executable} lacks the package \w+; run `{fit} {again}`$", line)
 
 
-def test_every_command_of_data_is_refused_so(fit):
-    for path in sorted((REPOSITORY / "data").glob("[a-z]*.py")):
-        refused = without_packages("-m", f"data.{path.stem}", "--help", BERT_PYTHON=str(fit))
-        assert refused.returncode == 2 and refused.stderr.endswith(f"run `{fit} -m data.{path.stem} --help`\n")
-
-
 def test_from_another_folder_the_script_is_named_by_its_path(fit, tmp_path):
     refused = without_packages(str(REPOSITORY / "run_squad.py"), cwd=tmp_path, BERT_PYTHON=str(fit))
     assert refused.stderr.endswith(f"run `{FIT} {REPOSITORY}/run_squad.py`\n")
@@ -156,15 +149,6 @@ def test_a_package_that_is_missing_later_is_one_line_too():
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {sys.executable} lacks the package paddel; run `")
-
-
-def test_the_scripts_import_nothing_from_the_current_folder(tmp_path):
-    for name in ("data.py", "program.py", "bert.py"):
-        (tmp_path / name).write_text("raise SystemExit('not ours')\n")
-    line = [shutil.which("bash") or "bash", str(REPOSITORY / "scripts/run_ner.sh"), "--help"]
-    variables = {"PATH": os.environ["PATH"], "BERT_PYTHON": sys.executable}
-    done = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and done.stdout.startswith(f"usage: bash {REPOSITORY}/scripts/run_ner.sh"), done.stderr
 
 
 def test_results_of_an_installed_package_go_to_the_current_folder(environment, monkeypatch):

@@ -16,21 +16,23 @@ from bert import REPOSITORY
 from bert.checkpoints.directories import best_directory, list_steps, weights_folder
 from bert.config.command_line import resolve_config, take_questions, usage_errors
 from bert.config.setting_sources import read_settings
+from bert.config.training_settings import derive
 from bert.exit_codes import OK
-from bert.files import read_json, require_writable
+from bert.files import read_json, require_writable, write_atomically
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, read_command_line
-from bert.launching.cross_validation import cross_validate
 from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, names_several_tasks, task_of
 from bert.launching.process_runner import Runner, module_command
-from bert.launching.ranks import num_gpus, quickstart_processes
+from bert.launching.ranks import Ranks, num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import launch
 from bert.parent_death import ending_with_us
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
+from bert.reporting.run_record import SCORES_FILE
+from bert.reporting.spread import metric_table, metrics_of
 from data.text.lddl_writer import QUIET_COUNTS
 
 Row = tuple[str, str, str]  # title, key of summary.json, format
@@ -160,6 +162,43 @@ def _run_module(module: str, **options: Any) -> None:
     )
     if done.returncode:
         raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")
+
+
+def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: int) -> int:
+    """`--cross-validate 5`: a training for each part of the user's rows, which is held out, and scores over all rows.
+
+    Returns the exit code; the same command resumes.
+    """
+    folder, runner, metrics, scores = config.run.output_dir, Runner(), {}, []
+    for part in range(parts):
+        print(f"\n==== part {part} ({part + 1} of {parts})", flush=True)
+        own = folder / f"part-{part}"
+        fold = derive(config, fold=part, folds=parts, output_dir=own, report_file=own / "report.json")
+        code = launch(script, fold, ranks, runner)
+        if code != OK:
+            return code
+        metrics[part] = metrics_of(own)
+        scores.append(read_json(fold.log_dir() / SCORES_FILE))
+    lines = [f"{config.stage()}: {parts} parts", "", *metric_table(metrics, "part"), *_all_rows(scores)]
+    write_atomically(folder / "cross_validation.md", ("\n".join(lines) + "\n").encode())
+    print(
+        "\n" + "\n".join(lines) + f"\n\nThe table is in {folder}/cross_validation.md; each part has a model of its own."
+    )
+    return OK
+
+
+def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
+    """The classes, counted over all parts: every row was held out once."""
+    parts = [found["classes"] for found in scores if found]
+    if not parts:  # of a regression
+        return []
+    lines = ["", "| class, over all rows | precision | recall | F1 | lines |", "|---|---|---|---|---|"]
+    for name in parts[0]:
+        truths, said = (round(sum(part[name][key] for part in parts)) for key in ("support", "predicted"))
+        hits = round(sum(part[name]["recall"] * part[name]["support"] for part in parts))
+        row = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
+        lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in row)} | {truths} |")
+    return lines
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:

@@ -12,7 +12,11 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from bert.config.entry_point import Inquiry
+from bert.config.flags import add_flag, flag_name
+from bert.config.settings_base import Settings
 from bert.planning.estimates import Memory, attention_bias_bytes, memory_per_rank, training_flops_per_sequence
 from bert.planning.hardware import (
     PARTS_FILE,
@@ -104,11 +108,9 @@ def make_plan(
         price_per_hour: of one node.
         mean_padded_length: mean tokens of a sequence with its padding, where samples are shorter than max_seq_length.
     """
-    if price_per_hour is not None and not 0 <= price_per_hour < float("inf"):
-        raise ValueError(f"price_per_hour={price_per_hour} must be 0 or more, for one node; change --price-per-hour")
     longest = config.data.max_seq_length
     length = longest if mean_padded_length is None else mean_padded_length
-    if not 1 <= length <= longest:
+    if length > longest:
         raise ValueError(
             f"mean_padded_length={length:g} must be from 1 to max_seq_length={longest}; change --mean-padded-length"
         )
@@ -281,66 +283,52 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.3g} ms"
 
 
-_VALUES = {  # name -> (metavar, help)
-    "hardware": (
-        "[NODES x GPUS x] PART",
-        "with --plan: such as 8xA100-80GB or 4x8xA100-80GB, of the parts in bert/planning/hardware_parts.yaml",
-    ),
-    "price_per_hour": ("PRICE", "with --plan: of one node"),
-    "mean_padded_length": (
-        "TOKENS",
-        "with --plan: mean length of a padded sequence, where samples are shorter than --max-seq-length",
-    ),
-    "parts": ("FILE", "with --plan: another table than bert/planning/hardware_parts.yaml"),
-}
-PLAN_FLAGS = ("plan", *_VALUES)
+class PlanFlags(Settings):
+    """The flags beside --plan."""
+
+    hardware: str = Field(
+        description="with --plan: [NODES x GPUS x] PART, such as 8xA100-80GB or 4x8xA100-80GB, of the parts in "
+        "bert/planning/hardware_parts.yaml"
+    )
+    price_per_hour: float | None = Field(None, ge=0, description="with --plan: of one node")
+    mean_padded_length: float | None = Field(
+        None,
+        ge=1,
+        description="with --plan: mean length in tokens of a padded sequence, where samples are shorter than "
+        "--max-seq-length",
+    )
+    parts: Path | None = Field(None, description="with --plan: another table than bert/planning/hardware_parts.yaml")
 
 
-@dataclasses.dataclass(frozen=True)
-class PlanRequest:
-    """The values of the planner's flags."""
-
-    hardware: Hardware
-    price_per_hour: float | None
-    mean_padded_length: float | None
+PLAN_FLAGS = ("plan", *PlanFlags.model_fields)
 
 
 def _add_plan_flags(group: Any) -> None:
     group.add_argument("--plan", action="store_true", help="print memory, time and cost on --hardware, and stop")
-    for name, (metavar, text) in _VALUES.items():
-        group.add_argument("--" + name.replace("_", "-"), metavar=metavar, help=text)
+    for name, field in PlanFlags.model_fields.items():
+        add_flag(group, name, field)
 
 
-def _take_plan_request(flags: MutableMapping[str, Any]) -> PlanRequest | None:
+def _take_plan_flags(flags: MutableMapping[str, Any]) -> PlanFlags | None:
     """Remove the planner's flags from the flags of a command line; None without --plan."""
     planning = flags.pop("plan", False)
-    values = {name: flags.pop(name, None) for name in _VALUES}
-    if not planning:
-        for name, value in values.items():
-            if value is not None:
-                raise ValueError(f"--{name.replace('_', '-')}={value} is for --plan; add --plan, or drop it")
-        return None
-    if values["hardware"] is None:
+    values = {name: flags.pop(name) for name in PlanFlags.model_fields if name in flags}
+    if planning and "hardware" not in values:
         raise ValueError(
             f"--plan needs --hardware, such as --hardware 8xA100-80GB; the parts are {', '.join(load_parts())}"
         )
-    numbers = {}
-    for name in ("price_per_hour", "mean_padded_length"):
-        try:
-            numbers[name] = None if values[name] is None else float(values[name])
-        except ValueError:
-            flag = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{name}={values[name]} must be a number; change {flag}") from None
-    return PlanRequest(parse_hardware(values["hardware"], load_parts(Path(values["parts"] or PARTS_FILE))), **numbers)
+    for name, value in values.items() if not planning else ():
+        raise ValueError(f"{flag_name(name)}={value} is for --plan; add --plan, or drop it")
+    return PlanFlags(**values) if planning else None
 
 
-def _planned(configs: Sequence[Any], request: PlanRequest) -> str:
+def _planned(configs: Sequence[Any], hardware: Hardware, flags: PlanFlags) -> str:
     """The plans of runs that follow each other, and their sum."""
-    mean, price = request.mean_padded_length, request.price_per_hour
+    mean, price = flags.mean_padded_length, flags.price_per_hour
     plans, texts = [], []
     for config in configs:
         length = min(mean, config.data.max_seq_length) if mean and len(configs) > 1 else mean
-        plans.append(make_plan(config, request.hardware, price_per_hour=price, mean_padded_length=length))
+        plans.append(make_plan(config, hardware, price_per_hour=price, mean_padded_length=length))
         texts.append(plan_report(plans[-1], f"{config.stage()} of {config.run.bert_model}"))
     seconds = [time for plan in plans if (time := plan.seconds()) is not None]
     if len(seconds) == len(plans) > 1:
@@ -354,8 +342,8 @@ def _planned(configs: Sequence[Any], request: PlanRequest) -> str:
 def plan_inquiry(settings_of: Callable[[Any, int], Any]) -> Inquiry:
     """--plan; settings_of: (settings, number of devices) -> the settings that run there."""
 
-    def answer(request: PlanRequest, configs: Sequence[Any], _: int) -> str:
-        devices = request.hardware.world_size()
-        return _planned([settings_of(config, devices) for config in configs], request)
+    def answer(flags: PlanFlags, configs: Sequence[Any], _: int) -> str:
+        hardware = parse_hardware(flags.hardware, load_parts(flags.parts or PARTS_FILE))
+        return _planned([settings_of(config, hardware.world_size()) for config in configs], hardware, flags)
 
-    return Inquiry(_add_plan_flags, _take_plan_request, answer, title="plan")
+    return Inquiry(_add_plan_flags, _take_plan_flags, answer, title="plan")

@@ -20,7 +20,6 @@ import yaml
 from bert import REPOSITORY
 from bert.config.command_line import dump_yaml, explain
 from bert.launching import pretraining
-from bert.launching.preparation import Steps
 from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import corpus
@@ -604,14 +603,6 @@ def test_what_contradicts_the_run_is_refused(workplace, first, second, message):
     assert re.search(message, workplace.refused(*second.split()))
 
 
-def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(workplace, capsys):
-    (workplace.folder / "out").write_text("a file")
-    with pytest.raises(SystemExit):
-        workplace.start("--hours", "0.1")
-    shown = capsys.readouterr()
-    assert "out: File exists; check that the path exists" in shown.err and "reading" not in shown.out
-
-
 def test_a_given_vocabulary_decides_its_size_and_case(workplace):
     vocabulary = vocabulary_of(workplace.folder, "Report", "##s")
     assert workplace.start("--vocab-file", str(vocabulary), "--epochs", "2") == 0
@@ -726,29 +717,6 @@ def test_only_visible_gpus_are_planned_for(tmp_path, monkeypatch, visible, gpus)
     found = machine_facts(tmp_path)
     assert found.gpus == gpus and found.gpu_name == ("A100" if gpus else "")
     assert ("CUDA_VISIBLE_DEVICES" in found.note) is (gpus == 0)
-
-
-def test_facts_of_this_machine(tmp_path):
-    machine = machine_facts(tmp_path / "not/yet/there")
-    assert machine.cores >= 1 and machine.memory_bytes > 1e8 and machine.disk_bytes > 0
-
-
-def test_a_step_that_is_made_again_removes_what_was_made_of_it(tmp_path):
-    made = {name: tmp_path / name for name in ("text/report.json", "vocab.txt", "phase1/manifest.json")}
-
-    def run(command):
-        product = made[command[-1]]
-        assert not product.exists()
-        product.parent.mkdir(parents=True, exist_ok=True)
-        product.write_text("made")
-        return 0
-
-    for options in (["--a"], ["--b"]):
-        steps = Steps(tmp_path / "prepared.json", run)
-        for name, product in made.items():
-            steps.step(name, [*options, name], product)
-            if name == "text/report.json" and options == ["--b"]:
-                assert not made["vocab.txt"].exists() and not (tmp_path / "phase1").exists()
 
 
 # ---- the real thing ----

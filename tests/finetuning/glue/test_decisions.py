@@ -11,7 +11,7 @@ from bert.finetuning.glue.reading import Examples
 from bert.finetuning.glue.scoring import best_by, class_scores, details, fitted, lines
 from bert.finetuning.glue.splitting import balanced_rows, held_out_rows, rows_in_both
 from bert.finetuning.text_files import DataError
-from bert.launching.cross_validation import _all_rows
+from bert.launching.finetuning import _all_rows
 
 
 @pytest.mark.parametrize(
