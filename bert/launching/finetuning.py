@@ -88,7 +88,7 @@ def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine) -> dict
     # Mistakes are found before data are made; the vocabulary is one of these.
     resolve_config({**form.settings, "vocab_file": "vocab.txt", **line.training}, task.entry)
     default = task.quickstart_output.format(form.quickstart.removeprefix("quickstart_"))
-    output_dir = Path(line.training.get("output_dir", default))
+    output_dir = Path(line.training.get("output_dir", default)).expanduser()
     data = _data_dir(output_dir, is_dry_run="dry_run" in line.launch)
     settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
     if task.questions is not None:

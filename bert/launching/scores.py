@@ -265,7 +265,7 @@ def _run(arguments: argparse.Namespace, others: list[str], stack: contextlib.Exi
         seeds, rates = numbers_of(arguments.seeds, arguments.first_seed), _rates(arguments.learning_rates)
         data_dir = Path(data[0]).expanduser() if data else arguments.data_dir
         entries = entries_of(tasks, data_dir, "--download" in rest)
-        folder = arguments.output_dir or Path("results/scores") / Path(checkpoint).name
+        folder = (arguments.output_dir or Path("results/scores") / Path(checkpoint).name).expanduser()
         common = ["--from-pretrained-params", checkpoint, *_DEFAULTS, *rest]  # later flags win
         facts: dict[str, Any] = {"checkpoint": str(weights_folder(resolve(checkpoint, weights=False))), "flags": rest}
         facts["data"] = {entry.name: entry.data for entry in entries}

@@ -130,7 +130,7 @@ def _run(arguments: argparse.Namespace, rest: list[str], stack: contextlib.ExitS
         given = "CONFIG, --seeds, --first-seed and --output-dir"
         refuse_flags(("--seed", "--output-dir", "--config"), rest, f"seed; give {given}")
         numbers = numbers_of(arguments.seeds, arguments.first_seed)
-        folder = arguments.output_dir or Path("results/seeds") / Path(arguments.recipe).stem
+        folder = (arguments.output_dir or Path("results/seeds") / Path(arguments.recipe).stem).expanduser()
         stack.enter_context(only_writer(folder))
         trainings = Trainings(folder, _RECORD, {"task": task, "config": arguments.recipe, "flags": rest})
     for number in numbers:

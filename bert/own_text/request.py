@@ -120,6 +120,7 @@ class TextRequest(TextSettings):
 
 def read_text_request(line: CommandLine) -> TextRequest:
     """What a command line with --text, or with --config evening, asks for."""
+    line = line._replace(training={name: _expanded(value) for name, value in line.training.items()})
     with line.notices_aside():
         line = _of_evening(line) if is_evening(line.launch) else line
     if line.positional:
@@ -169,6 +170,11 @@ def read_text_request(line: CommandLine) -> TextRequest:
         show_config=launcher.get("show_config", False),
         line=line,
     )
+
+
+def _expanded(value: Any) -> Any:
+    """As paths among settings are read; no other setting has ~ or $ in it."""
+    return os.path.expanduser(os.path.expandvars(value)) if isinstance(value, str) else value
 
 
 def _of_evening(line: CommandLine) -> CommandLine:

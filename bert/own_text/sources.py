@@ -44,7 +44,7 @@ def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share
     if "" in text or "" in (replay or ()):
         raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
     named = {word: found for word in text if (found := _NAMED.fullmatch(word)) and not Path(word).exists()}
-    sources = [Source("", tuple(map(Path, text)))]
+    sources = [Source("", _paths(text))]
     if named and (plain := [word for word in text if word not in named]):
         raise ValueError(f"text={plain[0]} has no weight, the others have; pass --text NAME=WEIGHT:PATH for each")
     if named:
@@ -52,7 +52,7 @@ def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share
     if replay is not None:
         share = REPLAY_SHARE if replay_share is None else replay_share
         sources = [dataclasses.replace(source, share=source.share * (1 - share)) for source in sources]
-        sources.append(Source(REPLAY, tuple(map(Path, replay)), share))
+        sources.append(Source(REPLAY, _paths(replay), share))
     elif replay_share is not None:
         raise ValueError(f"replay_share={replay_share} is a share of --replay PATH; pass it too, or drop it")
     _refuse_shared_files(sources)
@@ -62,7 +62,7 @@ def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share
 def _weighted(words: Sequence[tuple[str, re.Match[str]]]) -> list[Source]:
     sources: list[Source] = []
     for word, found in words:
-        weight, name, path = _number(found["weight"]), found["name"], Path(found["path"])
+        weight, name, (path,) = _number(found["weight"]), found["name"], _paths([found["path"]])
         if not 0 < weight <= 1:
             raise ValueError(f"text={word}: the weight {found['weight']!r} must be above 0 and at most 1")
         if (is_ours := name == REPLAY or name.startswith(ADDED)) or name in [source.name for source in sources]:
@@ -75,6 +75,10 @@ def _weighted(words: Sequence[tuple[str, re.Match[str]]]) -> list[Source]:
         listed = " + ".join(f"{source.name}={source.share:g}" for source in sources)
         raise ValueError(f"text: the weights {listed} are {total:g} together and must be 1; change them")
     return [dataclasses.replace(source, share=source.share / total) for source in sources]
+
+
+def _paths(words: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(Path(word).expanduser() for word in words)
 
 
 def _number(text: str) -> float:

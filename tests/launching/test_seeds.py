@@ -62,6 +62,11 @@ def test_finished_seeds_are_not_run_again_and_more_can_be_added(start, tmp_path)
     assert start("--seeds", "4") == (OK, [2])
 
 
+def test_a_folder_below_home_is_that_of_the_runs(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert start("--seeds", "1", "--output-dir=~/mine") == (OK, [1]) and (tmp_path / "mine/seed-1").is_dir()
+
+
 def test_one_start_writes_to_a_folder(start, tmp_path, monkeypatch):
     monkeypatch.setattr("bert.files._SECONDS_FOR_WORKERS", 0.0)
     with only_writer(tmp_path / "out"), refused("another run is writing to it"):

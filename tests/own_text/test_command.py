@@ -306,11 +306,14 @@ def test_without_early_stopping_a_run_that_it_ended_goes_on(workplace):
     assert workplace.start("--hours", "0.5", "--early-stopping", "0") == 0 and len(workplace.trained) == 2
 
 
-def test_the_folder_of_the_results_may_be_named_otherwise(workplace):
-    workplace.stops = [75]
+def test_folders_may_be_named_otherwise(workplace, monkeypatch):
+    """A shell leaves `--output-dir=~/out` as it is."""
+    monkeypatch.setenv("HOME", str(workplace.folder))
+    workplace.stops = [75, 75]
     assert workplace.start("--epochs", "3") == 75
-    words = ["--text", str(workplace.text), "--output-dir", "out", "--epochs", "3"]
-    assert own_text.main(line_of(*words)) == 0
+    assert own_text.main(line_of("--text", "~/text", "--output-dir", "~/out", "--epochs", "3")) == 75
+    assert own_text.main(line_of("--text", "text", "--output-dir", "out", "--epochs", "3")) == 0
+    assert len(workplace.trained) == 3 and not (workplace.folder / "~").exists()
 
 
 def test_a_record_of_a_version_with_fewer_settings_continues(workplace):
