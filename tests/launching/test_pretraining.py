@@ -121,19 +121,14 @@ def test_both_phases_summary_picture_and_done(workplace):
     name = "bert_lamb_pretraining.paddle_bert_pretraining_phase1_amp_gbs65536.*.log"  # as NVIDIA's script has it
     assert [path.read_text() for path in (workplace / "out").glob(name)] == ["training 1\n"]
 
-    code, output = finish()
-    assert code == 0 and "Already done" in output and "training 1" not in output
+    code, output = finish("--phase2")
+    assert code == 0 and "Already done" in output and "training 2" not in output
     assert "\nTrained before" in output and "0 seconds" not in output
-
-    finish("--phase2")
     assert json.loads((workplace / "out/summary.json").read_text()) == summary
-
-    code, output = finish("--learning-rate", "1e-3")
-    assert code == 2 and "learning_rate=0.001 differs from 0.006" in output
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_is_passed_on_once_and_the_exit_code_says_try_again(workplace, number):
     process = start("--seed", "75")
     assert [process.stdout.readline()[:16] for _ in range(2)] == ["phase1: starting", "training 1\n"]

@@ -15,6 +15,7 @@ from bert.launching.score_tables import Results, TaskScores
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support.commands import refused
 
+DRAW = Results._draw
 ACCURACY = {"mrpc": 0.5, "mnli": 0.6, "mine": 0.7}
 
 
@@ -57,6 +58,7 @@ def start(tmp_path, monkeypatch, weights):
         (tmp_path / "glue" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "glue" / name).write_text(content)
     monkeypatch.chdir(tmp_path / "glue")
+    monkeypatch.setattr(Results, "_draw", lambda results, file: None)
 
     def run(tasks, *words, codes=None, data=(".",)):
         launches = Launches(codes or {})
@@ -67,7 +69,8 @@ def start(tmp_path, monkeypatch, weights):
     return run
 
 
-def test_every_task_rate_and_seed_makes_one_table(start, tmp_path, capsys):
+def test_every_task_rate_and_seed_makes_one_table(start, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Results, "_draw", DRAW)
     rates = ("--learning-rates", "1e-5,2e-5")
     code, runs = start("mrpc,MNLI,mine.csv", "--seeds", "2", *rates)
     assert code == OK and len(runs) == 12 and {run[2] for run in runs[:6]} == {1}

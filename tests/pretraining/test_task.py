@@ -41,7 +41,7 @@ def test_the_loader_gets_the_settings_and_the_seed_of_the_run(tmp_path):
 
 
 def test_dealing_by_length_changes_no_update(tmp_path):
-    """At dropout 0 ten updates on dealt batches equal those on batches in the order that they were drawn in."""
+    """At dropout 0 three updates on dealt batches equal those on batches in the order that they were drawn in."""
     settings = LoaderSettings(max_seq_length=16, max_predictions_per_seq=3, masking="dynamic", num_workers=0)
     shards = write_shards(
         tmp_path / "shards", [random_table(60, 1, longest=8), random_table(60, 2, longest=16, shortest=9)], bins=[0, 1]
@@ -63,7 +63,7 @@ def test_dealing_by_length_changes_no_update(tmp_path):
         with mock.patch.object(tiny, "updates", lambda step, micro_steps, change, loader=loader: loader.batches(step)):
             with mock.patch("bert.samples.loader.deal", deal) if deal else mock.MagicMock():
                 shapes[name] = sum(loader.micro_batch(0, step).num_padded_tokens for step in range(6))
-                results[name] = runs.run(derive(config, output_dir=tmp_path / name), 10)
+                results[name] = runs.run(derive(config, output_dir=tmp_path / name), 3)
     assert shapes["dealt"] < shapes["drawn"]
     for name, value in results["drawn"].parameters.items():
         assert results["dealt"].parameters[name] == pytest.approx(value, abs=1e-5, rel=1e-5), name
