@@ -48,10 +48,18 @@ def sync(path: str | Path) -> None:
         os.close(descriptor)
 
 
+def json_of(content: str | bytes) -> Any:
+    """The value of JSON of any origin. ValueError also for endless nesting, where the library raises RecursionError."""
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; empty where there is none."""
     try:
-        values = json.loads(path.read_bytes())
+        values = json_of(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -18,7 +18,16 @@ import pytest
 from safetensors.numpy import save_file
 
 from bert import REPOSITORY
+from bert.config.architecture import BertConfig
+from bert.config.setting_sources import read_yaml
+from bert.finetuning.squad.answer_settings import read_reader_settings
+from bert.inference.predictor import Predictor
+from bert.own_text.record import read_record
+from bert.reporting.run_record import read_run
 from bert.samples.formats.tfrecord import masked_crc32c
+from bert.samples.manifest import MANIFEST_NAME, read_manifest
+from bert.samples.mixture import MIXTURE_NAME, read_mixture
+from bert.samples.shards import NUM_SAMPLES_NAME, recorded_counts
 from tests.conversion import test_hostile
 from tests.conversion.test_hostile import TEN_THOUSAND, one_tensor, pdparams, raw, torch_zip
 from tests.support.corpora import random_table, write_shards, write_vocabulary
@@ -251,3 +260,34 @@ def limit_resources() -> None:
     """So that a case that is lost ends, and takes no memory from others."""
     resource.setrlimit(resource.RLIMIT_CPU, (3 * MOST_SECONDS, 3 * MOST_SECONDS))
     resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
+
+
+# ---- the small files beside others -----------------------------------------------------------------------------------
+
+BESIDE: dict[str, Callable[[Path], object]] = {
+    "bert_config.json": BertConfig.from_json_file,
+    "question_answering.json": read_reader_settings,
+    "serving.json": lambda path: Predictor(path.parent),
+    "own_text.json": lambda path: read_record(path.parent),
+    MIXTURE_NAME: lambda path: read_mixture(path.parent),
+    MANIFEST_NAME: lambda path: read_manifest(path.parent),
+    NUM_SAMPLES_NAME: lambda path: recorded_counts(path.parent, None),
+    "phase1.yaml": read_yaml,
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_endless_nesting_in_a_small_file_is_refused_by_its_name(tmp_path, name):
+    file = raw(tmp_path, name, b'{"a":' * 20_000)
+    with pytest.raises(ValueError, match=f"{tmp_path}.*") as refused:
+        BESIDE[name](file)
+    assert len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("text", [*(text for text, _ in SETTINGS.values()), "a: [", '{"a":' * 20_000])
+def test_a_report_goes_on_without_hostile_records(tmp_path, text):
+    for name in ("config.yaml", "summary.json", "metrics.jsonl"):
+        raw(tmp_path, name, text.encode())
+    complaints = " ".join(read_run(tmp_path, "run").complaints)
+    assert "summary.json is damaged" in complaints and "metrics.jsonl left out" in complaints
+    assert "config.yaml is damaged" in complaints or text == SETTINGS["decimal digits"][0]

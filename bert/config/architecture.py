@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from bert.config.setting_errors import explain, suggest
 from bert.config.settings_base import Settings
+from bert.files import json_of
 
 # Other libraries' keys that do not change the network that is pre-trained here.
 _IGNORED_JSON_KEYS = frozenset(
@@ -114,7 +115,7 @@ class BertConfig(Settings):
     def from_json_file(cls, path: "str | Path") -> "BertConfig":
         """Read a model description with the key names of Google's and Hugging Face's `bert_config.json`."""
         try:
-            values = json.loads(Path(path).read_text(encoding="utf-8"))
+            values = json_of(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ValueError(f"config_file={path} must be readable JSON with the model's sizes: {error}") from None
         if not isinstance(values, dict):

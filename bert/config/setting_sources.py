@@ -111,15 +111,28 @@ def _check_yaml(text: str) -> None:
             raise ValueError(f"line {event.start_mark.line + 1} has {what}; write plain values of settings")
 
 
-def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
+def plain_yaml(text: str) -> Any:
+    """The value of YAML that is as plain as settings are; ValueError for any other."""
     try:
-        text = path.read_text(encoding="utf-8")
         _check_yaml(text)
-        values = yaml.load(text, _StrictLoader)
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return yaml.load(text, _StrictLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The names and values of a file of settings; ValueError, naming the file."""
+    try:
+        values = plain_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise ValueError(f"config={path} must be readable YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ValueError(f"config={path} must hold lines of `name: value`, not {str(values)[:40]!r}")
+    return values
+
+
+def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
+    values = read_yaml(path)
     layer = {str(key).replace("-", "_"): value for key, value in values.items()}
     if len(layer) < len(values):
         raise ValueError(f"config={path} gives a setting twice, with - and with _ in its name; remove one of the two")

@@ -5,7 +5,6 @@ model.texts(["first text", ("a question", "its context")])["logits"]
 """
 
 import importlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from bert.files import json_of
 from bert.inference.export_files import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
@@ -39,7 +39,7 @@ class Predictor:
     def __init__(self, folder: str | Path, *, cpu_threads: int = 1):
         self.folder = Path(folder)
         try:
-            self.description = json.loads((self.folder / DESCRIPTION_FILE).read_text(encoding="utf-8"))
+            self.description = json_of((self.folder / DESCRIPTION_FILE).read_text(encoding="utf-8"))
             self.inputs, self.outputs = self.description["inputs"], list(self.description["outputs"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bert.checkpoints.directories import final_step, list_steps
 from bert.config.flags import flat_fields
+from bert.config.setting_sources import read_yaml
 from bert.config.training_settings import AnyConfig, TrainingConfig, derive
 from bert.files import read_json
 from bert.training.loss_guards import is_trained
@@ -51,7 +50,7 @@ def refuse_other_run(config: TrainingConfig) -> None:
     """
     if not (config.trains() and settings_asked_for(config).exists()):
         return
-    before = yaml.safe_load(settings_asked_for(config).read_text(encoding="utf-8")) or {}
+    before = read_yaml(settings_asked_for(config))
     model = before.get("bert_model", config.run.bert_model)  # its checkpoints lie in a folder of that name
     if not list_steps(config.run.output_dir / model / config.stage()):
         return

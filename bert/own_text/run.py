@@ -12,10 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, resolve_config, usage_errors
+from bert.config.setting_sources import read_yaml
 from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable
@@ -171,7 +170,7 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
         return derive(config, vocab_size=len(config.data.vocab_file.read_bytes().splitlines()))
     if _list_steps(output_dir) and (asked_for := settings_asked_for(config)).exists():
         # The data were deleted, and the vocabulary is made again.
-        return derive(config, vocab_size=yaml.safe_load(asked_for.read_bytes())["vocab_size"])
+        return derive(config, vocab_size=read_yaml(asked_for)["vocab_size"])
     return config
 
 

@@ -3,14 +3,14 @@
 Reads what is there and notes what is missing or damaged.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
+from bert.config.setting_sources import plain_yaml
+from bert.files import json_of
 
 METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
 SCORES_FILE = "scores.json"  # of a classifier: each class, mistakes, thresholds
@@ -103,9 +103,9 @@ def read_run(directory: Path, name: str) -> RunRecord:
     """Read a folder of a run. Damaged files are listed among the complaints and never raise."""
     complaints: list[str] = []
     training, held_out = read_metrics(directory / METRICS, complaints)
-    settings = _mapping(directory / CONFIG, yaml.safe_load, complaints)
-    summary = _mapping(directory / SUMMARY, json.loads, complaints)
-    scores = _mapping(directory / SCORES_FILE, json.loads, complaints) if (directory / SCORES_FILE).is_file() else {}
+    settings = _mapping(directory / CONFIG, plain_yaml, complaints)
+    summary = _mapping(directory / SUMMARY, json_of, complaints)
+    scores = _mapping(directory / SCORES_FILE, json_of, complaints) if (directory / SCORES_FILE).is_file() else {}
     newest = max((row["step"] for row in [*training, *held_out]), default=0)
     if newest > summary.get("steps", newest):  # an earlier start ended with it
         complaints.append(
@@ -169,7 +169,7 @@ def _json_lines(path: Path, complaints: list[str], prefix: str = "") -> Iterator
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in filter(str.strip, file):
                 try:
-                    row = json.loads(line.removeprefix(prefix))
+                    row = json_of(line.removeprefix(prefix))
                 except ValueError:
                     row = None
                 if isinstance(row, dict):
@@ -189,7 +189,7 @@ def _mapping(path: Path, parse: Any, complaints: list[str]) -> dict[str, Any]:
     except OSError as error:
         complaints.append(f"{path.name} cannot be read: {error.strerror}")
         return {}
-    except (ValueError, yaml.YAMLError):
+    except ValueError:
         pass
     if not isinstance(values, dict):
         complaints.append(f"{path.name} is damaged and was left out")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert.files import write_atomically
+from bert.files import json_of, write_atomically
 
 MANIFEST_NAME = "manifest.json"
 NUM_SAMPLES_NAME = ".num_samples.json"
@@ -92,7 +92,7 @@ def read_manifest(directory: str | Path) -> Manifest | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_bytes())
+        content = json_of(path.read_bytes())
         if content["format"] != MANIFEST_FORMAT:
             raise ValueError(f"format {content['format']!r}")
         version = int(content["version"])

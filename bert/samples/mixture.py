@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from pydantic import TypeAdapter
 
-from bert.files import write_atomically
+from bert.files import json_of, write_atomically
 
 MIXTURE_NAME = "mixture.json"
 Key = TypeVar("Key")
@@ -43,7 +43,7 @@ def read_mixture(directory: Path) -> tuple[Mix, ...] | None:
     if not path.exists():
         return None
     try:
-        mixes = _MIXES.validate_python(json.loads(path.read_bytes())["mixes"])
+        mixes = _MIXES.validate_python(json_of(path.read_bytes())["mixes"])
         if not mixes or any(min(mix.samples.values()) < 0 or mix.total() < 1 for mix in mixes):
             raise ValueError("no samples")
     except (ValueError, KeyError, TypeError) as error:

@@ -5,7 +5,6 @@ files of NVIDIA's PyTorch and TensorFlow trainers.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bert.files import checksum_of
+from bert.files import checksum_of, json_of
 from bert.samples.formats import arrow, hdf5, parquet, tfrecord
 from bert.samples.manifest import (
     CHECKSUMS_NAME,
@@ -89,7 +88,7 @@ def recorded_counts(directory: Path, manifest: Manifest | None) -> dict[str, dic
     path = directory / NUM_SAMPLES_NAME
     if path.exists():
         try:
-            records[NUM_SAMPLES_NAME] = {str(name): int(count) for name, count in json.loads(path.read_bytes()).items()}
+            records[NUM_SAMPLES_NAME] = {str(name): int(count) for name, count in json_of(path.read_bytes()).items()}
         except (ValueError, AttributeError, TypeError) as error:
             raise ValueError(f"{path}: not a JSON object of file name and count ({error}); remove it") from error
     return records

@@ -12,7 +12,6 @@ version 0.25 loses up to 10 MB at a dropped connection, ends at an answer 429 or
 what a server sends for a range.
 """
 
-import json
 import os
 import re
 import shutil
@@ -28,7 +27,7 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationE
 from pydantic import TypeAdapter, ValidationError
 
 from bert.config.architecture import MODEL_TYPES
-from bert.files import atomic_path, write_atomically
+from bert.files import atomic_path, json_of, write_atomically
 from bert.interpreter import shell_command
 from bert.reporting.progress import megabytes
 from bert.tokenization.vocabulary import vocabulary_beside, vocabulary_copy
@@ -139,7 +138,7 @@ def _check_description(listing: Listing, folder: Path) -> None:
     """Refuse another network than BERT, before its weights are fetched."""
     path = next(folder / name for name in CONFIGS if (folder / name).is_file())
     try:
-        kind = json.loads(path.read_bytes()).get("model_type", "bert")
+        kind = json_of(path.read_bytes()).get("model_type", "bert")
     except (ValueError, AttributeError) as error:
         raise DownloadError(f"{path} of {listing.source} does not describe a model ({error}); choose another") from None
     if kind not in MODEL_TYPES:

@@ -25,7 +25,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 import urllib3
 
-from bert.files import lock, sync, write_atomically
+from bert.files import json_of, lock, sync, write_atomically
 from bert.reporting.progress import megabytes, progress
 
 T = TypeVar("T")
@@ -304,7 +304,7 @@ def _recorded(folder: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     try:
-        records = json.loads(path.read_bytes())
+        records = json_of(path.read_bytes())
         for record in records.values():
             check_checksum("sha256:" + record["sha256"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from bert.config.settings_base import Settings
+from bert.files import json_of
 
 _NAMES_IN_FILE = {"do_lower_case": "lowercase", "version_2_with_negative": "version_2"}
 
@@ -44,7 +45,7 @@ class ReaderSettings(Settings):
 def read_reader_settings(path: Path) -> ReaderSettings:
     """Read a file written by `ReaderSettings.file_content`."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = json_of(path.read_text(encoding="utf-8"))
         values = {**content["windows"], **content["answers"]}
         return ReaderSettings(**{name: values[_NAMES_IN_FILE.get(name, name)] for name in ReaderSettings.model_fields})
     except (ValueError, KeyError, TypeError) as error:
