@@ -7,6 +7,7 @@ or it proves nothing.
 
 import json
 import random
+import shutil
 import tempfile
 import time
 import traceback
@@ -54,6 +55,16 @@ class Trials:
         if text not in self.notes:
             self.notes.append(text)
 
+    def folders(self) -> Iterator[tuple[int, Path]]:
+        """Number and folder of each trial; the folder goes with the next one."""
+        for number in range(self.count):
+            yield number, self.folder / f"trial{number}"
+            shutil.rmtree(self.folder / f"trial{number}", ignore_errors=True)
+
+    def cannot_run(self, needs: str) -> None:
+        self.note(f"not run: needs {needs}")
+        self.tried = 1
+
     def cases(self, cases: Sequence) -> list:
         """All of a fixed list, or a random part of it in a small run."""
         return list(cases) if self.full else self.random.sample(list(cases), min(self.count, len(cases)))
@@ -67,10 +78,8 @@ class Row:
     fault: str
     required: str
     run: Callable[[Trials], None]
-    quick: int  # trials of a small run
-    full: int
+    counts: tuple[int, int]  # trials of a small and of a full run
     breaks: tuple[str, ...]  # names in `PROTECTIONS`; with any of them the row must lose
-    slow: bool = False  # a small run takes more than some seconds
 
 
 @dataclass
@@ -89,7 +98,7 @@ def run_row(row: Row, full: bool = False, broken: str | None = None, count: int 
     """Run a row in a folder of its own; an error outside of a trial is a loss too. `broken`: one loss ends it."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"fault{row.number}-") as folder, sabotage.disabled(broken):
-        count = count or (row.full if full else row.quick)
+        count = count or row.counts[full]
         trials = Trials(count, Path(folder), 1000 + row.number, full, one_loss=broken is not None)
         try:
             row.run(trials)

@@ -43,14 +43,12 @@ DISK_FAULTS = (
 def file_systems_of_networks(trials: Trials) -> None:
     """One call fails, at any place of a training; slow renames are watched by a reader."""
     if file_system.library() is None:
-        trials.note("not run: needs a C compiler")
-        trials.tried = 1
-        return
+        return trials.cannot_run("a C compiler")
     server, data, whole = reference()
     ended = 0
-    for number in range(trials.count):
+    for number, output in trials.folders():
         call, error, goes_on = DISK_FAULTS[number % len(DISK_FAULTS)]
-        output, at = trials.folder / f"run{number}", -1 if call == "flock" else trials.random.randrange(40)
+        at = -1 if call == "flock" else trials.random.randrange(40)
         settings = {"SHIM_ROOT": str(output), "SHIM_FAULT": f"{call} {at} {error}"}
         if not error:
             settings = {"SHIM_ROOT": str(output), "SHIM_RENAME_MS": "20"}
@@ -64,7 +62,6 @@ def file_systems_of_networks(trials: Trials) -> None:
                 ended += 1
                 assert "error: " in training.said() and os.strerror(error) in training.said(), training.said()[-500:]
                 finish_and_compare(server, data, output, whole.digest)
-        shutil.rmtree(output)
     trials.note(f"{ended} runs ended with an error, and were continued")
 
 
@@ -203,9 +200,7 @@ def power_losses(trials: Trials) -> None:
     """What was written is replayed up to each change, with and without what was not flushed, and read again."""
     library = file_system.library()
     if library is None:
-        trials.note("not run: needs a C compiler")
-        trials.tried = 1
-        return
+        return trials.cannot_run("a C compiler")
     for name, (prepare, write, check) in WRITERS.items():
         folder = trials.folder / name
         before, work, trace = folder / "before", folder / "work", folder / "trace"
@@ -228,18 +223,15 @@ ROWS = [
         "a call of the output's file system fails once: EIO, EINTR, ESTALE, quota; no locks, slow renames",
         "goes on, or ends in one sentence and continues exactly",
         file_systems_of_networks,
-        13,
-        130,
+        (13, 130),
         ("a file system without locks is an error",),
-        slow=True,
     ),
     Row(
         35,
         "power lost after any change of a file, with and without what was not flushed",
         "the old or the new checkpoint, prediction, log or shards",
         power_losses,
-        100,
-        100,
+        (100, 100),
         ("nothing is flushed",),
     ),
 ]

@@ -44,8 +44,8 @@ def killed_tunings(trials: Trials) -> None:
 
 def tunings_that_hang(trials: Trials) -> None:
     """A batch of an evaluation or of a prediction never comes."""
-    for number in range(trials.count):
-        name, output = NAMES[number % len(NAMES)], trials.folder / f"run{number}"
+    for number, output in trials.folders():
+        name = NAMES[number % len(NAMES)]
         server, whole = whole_tuning(name)
         argv, command = whole.tuning.argv(output, "--watchdog-seconds", "8"), f"run_{name}"
         place = trials.random.randrange(1, whole.boundaries["batches"] + 1) if number else whole.boundaries["batches"]
@@ -57,7 +57,6 @@ def tunings_that_hang(trials: Trials) -> None:
             assert "in counted" in (whole.tuning.stage(output) / "stacks/rank0.txt").read_text()
             must_end(server.run(argv, output, command=command))
             assert whole.tuning.digest(output) == whole.digest
-        shutil.rmtree(output)
 
 
 ROWS = [
@@ -66,19 +65,15 @@ ROWS = [
         "kill -9 of a fine-tuning: at any time, in saves, best weights, evaluations, results, streamed predictions",
         "the same command ends in the same losses, best weights and files",
         killed_tunings,
-        6,
-        200,
+        (6, 200),
         ("position in the data is not restored", "partial predictions are continued at their end"),
-        slow=True,
     ),
     Row(
         36,
         "an evaluation or a prediction that hangs",
         "stacks dumped, exit code 70 in time, exactly continued",
         tunings_that_hang,
-        3,
-        20,
+        (3, 20),
         ("no watchdog",),
-        slow=True,
     ),
 ]

@@ -70,8 +70,7 @@ def signals_in_saves(trials: Trials) -> None:
     kinds = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]
     server, data, whole = reference()
     one_save = whole.boundaries // (STEPS // SAVE_EVERY)
-    for number in range(trials.count):
-        output = trials.folder / f"run{number}"
+    for _, output in trials.folders():
         first = trials.random.randrange(whole.boundaries - 2 * one_save)
         places = sorted({first, first + trials.random.randint(1, 30), first + trials.random.randint(1, one_save)})
         sent = {place: [trials.random.choice(kinds)] for place in places}
@@ -82,7 +81,6 @@ def signals_in_saves(trials: Trials) -> None:
             assert newest_step(output) >= saving, f"step {saving} was being saved, {newest_step(output)} is left"
             assert not list(checkpoints(output).glob(".saving-*")), "a temporary directory was left"
             finish_and_compare(server, data, output, whole.digest)
-        shutil.rmtree(output)
 
 
 @contextmanager
@@ -110,9 +108,7 @@ DISK_FAULTS = ("full, unforeseen", "EIO", "read-only", "full")
 def disks_that_fail(trials: Trials) -> None:
     """While a run goes on its disk fills up in the middle of a save, fails, or becomes read-only."""
     if not can_mount(trials.folder):
-        trials.note("not run: needs permission to mount a tmpfs")
-        trials.tried = 1
-        return
+        return trials.cannot_run("permission to mount a tmpfs")
     server, data, whole = reference()
     needed = sum(path.stat().st_size for path in (checkpoints(whole.output) / str(STEPS)).iterdir())
     for number in range(trials.count):
@@ -149,8 +145,7 @@ def _fill(path: Path, leave: int) -> None:
 def two_runs(trials: Trials) -> None:
     """A second run is refused while the first one holds the folder, and not after that was killed."""
     server, data, whole = reference()
-    for number in range(trials.count):
-        output = trials.folder / f"run{number}"
+    for number, output in trials.folders():
         first = server.start(data.argv(output), output, stall=[trials.random.randint(0, 8), "python"])
         deadline = time.monotonic() + 60
         while "step" not in first.said() and not (output / "bert-test/phase1/.lock").exists():
@@ -163,16 +158,13 @@ def two_runs(trials: Trials) -> None:
         first.kill()
         with trials.trial(f"{number} after a kill"):
             finish_and_compare(server, data, output, whole.digest)
-        shutil.rmtree(output)
 
 
 def stalls(trials: Trials) -> None:
     """An update that hangs, in Python or outside of it: stacks are written, the process leaves, a restart continues."""
     server, data, whole = reference()
-    for number in range(trials.count):
-        output, how = trials.folder / f"run{number}", ("python", "foreign")[number % 2]
-        step = trials.random.randrange(STEPS)
-        begin = time.monotonic()
+    for number, output in trials.folders():
+        how, step, begin = ("python", "foreign")[number % 2], trials.random.randrange(STEPS), time.monotonic()
         watched = data.argv(output, "--watchdog-seconds", "3")
         training = server.start(watched, output, stall=[step, how])
         with trials.trial(f"step {step}, {how}"):
@@ -183,14 +175,12 @@ def stalls(trials: Trials) -> None:
             assert newest_step(output) >= step // SAVE_EVERY * SAVE_EVERY - SAVE_EVERY
             finish_and_compare(server, data, output, whole.digest)
         training.kill()
-        shutil.rmtree(output)
 
 
 def clocks_that_jump(trials: Trials) -> None:
     """Every look at the clock gives another day; the newest checkpoint is that of the highest step, by any clock."""
     server, data, whole = reference()
-    for number in range(trials.count):
-        output = trials.folder / f"run{number}"
+    for number, output in trials.folders():
         with trials.trial(number):
             must_end(server.run(data.argv(output, "--steps-this-run", "13"), output, clock=number))
             steps = sorted(int(path.name) for path in checkpoints(output).iterdir() if path.name.isdecimal())
@@ -203,7 +193,6 @@ def clocks_that_jump(trials: Trials) -> None:
                 for name in ("seqs_per_sec", "tokens_per_sec", "step_cost", "mfu"):
                     assert name not in row or (math.isfinite(row[name]) and row[name] > 0), (name, row)
             assert digest(data, output) == whole.digest
-        shutil.rmtree(output)
 
 
 CHANGES = ("config.yaml edited", "vocabulary changed", "shard damaged in an epoch", "shard removed in an epoch")
@@ -212,8 +201,8 @@ CHANGES = ("config.yaml edited", "vocabulary changed", "shard damaged in an epoc
 def files_that_change(trials: Trials) -> None:
     """Files of the user or of the run change before a restart or while it runs: one sentence, or the same end."""
     server, original, whole = reference()
-    for number in range(trials.count):
-        kind, folder = CHANGES[number % len(CHANGES)], trials.folder / f"files{number}"
+    for number, folder in trials.folders():
+        kind = CHANGES[number % len(CHANGES)]
         shutil.copytree(original.folder / "shards", folder / "shards")
         shutil.copy(original.folder / "vocab.txt", folder)
         data, output = Data(folder), folder / "run"
@@ -242,7 +231,6 @@ def files_that_change(trials: Trials) -> None:
             for path, content in kept.items():
                 path.write_bytes(content)
             finish_and_compare(server, data, output, whole.digest)
-        shutil.rmtree(folder)
 
 
 def logs_that_fail(trials: Trials) -> None:
@@ -277,89 +265,71 @@ ROWS = [
         "files that change: config.yaml, the vocabulary before a restart, shards damaged or removed in an epoch",
         "one sentence that names the file, or the same end",
         files_that_change,
-        4,
-        20,
+        (4, 20),
         ("vocabularies of shards are not compared",),
-        slow=True,
     ),
     Row(
         1,
         "kill -9 at a random time in training",
         "the same command continues, exactly",
         killed_at_random,
-        4,
-        200,
+        (4, 200),
         ("position in the data is not restored",),
-        slow=True,
     ),
     Row(
         2,
         "kill -9 at each boundary of a save",
         "the old or the new checkpoint is valid, exactly continued",
         killed_at_boundaries,
-        4,
-        318,
+        (4, 318),
         ("written in place, read unverified",),
-        slow=True,
     ),
     Row(
         3,
         "SIGTERM, SIGINT, SIGUSR1, two or three of them, during a save",
         "saved, exit code 75, nothing lost",
         signals_in_saves,
-        4,
-        50,
+        (4, 50),
         ("signals are not handled",),
-        slow=True,
     ),
     Row(
         7,
         "disk full (ENOSPC), failing (EIO) or read-only in a save",
         "last good checkpoint kept, exit code not 0",
         disks_that_fail,
-        4,
-        52,
+        (4, 52),
         ("errors of the disk are ignored",),
-        slow=True,
     ),
     Row(
         8,
         "two runs, one output folder",
         "second refused; the lock of a killed run is free",
         two_runs,
-        2,
-        20,
+        (2, 20),
         ("no lock",),
-        slow=True,
     ),
     Row(
         18,
         "an update that stalls",
         "stacks dumped, exit code 70 in time, exactly continued",
         stalls,
-        2,
-        10,
+        (2, 10),
         ("no watchdog",),
-        slow=True,
     ),
     Row(
         19,
         "clock jumps",
         "no negative rate; the newest is that of the highest step",
         clocks_that_jump,
-        1,
-        6,
+        (1, 6),
         ("the newest by the clock",),
-        slow=True,
     ),
     Row(
         30,
         "log disk full, VisualDL broken, stdout pipe broken",
         "training goes on to the same end",
         logs_that_fail,
-        2,
-        4,
+        (2, 4),
         ("log sinks raise",),
-        slow=True,
     ),
 ]

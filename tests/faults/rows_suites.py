@@ -68,7 +68,7 @@ def _row(
     """A row of a suite: files below tests/, and the trials of a small and of a full run."""
     paths = (files,) if isinstance(files, str) else files
     suite = Suite(tuple(f"tests/{name}" for name in paths), only)
-    return Row(number, fault, required, suite, *trials, (protection,), slow=True)
+    return Row(number, fault, required, suite, trials, (protection,))
 
 
 def _count(trials: Trials, case: ElementTree.Element) -> None:

@@ -24,11 +24,11 @@ from tests.faults.trainings import digest, must_end, newest_step, reference
 
 TRAININGS = {1: 2, 2: 1, 3: 1, 33: 3}  # row -> trials in a quick run
 SUITES = {row.number for row in rows_suites.ROWS}  # made of tests that run anyway
-THOROUGH = {16, 17, 35}
+QUICK, THOROUGH = {14, 15, 20}, {16, 17, 35}  # the others take more than some seconds
 
 
 def marks(row: Row) -> list:
-    return [pytest.mark.slow] if row.slow else [pytest.mark.thorough] if row.number in THOROUGH else []
+    return [] if row.number in QUICK else [pytest.mark.thorough if row.number in THOROUGH else pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def marks(row: Row) -> list:
 )
 def test_nothing_is_lost(row):
     outcome = run_row(row)
-    assert outcome.lost == 0 and outcome.tried >= min(row.quick, row.full), outcome.losses
+    assert outcome.lost == 0 and outcome.tried >= min(row.counts), outcome.losses
 
 
 @pytest.mark.thorough
@@ -91,8 +91,8 @@ def test_an_error_outside_of_a_trial_and_a_row_without_trials_are_losses():
     def fails(trials: Trials) -> None:
         raise OSError("no disk")
 
-    assert run_row(Row(99, "", "", fails, 1, 1, ())).lost == 1
-    assert run_row(Row(99, "", "", lambda trials: None, 1, 1, ())).lost == 1
+    assert run_row(Row(99, "", "", fails, (1, 1), ())).lost == 1
+    assert run_row(Row(99, "", "", lambda trials: None, (1, 1), ())).lost == 1
 
 
 @pytest.mark.parametrize("name", PROTECTIONS)

@@ -134,7 +134,7 @@ class Server:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.forking"], cwd=REPOSITORY, env=environment, text=True, **pipes
         )
-        self._running: set[int] = set()
+        self.running: set[int] = set()
 
     def ask(self, **request: Any) -> Any:
         assert self._process.stdin and self._process.stdout
@@ -149,7 +149,7 @@ class Server:
         broken = os.environ.get(sabotage.VARIABLE, "")
         options = {"console": str(output / "console.txt"), **options}
         pid = self.ask(do="start", argv=list(argv), broken=broken, options=options)
-        self._running.add(pid)
+        self.running.add(pid)
         return Training(self, pid, Path(options["console"]))
 
     def run(self, argv: Sequence[str], output: Path, *, timeout: float = 120, **options: Any) -> "Training":
@@ -161,11 +161,8 @@ class Server:
             raise AssertionError(f"still running after {timeout} s: {training.said()[-1000:]}")
         return training
 
-    def forget(self, pid: int) -> None:
-        self._running.discard(pid)
-
     def close(self) -> None:
-        for pid in self._running:
+        for pid in self.running:
             os.kill(pid, signal.SIGKILL)
         assert self._process.stdin
         self._process.stdin.close()
@@ -184,7 +181,7 @@ class Training:
         if self.code is None:
             self.code = self._server.ask(do="wait", pid=self.pid, timeout=timeout)
             if self.code is not None:
-                self._server.forget(self.pid)
+                self._server.running.discard(self.pid)
         return self.code
 
     def signal(self, number: int) -> None:

@@ -22,14 +22,7 @@ FLAGS = (
     "--peak-tflops 1 --last-step-of-checkpoint auto --do-train --do-eval --do-predict"
 ).split()
 NAMES = ("glue", "ner", "squad")
-OF_TIME = {
-    "log.jsonl",
-    "metrics.jsonl",
-    "events.jsonl",
-    "config.yaml",
-    "summary.json",
-    "progress.json",
-}  # in the folder of the stage
+OF_TIME = {"log.jsonl", "metrics.jsonl", "events.jsonl", "config.yaml", "summary.json", "progress.json"}  # of the stage
 
 
 @dataclass(frozen=True)
