@@ -7,10 +7,6 @@ from pathlib import Path
 _BLOCK = 1 << 20  # bytes that are decoded at a time
 
 
-class DataError(ValueError):
-    """A file that cannot be used. The message names the file, the line, the value, the rule and the remedy."""
-
-
 def text_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file without their line ends, LF or CR LF, in bounded memory."""
     for block in decoded_blocks(path):
@@ -21,22 +17,24 @@ def text_lines(path: Path) -> Iterator[str]:
 def decoded_blocks(path: Path) -> Iterator[str]:
     """The text of a UTF-8 file, without its byte order mark and without NUL, in blocks of whole lines."""
     if not path.is_file():
-        raise DataError(f"{path} does not exist or is not a file; check the path")
+        raise ValueError(f"{path} does not exist or is not a file; check the path")
     line, encoding = 1, "utf-8-sig"
     with open(path, "rb") as file:
         while data := file.read(_BLOCK) + file.readline():
             if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise DataError(f"{path} is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
+                raise ValueError(f"{path} is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
             try:
                 text = data.decode(encoding)
             except UnicodeDecodeError as error:
                 line += data.count(b"\n", 0, error.start)
-                raise DataError(
+                raise ValueError(
                     f"{path}:{line}: byte {data[error.start]:#04x} is not UTF-8 ({error.reason}); save the file as "
                     "UTF-8, e.g. with iconv -f LATIN1 -t UTF-8, or copy it again if it was truncated"
                 ) from None
             if "\0" in text:
                 line += text.count("\n", 0, text.index("\0"))
-                raise DataError(f"{path}:{line}: a NUL character; the file is binary, or UTF-16: save it as UTF-8 text")
+                raise ValueError(
+                    f"{path}:{line}: a NUL character; the file is binary, or UTF-16: save it as UTF-8 text"
+                )
             yield text
             line, encoding = line + data.count(b"\n"), "utf-8"

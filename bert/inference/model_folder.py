@@ -97,14 +97,17 @@ def open_model(
     check_ids(tokens, config, [])
     labels = None
     if "classification" in task:
-        count = len(pretrained.parameters["classifier.bias"])
-        labels = pretrained.labels or ()
-        labels = labels if len(labels) == count else tuple(f"LABEL_{index}" for index in range(count))
+        labels = _classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
     network = Network(pretrained.parameters, config, default_device() if device == "auto" else device)
     arrays = sorted(pretrained.parameters.items())
     weights = [f"{name} {checksum_of(np.ascontiguousarray(value).data)}" for name, value in arrays]
     most, identity = config.max_position_embeddings, _fingerprint(folder, tokens, weights)
     return OpenedModel(folder, task, network.run, tokens, read_usage(folder), labels, most, identity)
+
+
+def _classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """The names of a classifier's outputs: LABEL_0, LABEL_1 ... where they are not known."""
+    return labels if len(labels) == number else tuple(f"LABEL_{index}" for index in range(number))
 
 
 def _fingerprint(folder: Path, tokens: Tokens, weights: Sequence[str]) -> str:
@@ -136,6 +139,9 @@ def _open_export(
             "use the checkpoint that it was made from, or export it with --task"
         )
     tokens = _tokens(path, vocab_file, do_lower_case)
+    if "classification" in task and not labels:  # nothing says how many outputs it has
+        two_tokens = np.ones((1, 2), np.int64)
+        labels = _classes((), predictor.run(dict.fromkeys(predictor.inputs, two_tokens))["logits"].shape[-1])
 
     def forward(task: str, feed: Arrays) -> Arrays:
         return predictor.run(feed)

@@ -14,7 +14,7 @@ from typing import Any
 from bert.files import write_atomically
 from bert.finetuning.glue.task_table import TASKS
 from bert.reporting.progress import metric_form
-from bert.reporting.spread import table_head, table_row
+from bert.reporting.spread import SPREAD, spread_cells, summary, table_head, table_row
 
 Run = tuple[float, int]  # learning rate, seed
 
@@ -58,13 +58,6 @@ class TaskScores:
         return {name: statistics.mean(run[name] for run in runs if name in run) for name in names}
 
 
-def summary(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, spread, median, ends and number."""
-    spread = statistics.stdev(values) if len(values) > 1 else None
-    middle = {"mean": statistics.mean(values), "standard_deviation": spread, "median": statistics.median(values)}
-    return {**middle, "lowest": min(values), "highest": max(values), "seeds": len(values)}
-
-
 class Results:
     def __init__(self, tasks: Sequence[TaskScores]) -> None:
         self.tasks = tasks
@@ -85,8 +78,7 @@ class Results:
 
     def lines(self) -> list[str]:
         """Markdown: a row for each task at its chosen rate, the average; the mean scores of all rates."""
-        titles = "task|learning rate|metrics|score|standard deviation|median|lowest|highest|seeds".split("|")
-        lines = table_head(titles)
+        lines = table_head(["task", "learning rate", "metrics", "score", *SPREAD[1:], "seeds"])
         for task in self._ended:
             rate = task.best_rate()
             metrics = ", ".join(f"{n.replace('_', ' ')} {v:{metric_form(n)}}" for n, v in task.metrics(rate).items())
@@ -155,5 +147,4 @@ class Results:
 
 
 def _row(first: Sequence[str], scores: Sequence[float]) -> str:
-    *values, number = summary(scores).values()
-    return table_row([*first, *("-" if value is None else f"{value:.1f}" for value in values), str(number)])
+    return table_row([*first, *spread_cells(scores, ".1f"), str(len(scores))])

@@ -113,7 +113,10 @@ def _entry(word: str, data_dir: Path | None, is_fetched: bool, is_alone: bool) -
         return Entry(recipe, ("--config", recipe), True, {})
     folder = (data_dir or data_folder() / "glue") / task
     folder = data_dir if is_alone and data_dir is not None and not folder.is_dir() else folder
-    return Entry(recipe, ("--config", recipe, "--data-dir", str(folder)), True, {"folder": str(folder)})
+    splits = [TASKS[task].train, *TASKS[task].dev.values()]
+    names = {name for split in splits if split is not None for name in split.files if (folder / name).is_file()}
+    data = {name: sha256_of_file(folder / name) for name in sorted(names)}
+    return Entry(recipe, ("--config", recipe, "--data-dir", str(folder)), True, data)
 
 
 def plan_task(entry: Entry, rates: Sequence[float], common: Sequence[str], is_dry: bool) -> Planned:

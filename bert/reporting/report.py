@@ -13,6 +13,7 @@ import io
 import os
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,7 +166,9 @@ def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) 
 
 def _png(figure: Any, title: str) -> Block:
     file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # of names in a script that Matplotlib's font lacks: empty boxes
+        figure.savefig(file, format="png", dpi=110, metadata={"Software": None})
     return picture(title, file.getvalue())
 
 

@@ -30,16 +30,29 @@ def table_head(titles: Sequence[str]) -> list[str]:
     return [table_row(titles), "|---" * len(titles) + "|"]
 
 
+SPREAD = ("mean", "standard deviation", "median", "lowest", "highest")  # titles of what `summary` begins with
+
+
+def summary(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean, spread (None of one value), median, ends and number, by the names of scores.json."""
+    spread = statistics.stdev(values) if len(values) > 1 else None
+    middle = {"mean": statistics.mean(values), "standard_deviation": spread, "median": statistics.median(values)}
+    return {**middle, "lowest": min(values), "highest": max(values), "seeds": len(values)}
+
+
+def spread_cells(values: Sequence[float], form: str) -> list[str]:
+    """The cells below SPREAD."""
+    return ["-" if value is None else f"{value:{form}}" for value in summary(values).values()][: len(SPREAD)]
+
+
 def metric_table(metrics: Mapping[int, Mapping[str, float]], unit: str) -> list[str]:
     """Markdown: a row per metric, over the runs (by the numbers of their `unit`)."""
     names = list(dict.fromkeys(name for values in metrics.values() for name in values))
-    lines = table_head(["metric", "mean", "standard deviation", "median", "lowest", "highest", f"{unit}s"])
+    lines = table_head(["metric", *SPREAD, f"{unit}s"])
     for name in names:
         by_value = sorted((values[name], number) for number, values in metrics.items() if name in values)
-        values = [value for value, _ in by_value]
         form = metric_form(name.rpartition(" ")[2], {other.rpartition(" ")[2]: 0 for other in names})
-        spread = f"{statistics.stdev(values):{form}}" if len(values) > 1 else "-"
-        ends = (f"{value:{form}} ({unit} {number})" for value, number in (by_value[0], by_value[-1]))
-        middle = [f"{statistics.mean(values):{form}}", spread, f"{statistics.median(values):{form}}"]
-        lines.append(table_row([name, *middle, *ends, str(len(values))]))
+        *middle, lowest, highest = spread_cells([value for value, _ in by_value], form)
+        ends = (f"{end} ({unit} {number})" for end, (_, number) in ((lowest, by_value[0]), (highest, by_value[-1])))
+        lines.append(table_row([name, *middle, *ends, str(len(by_value))]))
     return lines

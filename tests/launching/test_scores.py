@@ -99,6 +99,9 @@ def test_a_second_start_runs_what_is_left_and_takes_more(start, tmp_path):
     assert [run[0] for run in start("mrpc,mnli", "--seeds", "1")[1]] == ["mnli"]
     with refused("holds seeds of another command .flags"):
         start("mrpc", "--seeds", "2", "--epochs", "7")
+    Path("MRPC/dev.tsv").write_text(Path("MRPC/train.tsv").read_text() + "1\t1\t1\tw1\tw2\n")
+    with refused("holds seeds of another command .data mrpc"):
+        start("mrpc", "--seeds", "2")
     start("mine.csv", "--seeds", "1")
     Path("mine.csv").write_text(Path("mine.csv").read_text() + "w1,no\n")
     with refused("holds seeds of another command .data mine"):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import subprocess
 import sys
 import types
@@ -65,6 +66,7 @@ def table(directory) -> list[dict]:
 def test_curves_and_the_table_of_hyper_parameters_are_what_visualdl_reads(tmp_path):
     log = run_log(tmp_path)
     train(log, range(1, 11))
+    log.train(11, 0, {"loss": math.nan}, 1.0)  # is no point of a curve
     log.summary({"training_sequences_per_second": 321.0, "mfu": 0.25, "final_loss": 7.0})
     log.close()
     assert scalars(tmp_path, "train/loss") == [(step, pytest.approx(8.0 - step / 10)) for step in range(1, 11)]

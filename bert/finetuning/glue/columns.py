@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.finetuning.glue.reading import own_table
-from bert.finetuning.text_files import DataError
 
 SAMPLE_ROWS = 5_000
 _MOST_CLASSES = 20  # of a column that has no name of a label
@@ -32,7 +31,7 @@ def survey(path: Path, named: Mapping[str, str | None]) -> Survey:
     values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
     if not rows:
         first = f" (line {table[0].number} {table[0].problem})" if table else ""
-        raise DataError(f"{path} has no row that can be read{first}; check the file")
+        raise ValueError(f"{path} has no row that can be read{first}; check the file")
     columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
     if "text_column" not in columns and not named.get("text_pair_column"):
         columns |= _texts(path, values, columns.get("label_column"))
@@ -50,7 +49,7 @@ def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -
         name: sum(map(len, texts)) / len(texts) for name, texts in values.items() if name != label and any(texts)
     }
     if not lengths:
-        raise DataError(f"{path} has no column of texts; check the file, or name it with --text-column")
+        raise ValueError(f"{path} has no column of texts; check the file, or name it with --text-column")
     return {"text_column": _known(_TEXTS, lengths) or max(lengths, key=lengths.__getitem__)}
 
 
@@ -70,7 +69,7 @@ def _label(path: Path, values: Mapping[str, Sequence[str]], taken: Sequence[str]
     if len(repeated) == 1 or len(others) == 1:
         return (repeated or [*others])[0]
     which = f"it may be {' or '.join(map(repr, repeated))}" if repeated else f"it has {', '.join(map(repr, values))}"
-    raise DataError(f"{path}: which column holds the labels? {which}; pass --label-column")
+    raise ValueError(f"{path}: which column holds the labels? {which}; pass --label-column")
 
 
 def _are_numbers(labels: Sequence[str]) -> bool:

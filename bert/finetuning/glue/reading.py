@@ -19,7 +19,7 @@ import numpy as np
 
 from bert.config.setting_errors import suggest
 from bert.finetuning.glue.task_table import GlueTask, Split, shown
-from bert.finetuning.text_files import DataError, text_lines
+from bert.finetuning.text_files import text_lines
 from data.text.columns import NoColumnError, NoHeaderError
 from data.text.inputs import Findings, table_input
 from data.text.readers import Reading, table_rows
@@ -31,41 +31,24 @@ _NUM_SHOWN = 3
 _SEPARATORS = re.compile(r"[\t\r\n]")
 
 
-Fields = tuple[int, list[str] | None, str]  # line, fields in the order of the columns or None, problem
-
-
-def published_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[Fields]:
+def published_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[Row]:
     """Some columns of every row of one of GLUE's files, in bounded memory."""
     try:
         # Line feeds alone end lines: a carriage return within a published line is text.
-        for row in rows_of_lines(text_lines(path), "tsv", TableForm(columns, header, "none"), Counter()):
-            yield _fields(row, columns)
+        yield from rows_of_lines(text_lines(path), "tsv", TableForm(columns, header, "none"), Counter())
     except NoHeaderError:
-        raise DataError(f"{path} is empty; download it again") from None
+        raise ValueError(f"{path} is empty; download it again") from None
     except NoColumnError as error:
-        raise DataError(
+        raise ValueError(
             f"{path}:1: {str(error).removeprefix('has ')}. Is it the task's file? For files of your own, use "
             "--task-name custom with --text-column, --text-pair-column and --label-column"
         ) from None
 
 
-def own_rows(path: Path, split: Split, separator: str | None, notes: list[str]) -> Iterator[Fields]:
-    """The columns of a user's table, row by row, in bounded memory; `notes` gets what is unusual about the file.
-
-    Args:
-        separator: between the labels of a row; a list of labels is joined with it.
-    """
-    columns = split.columns()
-    for row in own_table(path, columns, notes, split.flag):
-        if separator and row.values and isinstance(names := row.values.get(split.label), list):
-            row.values[split.label] = separator.join(map(str, names))
-        yield _fields(row, columns)
-
-
 def own_table(
     path: Path, columns: Sequence[Column] | None, notes: list[str], flag: Callable[[Column], str] = lambda name: ""
 ) -> Iterator[Row]:
-    """The rows of a user's table, of any form and encoding.
+    """The rows of a user's table, of any form and encoding; `notes` gets what is unusual about the file.
 
     Args:
         columns: None: all.
@@ -73,15 +56,15 @@ def own_table(
     """
     findings = Findings()
     if not path.is_file():
-        raise DataError(f"{path} does not exist or is not a file; check the path")
+        raise ValueError(f"{path} does not exist or is not a file; check the path")
     try:
         yield from table_rows(table_input(path), TableForm(columns, quotes="cells"), Reading(), findings)
     except NoColumnError as error:
         hint = suggest(str(error.column), map(str, error.names), f"{flag(error.column)} names the right one")
-        raise DataError(f"{path}: {str(error).removeprefix('has ')}; {hint}") from None
+        raise ValueError(f"{path}: {str(error).removeprefix('has ')}; {hint}") from None
     except ValueError as error:
         text = str(error)
-        raise DataError(text if str(path) in text else f"{path} {text}") from None
+        raise ValueError(text if str(path) in text else f"{path} {text}") from None
     notes += [
         f"{path}: read as {name}"
         for name in findings.encodings
@@ -90,22 +73,22 @@ def own_table(
     notes += findings.problems
 
 
-def _fields(row: Row, columns: Sequence[Column]) -> Fields:
+def _fields(row: Row, columns: Sequence[Column]) -> tuple[list[str], str]:
+    """The values of a row, or why it cannot be used."""
     if row.values is None:
-        return row.number, None, row.problem.removeprefix("has ")
+        return [], row.problem.removeprefix("has ")
     fields: list[str] = []
     for column in columns:
         if column not in row.values:
             keys = ", ".join(shown(str(key)) for key in row.values)[:200]
-            return row.number, None, f"no {column}; the row has {keys}"
+            return [], f"no {column}; the row has {keys}"
         value: Any = row.values[column]
         if not isinstance(value, str | int | float):
-            problem = f"{column} is {shown(json.dumps(value, default=str))}, neither text nor a number"
-            return row.number, None, problem
+            return [], f"{column} is {shown(json.dumps(value, default=str))}, neither text nor a number"
         if isinstance(value, str) and _HALF_PAIR.search(value):
-            return row.number, None, f"{column} is not text, it has half of a surrogate pair: {shown(value)}"
+            return [], f"{column} is not text, it has half of a surrogate pair: {shown(value)}"
         fields.append(value if isinstance(value, str) else json.dumps(value))
-    return row.number, fields, ""
+    return fields, ""
 
 
 @dataclass(frozen=True)
@@ -141,7 +124,7 @@ def find_file(directory: Path, split: Split) -> Path:
         if (directory / name).is_file():
             return directory / name
     present = sorted(path.name for path in directory.iterdir())[:12] if directory.is_dir() else []
-    raise DataError(
+    raise ValueError(
         f"{directory} has no {' or '.join(split.files)}; it has {', '.join(present) or 'nothing'}. "
         "--download fetches GLUE's files to a new --data-dir, or to the cache without that flag"
     )
@@ -194,7 +177,7 @@ class _Tally:
                 remedy = "correct them"
                 if max_fraction and 2 * self.problems < self.lines:
                     remedy += f", or skip them with --max-bad-line-fraction {_rounded_up(self.problems / self.lines)}"
-                raise DataError(f"{path}: {self.problems} of {self.lines} lines cannot be read; {remedy}. {shown}")
+                raise ValueError(f"{path}: {self.problems} of {self.lines} lines cannot be read; {remedy}. {shown}")
             warnings.append(f"{path}: {self.problems} of {self.lines} lines skipped, they cannot be read: {shown}")
         if self.unlabelled:
             warnings.append(
@@ -203,7 +186,7 @@ class _Tally:
         if self.problems + self.unlabelled == self.lines:
             none = f"none of its {self.lines} rows is usable" if self.lines else "it has no rows"
             remedy = "check the file" if self.is_own else "download it again"
-            raise DataError(f"{path} has no examples: {none}; {remedy}")
+            raise ValueError(f"{path} has no examples: {none}; {remedy}")
         return warnings
 
 
@@ -215,29 +198,27 @@ def _rounded_up(fraction: float) -> str:
 
 def _usable_rows(path: Path, split: Split, task: GlueTask, tally: _Tally) -> Iterator[list[str]]:
     """The fields of every line that can be used; the others are counted."""
-    num_texts = len(split.texts)
-    rows = (
-        own_rows(path, split, task.separator, tally.notes)
-        if tally.is_own
-        else published_rows(path, split.columns(), split.header)
-    )
-    for line, row, problem in rows:
+    columns, num_texts = split.columns(), len(split.texts)
+    own = own_table(path, columns, tally.notes, split.flag)
+    for row in own if tally.is_own else published_rows(path, columns, split.header):
         tally.lines += 1
-        if row is not None and split.label is not None:
-            label = row[num_texts] = row[num_texts].strip()  # spaces around a label do not make another class
+        if task.separator and row.values and isinstance(names := row.values.get(split.label), list):
+            row.values[split.label] = task.separator.join(map(str, names))
+        fields, problem = _fields(row, columns)
+        if not problem and split.label is not None:
+            label = fields[num_texts] = fields[num_texts].strip()  # spaces around a label do not make another class
             if label == task.no_label:
                 tally.unlabelled += 1
                 continue
             problem = task.problem(label)
-        if row is not None and not problem:
-            broken = next((value for value in row[num_texts:] if _SEPARATORS.search(value)), None)
-            if broken is None:
-                yield row
-                continue
-            problem = f"{shown(broken)} has a tab or a line break, which predictions cannot hold"
+        broken = next((value for value in fields[num_texts:] if _SEPARATORS.search(value)), None)
+        if not problem and broken is None:
+            yield fields
+            continue
         tally.problems += 1
         if len(tally.shown) < _NUM_SHOWN:
-            tally.shown.append(f"line {line}: {problem}")
+            problem = problem or f"{shown(str(broken))} has a tab or a line break, which predictions cannot hold"
+            tally.shown.append(f"line {row.number}: {problem}")
 
 
 def _examples(
@@ -267,11 +248,11 @@ def discover_labels(examples: Examples, task: GlueTask | None = None) -> tuple[s
     labels = {name for label in examples.labels or () for name in (task.parts(label) if task else [label])}
     if len(labels) < 2:
         every = f"every label is {shown(labels.pop())}" if labels else "no text has a label"
-        raise DataError(
+        raise ValueError(
             f"{examples.source}: {every}; a classification needs at least two. Is --label-column the right one?"
         )
     if len(labels) > max(100, len(examples) // 2):
-        raise DataError(
+        raise ValueError(
             f"{examples.source}: {len(labels)} different labels in {len(examples)} lines; is --label-column "
             "the right one? For numbers, use --regression"
         )

@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
 from bert.finetuning.glue.reading import Examples
-from bert.finetuning.text_files import DataError
 
 _MOST_REPEATS = 20  # of a row of a rare class
 
@@ -34,7 +33,7 @@ def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fo
     number = len(firsts) if groups is None else int(groups.max()) + 1
     if number < folds:
         what = "different texts" if groups is None else "groups"
-        raise DataError(
+        raise ValueError(
             f"{examples.source}: {number} {what} are too few for folds={folds}; lower --folds, or give --eval-file"
         )
     strata = np.zeros(len(firsts), np.int64) if classes is None else classes[firsts]

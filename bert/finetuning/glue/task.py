@@ -22,7 +22,6 @@ from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
-from bert.finetuning.text_files import DataError
 from bert.model.objectives import (
     MultiLabelObjective,
     Objective,
@@ -83,7 +82,7 @@ class SentenceTask(FineTuningTask):
             return labels
         if positive not in labels:
             hint = suggest(positive, labels, f"they are {', '.join(labels[:10])}")
-            raise DataError(f"positive_label={positive} is no label of {self.training.source}; {hint}")
+            raise ValueError(f"positive_label={positive} is no label of {self.training.source}; {hint}")
         return (*(label for label in labels if label != positive), positive) if len(labels) == 2 else labels
 
     def _prepare_training(self) -> None:
@@ -91,7 +90,7 @@ class SentenceTask(FineTuningTask):
         data, task, examples = self._config.data, self._task, self.training
         single = not task.is_regression and task.separator is None
         if not single and (data.balance or data.positive_label):
-            raise DataError(
+            raise ValueError(
                 f"{examples.source}: --balance and --positive-label are for classes of which a text has one; omit them"
             )
         classes = task.encode(examples.labels) if single else None

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
-from bert.finetuning.text_files import DataError, text_lines
+from bert.finetuning.text_files import text_lines
 
 DOCUMENT_START = "-DOCSTART-"
 _COLUMNS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
@@ -91,7 +91,7 @@ def tagged_windows(
         if is_word:
             first_word = first_word if first_word[0] else (number, len(columns))
             if len(columns) != first_word[1]:
-                raise DataError(
+                raise ValueError(
                     f"{path}:{number}: {len(columns)} columns, line {first_word[0]} has {first_word[1]} "
                     f"({line[:60]!r}); every line needs the same columns, separated by spaces or tabs"
                 )
@@ -120,7 +120,7 @@ class _Window:
 
     def text(self, path: Path, layout: ConllFormat, types: Sequence[str] | None) -> TaggedText:
         if not self.rows:
-            raise DataError(
+            raise ValueError(
                 f"{path} has no words: {len(self.lines)} lines, all blank or {DOCUMENT_START}; copy or download it "
                 "again"
             )
@@ -128,7 +128,7 @@ class _Window:
         spans, scheme, warnings = None, layout.scheme or "iob2", tuple[str, ...]()
         if layout.tagged:
             if len(self.rows[0]) == 1:
-                raise DataError(
+                raise ValueError(
                     f"{path}:{self.numbers[0] + 1}: one column, {words[0]!r}; a tag is needed after each word"
                 )
             tags = self._column(path, layout.tag_column, "tag")
@@ -148,14 +148,14 @@ class _Window:
     def _column(self, path: Path, column: int, what: str) -> list[str]:
         width = len(self.rows[0])
         if not -width <= column < width:
-            raise DataError(
+            raise ValueError(
                 f"{path}: {what}_column={column}, but its lines have {width} columns, 0 to {width - 1}; "
                 f"correct --{what}-column"
             )
         return [row[column] for row in self.rows]
 
     def _check_tags(self, path: Path, tags: list[str], types: Sequence[str] | None) -> None:
-        """Raise a DataError for the first invalid tag or unknown type."""
+        """Raise a ValueError for the first invalid tag or unknown type."""
         for tag in dict.fromkeys(tags):
             problem = ""
             try:
@@ -165,7 +165,7 @@ class _Window:
             except ValueError as error:
                 problem = f"{error}; is --tag-column the right one?"
             if problem:
-                raise DataError(f"{path}:{self.skipped + self.numbers[tags.index(tag)] + 1}: {problem}")
+                raise ValueError(f"{path}:{self.skipped + self.numbers[tags.index(tag)] + 1}: {problem}")
 
 
 def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:

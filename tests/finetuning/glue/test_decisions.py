@@ -10,7 +10,6 @@ from bert.finetuning.glue.decision import Decision
 from bert.finetuning.glue.reading import Examples
 from bert.finetuning.glue.scoring import best_by, class_scores, details, fitted, lines
 from bert.finetuning.glue.splitting import balanced_rows, held_out_rows, rows_in_both
-from bert.finetuning.text_files import DataError
 from bert.launching.finetuning import _all_rows
 
 
@@ -36,7 +35,7 @@ def test_columns_and_numbers_are_inferred(tmp_path, content, columns, regression
 def test_two_columns_that_may_be_the_label_are_named_and_one_can_be_given(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,sex,ward\n" + "".join(f"text number {n},{'fm'[n % 2]},{'abc'[n % 3]}\n" for n in range(30)))
-    with pytest.raises(DataError, match="which column holds the labels.*'sex' or 'ward'; pass --label-column"):
+    with pytest.raises(ValueError, match="which column holds the labels.*'sex' or 'ward'; pass --label-column"):
         survey(path, {})
     assert survey(path, {"label_column": "ward"}).columns == {"text_column": "text", "label_column": "ward"}
 
@@ -44,10 +43,10 @@ def test_two_columns_that_may_be_the_label_are_named_and_one_can_be_given(tmp_pa
 @pytest.mark.parametrize("named", [{}, {"text_column": "text", "label_column": "label"}])
 def test_a_table_without_rows_is_named_as_such(tmp_path, named):
     (tmp_path / "a.csv").write_text("text,label\n")
-    with pytest.raises(DataError, match=r"a.csv has no row that can be read; check the file$"):
+    with pytest.raises(ValueError, match=r"a.csv has no row that can be read; check the file$"):
         survey(tmp_path / "a.csv", named)
     (tmp_path / "a.csv").write_text("text,label\na,b,c\n")
-    with pytest.raises(DataError, match=r"no row that can be read \(line 2 has 3 fields, the first row 2;"):
+    with pytest.raises(ValueError, match=r"no row that can be read \(line 2 has 3 fields, the first row 2;"):
         survey(tmp_path / "a.csv", named)
 
 
@@ -80,7 +79,7 @@ def test_the_rows_of_a_patient_are_held_out_together():
     mask = held_out_rows(rows, classes, 4, 0, 42)
     assert 8 <= mask.sum() <= 32
     assert not set(np.array(groups)[mask]) & set(np.array(groups)[~mask])
-    with pytest.raises(DataError, match="20 groups .*are too few for folds=30; lower --folds"):
+    with pytest.raises(ValueError, match="20 groups .*are too few for folds=30; lower --folds"):
         held_out_rows(rows, classes, 30, 0, 42)
 
 

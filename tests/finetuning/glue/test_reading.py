@@ -8,7 +8,6 @@ import pytest
 
 from bert.finetuning.glue.reading import discover_labels, find_file, own_table, read_examples
 from bert.finetuning.glue.task_table import TASKS, custom_task, find_task
-from bert.finetuning.text_files import DataError
 
 BOM = "\ufeff"
 MNLI_HEADER = (
@@ -132,6 +131,7 @@ def test_an_empty_sentence_is_kept_and_counted(tmp_path):
 # FAULTS.md, row 25: the content of each file, and what the error must contain
 HOSTILE = {
     "too few fields": ("sentence\tlabel\ngood\t1\nbad\n", ["line 3: 1 fields, the first row 2", "'bad'", "correct"]),
+    "a long line": ("sentence\tlabel\n" + "x" * 100_000, ["line 2: 1 fields"]),
     "too many fields": ("sentence\tlabel\na\tb\t1\n", ["line 2: 3 fields"]),
     "a blank line inside": ("sentence\tlabel\na\t1\n\nb\t0\n", ["line 3: 1 fields"]),
     "an unknown label": ("sentence\tlabel\na\t1\nb\t2\n", ["line 3: label '2' is not one of 0, 1"]),
@@ -152,12 +152,11 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("split", ["train", "dev"])
 @pytest.mark.parametrize("fault", HOSTILE)
-def test_a_hostile_file_is_refused_with_line_value_and_remedy(tmp_path, fault, split):
+def test_a_hostile_file_is_refused_with_line_value_and_remedy(tmp_path, fault):
     content, phrases = HOSTILE[fault]
-    with pytest.raises(DataError) as error:
-        read(tmp_path, content, split=split, max_bad_line_fraction=1e-4 if split == "train" else 0.0)
+    with pytest.raises(ValueError) as error:
+        read(tmp_path, content, max_bad_line_fraction=1e-4)
     assert str(tmp_path / "train.tsv") in str(error.value)
     for phrase in phrases:
         assert phrase in str(error.value)
@@ -177,18 +176,12 @@ def test_a_hostile_file_is_refused_with_line_value_and_remedy(tmp_path, fault, s
 )
 def test_a_bad_similarity_is_refused(tmp_path, score, phrase):
     header, line, _ = PUBLISHED["STS-B"]
-    with pytest.raises(DataError, match=f"line 2: label .*{phrase}"):
+    with pytest.raises(ValueError, match=f"line 2: label .*{phrase}"):
         read(tmp_path, f"{header}\n{line.replace('4.800', score)}\n", task="STS-B")
 
 
-def test_a_long_bad_line_is_shown_in_part(tmp_path):
-    with pytest.raises(DataError) as error:
-        read(tmp_path, "sentence\tlabel\n" + "x" * 100_000 + "\n" * 2)
-    assert len(str(error.value)) < 600
-
-
 def test_of_many_bad_lines_the_first_are_shown_and_all_are_counted(tmp_path):
-    with pytest.raises(DataError, match=r"50 of 100 lines.*line 3: .*line 5: .*line 7: .*; \.\.\.$"):
+    with pytest.raises(ValueError, match=r"50 of 100 lines.*line 3: .*line 5: .*line 7: .*; \.\.\.$"):
         read(tmp_path, "sentence\tlabel\n" + "a\t1\nb\t7\n" * 50)
 
 
@@ -197,26 +190,26 @@ def test_a_few_bad_lines_of_a_large_training_file_are_left_out_and_told(tmp_path
     examples = read(tmp_path, content, max_bad_line_fraction=1e-4)
     assert len(examples) == 30_001 and examples.counts["bad_lines"] == 1
     assert "1 of 30002 lines skipped" in examples.warnings[0] and "line 30002" in examples.warnings[0]
-    with pytest.raises(DataError, match="1 of 30002 lines cannot be read"):
+    with pytest.raises(ValueError, match="1 of 30002 lines cannot be read"):
         read(tmp_path, content)
 
 
 def test_the_fraction_to_skip_is_named_and_a_file_without_rows_is_not_fetched_again(tmp_path):
-    with pytest.raises(DataError, match=r"50 of 149 lines .*or skip them with --max-bad-line-fraction 0.34\."):
+    with pytest.raises(ValueError, match=r"50 of 149 lines .*or skip them with --max-bad-line-fraction 0.34\."):
         read(tmp_path, "sentence\tlabel\n" + "a\t1\nb\t7\n" * 50 + "a\t1\n" * 49, max_bad_line_fraction=1e-4)
-    with pytest.raises(DataError, match=r"2 of 2 lines cannot be read; correct them\. line 2"):
+    with pytest.raises(ValueError, match=r"2 of 2 lines cannot be read; correct them\. line 2"):
         read(tmp_path, "sentence\tlabel\na\t7\nb\t7\n", max_bad_line_fraction=1e-4)
     task = custom_task(text="a", text_pair=None, label="b", index=None, regression=False)
     (tmp_path / "mine.csv").write_text("a,b\n")
-    with pytest.raises(DataError, match=r"mine.csv has no examples: it has no rows; check the file$"):
+    with pytest.raises(ValueError, match=r"mine.csv has no examples: it has no rows; check the file$"):
         read_examples(tmp_path / "mine.csv", task.train, task)
 
 
 def test_a_missing_file_is_named_with_what_is_there(tmp_path):
     (tmp_path / "train.csv").write_text("")
-    with pytest.raises(DataError, match=r"has no dev.tsv; it has train.csv.*--download"):
+    with pytest.raises(ValueError, match=r"has no dev.tsv; it has train.csv.*--download"):
         find_file(tmp_path, TASKS["RTE"].dev["dev"])
-    with pytest.raises(DataError, match="it has nothing"):
+    with pytest.raises(ValueError, match="it has nothing"):
         find_file(tmp_path / "nowhere", TASKS["RTE"].train)
 
 
@@ -279,7 +272,7 @@ def test_several_labels_of_a_text(tmp_path, name):
     labels = discover_labels(examples, task)
     assert labels == ("a", "b")
     assert task.with_labels(labels).encode(examples.labels).tolist() == [[1, 1], [0, 0], [1, 0]]
-    with pytest.raises(DataError, match="line .: label 'a' is not one of b, c"):
+    with pytest.raises(ValueError, match="line .: label 'a' is not one of b, c"):
         read_examples(tmp_path / name, task.train, task.with_labels(("b", "c")))
 
 
@@ -336,7 +329,7 @@ CUSTOM_HOSTILE = {
 @pytest.mark.parametrize("name", CUSTOM_HOSTILE)
 def test_a_hostile_file_of_the_users_own_is_refused(tmp_path, name):
     content, phrases = CUSTOM_HOSTILE[name]
-    with pytest.raises(DataError) as error:
+    with pytest.raises(ValueError) as error:
         custom(tmp_path, name, content)
     for phrase in [str(tmp_path / name), *phrases]:
         assert phrase in str(error.value)
@@ -345,7 +338,7 @@ def test_a_hostile_file_of_the_users_own_is_refused(tmp_path, name):
 def test_an_index_that_would_break_the_lines_of_the_predictions_is_refused(tmp_path):
     for index, shown in (("a\tb", r"'a\\tb'"), ("a\nb", r"'a\\nb'"), ("a\r", r"'a\\r'")):
         line = json.dumps({"first": "a\tb", "second": "b\n", "kind": "x", "id": index})
-        with pytest.raises(DataError, match=f"line 1: {shown} has a tab or a line break, which predictions"):
+        with pytest.raises(ValueError, match=f"line 1: {shown} has a tab or a line break, which predictions"):
             custom(tmp_path, "a.jsonl", line, index="id")
     pair = json.dumps({"first": "\U0001f600", "second": "b", "kind": "x", "id": 7})
     assert custom(tmp_path, "a.jsonl", pair, index="id").texts == (["\U0001f600"], ["b"])
@@ -353,15 +346,15 @@ def test_an_index_that_would_break_the_lines_of_the_predictions_is_refused(tmp_p
 
 def test_labels_that_are_one_or_endless_are_refused(tmp_path):
     one = custom(tmp_path, "a.csv", "first,second,kind\na,b,x\nc,d,x\n")
-    with pytest.raises(DataError, match="every label is 'x'.*--label-column"):
+    with pytest.raises(ValueError, match="every label is 'x'.*--label-column"):
         discover_labels(one)
     many = custom(tmp_path, "a.csv", "first,second,kind\n" + "".join(f"a,b,{i}.5\n" for i in range(200)))
-    with pytest.raises(DataError, match="200 different labels in 200 lines.*--regression"):
+    with pytest.raises(ValueError, match="200 different labels in 200 lines.*--regression"):
         discover_labels(many)
 
 
 def test_random_bytes_give_an_error_and_no_traceback_of_ours(tmp_path):
-    """300 damaged files are read or raise a DataError; no other exception occurs."""
+    """300 damaged files are read or raise a ValueError; no other exception occurs."""
     rng = np.random.RandomState(0)
     whole = ("sentence\tlabel\n" + 'a "quoted" line\t1\nnaïve\t0\n' * 20).encode()
     refused = 0
@@ -372,6 +365,7 @@ def test_random_bytes_give_an_error_and_no_traceback_of_ours(tmp_path):
         try:
             examples = read(tmp_path, bytes(damaged))
             assert set(examples.labels) <= {"0", "1"} and len(examples) >= 38
-        except DataError:
+        except ValueError as error:
+            assert str(tmp_path) in str(error)
             refused += 1
     assert 100 < refused < 300

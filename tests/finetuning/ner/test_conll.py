@@ -8,7 +8,6 @@ import pytest
 from bert.finetuning.ner.conll import ConllFormat, predicted_lines, read_tagged_text, tagged_windows
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import Span
-from bert.finetuning.text_files import DataError
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
 
@@ -101,7 +100,7 @@ HOSTILE = {
 @pytest.mark.parametrize("fault", HOSTILE)
 def test_a_hostile_file_is_refused_with_line_value_and_remedy(tmp_path, fault):
     content, phrases = HOSTILE[fault]
-    with pytest.raises(DataError) as error:
+    with pytest.raises(ValueError) as error:
         read_tagged_text(write(tmp_path, content), types=("LOC", "PER"))
     for phrase in [str(tmp_path / "train.conll"), *phrases]:
         assert phrase in str(error.value)
@@ -111,7 +110,7 @@ def test_a_hostile_file_is_refused_with_line_value_and_remedy(tmp_path, fault):
     "layout, phrase", [(ConllFormat(word_column=2), "word_column=2"), (ConllFormat(tag_column=-3), "--tag-column")]
 )
 def test_a_column_that_is_not_there_is_refused(tmp_path, layout, phrase):
-    with pytest.raises(DataError, match=phrase):
+    with pytest.raises(ValueError, match=phrase):
         read_tagged_text(write(tmp_path, "Anna I-PER\n"), layout)
 
 

@@ -105,8 +105,6 @@ def test_a_long_sentence_is_told_and_wholly_predicted(trained, capsys, tmp_path)
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("--do-train", "do_train=true needs train_file; pass --train-file"),
-        ("--do-eval --eval-file /nowhere.conll", "must be an existing file"),
         ("--do-train --train-file EMPTY", "has no entity"),
         ("--do-predict --predict-file EMPTY", "the classes of "),
         ("--do-train --train-file EMPTY --window-overlap 20 --max-seq-length 24", "less than half"),

@@ -69,7 +69,7 @@ def test_what_is_no_tag_is_refused(tag):
 
 def test_any_row_of_tags_means_what_seqeval_says():
     rng = np.random.RandomState(5)
-    for _ in range(2000):
+    for _ in range(400):
         sentences = [list(rng.choice(ALL_TAGS, rng.randint(1, 9))) for _ in range(rng.randint(1, 4))]
         starts = np.cumsum([0, *map(len, sentences)])[:-1].tolist()
         ours = read_spans([tag for sentence in sentences for tag in sentence], starts)
@@ -81,7 +81,7 @@ def test_any_row_of_tags_means_what_seqeval_says():
 
 def test_scores_equal_seqevals():
     rng = np.random.RandomState(6)
-    for case in range(1500):
+    for case in range(300):
         gold = [list(rng.choice(ALL_TAGS, size)) for size in rng.randint(1, 8, 3)]
         predicted = [[tag if rng.rand() < 0.7 else rng.choice(ALL_TAGS) for tag in tags] for tags in gold]
         if case % 10 == 0:

@@ -42,7 +42,7 @@ def test_offsets_are_those_of_the_tokenizers_library_on_text_of_any_script():
     rng = random.Random(3)
     alphabet = [*"the nile is.,'-1aeÉé\u0301 \t\n\u00a0東京İßŒA\U0001f600\u200b\x00Σ", "japanese", "café", "ice-cream"]
     for lowercase in (True, False):
-        texts = ["".join(rng.choice(alphabet) for _ in range(rng.randrange(30))) for _ in range(3000)]
+        texts = ["".join(rng.choice(alphabet) for _ in range(rng.randrange(30))) for _ in range(800)]
         found = WordPieceTokenizer(VOCABULARY, lowercase).encode_with_offsets(texts)
         reference = reference_tokenizer(VOCABULARY, lowercase)
         for row, text in enumerate(texts):

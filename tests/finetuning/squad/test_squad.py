@@ -197,9 +197,6 @@ def test_a_conversation(trained):
     ("words", "message"),
     [
         ("", "nothing to do"),
-        ("--do-train --train-file nowhere.json --vocab-file nowhere.txt", "train_file=nowhere.json must"),
-        ("--do-train", "do_train=true needs train_file; pass --train-file"),
-        ("--do-predict --predict-file nowhere.json", "predict_file=nowhere.json must be an existing file"),
         ("--interactive", "interactive=true needs a fine-tuned model; pass --from-pretrained-params"),
         ("--interactive --do-train", "omit --do-train and --do-eval"),
         ("--do-train --max-seq-length 60", "max_seq_length=60 must leave room for a question"),
