@@ -124,3 +124,17 @@ def test_an_export_is_used_like_its_checkpoint(tmp_path, task, request_):
         exported.encode(["word1"])
     with pytest.raises(ValueError, match="is an export of .*task=masked-lm needs a masked-LM head"):
         load_model(tmp_path / "x", "masked-lm")
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_an_export_without_names_of_classes_gives_what_its_checkpoint_gives(tmp_path, outputs):
+    """Of one output, a number; otherwise LABEL_0, LABEL_1 ..."""
+    head = np.random.RandomState(1).randn(foreign.HIDDEN, outputs).astype("float32")
+    changes = {"classifier.weight": head, "classifier.bias": np.ones(outputs, "float32")}
+    source = model(tmp_path / "m", "sequence-classification", Usage("ours", 9, regression=outputs == 1), **changes)
+    for name in ("labels.json", "manifest.json"):
+        (source / name).unlink(missing_ok=True)
+    exported = export(source, tmp_path / "x", "--format", "paddle-inference")
+    (wanted,), (found,) = (load_model(folder).predict(["word1 word2"]) for folder in (source, exported))
+    assert found.get("label") == wanted.get("label") and ("value" in found) == (outputs == 1)
+    assert found.get("probabilities", found) == pytest.approx(wanted.get("probabilities", wanted), abs=1e-5)
