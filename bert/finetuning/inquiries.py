@@ -73,7 +73,9 @@ def _time(config: FineTuningConfig, world_size: int, train: FeatureTable, num_ev
 
 
 def _part(config: FineTuningConfig) -> str | None:
-    return "CPU-core" if config.hardware.device == "cpu" else this_machines_part()
+    """The planner's name of this machine's GPU, None for one that it does not know; CPU-core without a GPU."""
+    listed = [] if config.hardware.device == "cpu" else nvidia_smi("--list-gpus")
+    return part_of(listed[0]) if listed else "CPU-core"
 
 
 def _evaluations(config: FineTuningConfig) -> int:
@@ -105,9 +107,3 @@ def mean_padded_length(lengths: np.ndarray, config: FineTuningConfig) -> float:
     mixed = np.random.default_rng(0).permutation(lengths)
     longest = [batch.max() for batch in np.split(mixed, range(size, len(mixed), size))]
     return float(np.mean([min(-(-int(width) // multiple) * multiple, config.data.max_seq_length) for width in longest]))
-
-
-def this_machines_part() -> str | None:
-    """The planner's name of this machine's GPU, None for one that it does not know; CPU-core without a GPU."""
-    listed = nvidia_smi("--list-gpus")
-    return part_of(listed[0]) if listed else "CPU-core"

@@ -98,9 +98,6 @@ class PredictRequest(ModelSettings):
         is_csv = self.input_format == "csv" or (self.input_format == "auto" and self.files)
         return "csv" if is_csv and all(".csv" in path.suffixes for path in self.files) else "jsonl"
 
-    def wants_vectors_file(self) -> bool:
-        return self.form() == "npy"
-
     @model_validator(mode="after")
     def _check(self) -> Self:
         named = [("FILE", path) for path in self.files] + ([("--nearest", self.nearest)] if self.nearest else [])
@@ -113,11 +110,13 @@ class PredictRequest(ModelSettings):
             raise ValueError("--show prints what the model can do, if it is here; omit FILE, --nearest and --output")
         if self.output and not self.output.absolute().parent.is_dir():
             raise ValueError(f"--output {self.output}: the folder does not exist; make it first")
+        if self.output and self.output.is_dir():
+            raise ValueError(f"--output {self.output} is a folder; name a file in it")
         if self.text_pair_column and not self.text_column:
             raise ValueError(f"text_pair_column={self.text_pair_column} needs text_column; pass --text-column")
         if self.form() == "parquet" and [path.suffix.lower() for path in self.files] != [".parquet"]:
             raise ValueError(f"--output {self.output} is for one .parquet as input; name a .csv or .jsonl")
-        if self.wants_vectors_file() and (self.task != "encoder" or self.nearest):
+        if self.form() == "npy" and (self.task != "encoder" or self.nearest):
             raise ValueError(f"--output {self.output} is for vectors; pass --encode, or name a .jsonl file")
         return self
 

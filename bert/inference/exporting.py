@@ -1,7 +1,7 @@
 """Exports a BERT for serving: Paddle Inference, ONNX or OpenVINO, or a checkpoint of Hugging Face or PaddleNLP."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from bert.conversion import converting
 from bert.conversion.converting import Model, convert, read, request_of, source_parser
-from bert.conversion.model_description import TASK_FILE, read_usage
+from bert.conversion.model_description import read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.inference.export_files import (
     CALIBRATION_FILE,
@@ -23,7 +23,7 @@ from bert.inference.export_files import (
 from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import require_packages
 from bert.inference.openvino_files import write_openvino_export
-from bert.inference.samples import Sample, Texts, random_sample, read_texts, table_of_texts
+from bert.inference.samples import Sample, random_sample, read_texts, table_of_texts
 
 _PRECISIONS = {  # of the formats that are served
     "paddle-inference": ("float32", "bfloat16", "int8"),
@@ -106,7 +106,6 @@ def export(request: ExportRequest) -> dict[str, Any]:
         return convert(request)
     if request.to_format != "paddle-inference":
         require_packages(request.to_format, request.precision)
-    texts = {path: read_texts(path) for path in (request.calibration, request.sample) if path is not None}
     model = read(request)
     if model.config.is_modern() and (request.to_format != "paddle-inference" or request.precision == "int8"):
         raise ConversionError(
@@ -119,27 +118,29 @@ def export(request: ExportRequest) -> dict[str, Any]:
         parameters = converting.parameters_for("encoder", model.parameters, model.notes)
         model = dataclasses.replace(model, parameters=parameters, task="encoder", labels=None)
     outputs_of(model.task, model.has_pooler())  # raises for a task that is not served
-    if texts and model.tokens is None:
-        raise ConversionError(f"{next(iter(texts))}: the texts need a vocabulary; pass --vocab-file")
-    converting.write_directory(request.target, lambda folder: _write(folder, model, request, texts))
+    if (texts := request.calibration or request.sample) and model.tokens is None:
+        raise ConversionError(f"{texts}: the texts need a vocabulary; pass --vocab-file")
+    converting.write_directory(request.target, lambda folder: _write(folder, model, request))
     return model.report(request.to_format)
 
 
-def _write(folder: Path, model: Model, request: ExportRequest, texts: Mapping[Path, Texts]) -> None:
+def _write(folder: Path, model: Model, request: ExportRequest) -> None:
     from bert.inference.paddle_program import Network  # loads Paddle
     from bert.inference.predictor import Predictor
 
-    network = Network(model.parameters, model.config, with_pooler=True)
     model.write_tokenizer(folder)
     model.write_texts(folder)  # the predictor reads them
-    trained = read_usage(folder).max_seq_length if (folder / TASK_FILE).is_file() else None
-    length = min(trained or 384, model.config.max_position_embeddings)
-    samples = {}
-    for path, lines in texts.items():
-        table = table_of_texts(lines, folder / "tokenizer.json", length, model.config.pad_token_id)
-        samples[path] = Sample(path.name, table, length)
-    calibration = samples[request.calibration] if request.calibration else None
-    sample = samples[request.sample] if request.sample else calibration or random_sample(model.config)
+    usage = read_usage(folder)
+    length = min(usage.max_seq_length or 384, model.config.max_position_embeddings)
+
+    def sample_of(path: Path) -> Sample:
+        texts = read_texts(path, usage.text_columns)
+        table = table_of_texts(texts, folder / "tokenizer.json", length, model.config.pad_token_id)
+        return Sample(path.name, table, length)
+
+    calibration = sample_of(request.calibration) if request.calibration else None
+    sample = sample_of(request.sample) if request.sample else calibration or random_sample(model.config)
+    network = Network(model.parameters, model.config, with_pooler=True)
     description: dict[str, Any] = {
         "format": request.to_format,
         "task": model.task,

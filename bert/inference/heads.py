@@ -15,7 +15,7 @@ import numpy as np
 from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.glue.decision import Decision
-from bert.finetuning.loader import check_finite, single_sequences
+from bert.finetuning.loader import FeatureTable, check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import read_spans
@@ -27,7 +27,7 @@ from bert.inference.command_line import ModelSettings
 from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, texts_of
 from bert.inference.model_folder import OpenedModel, open_model
 from bert.inference.remote import RemoteModel, is_address
-from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities, require_finite
+from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities
 from bert.runtime.hardware import use_cores
 from bert.samples.sample_table import Slices
 
@@ -52,7 +52,7 @@ class Classifier(TrainedModel):
             rows = [row for row, texts in enumerate(requests) if len(texts) == size]
             for row, values in self.outputs(self.task, self.table([requests[row] for row in rows])):
                 logits[rows[row]] = values
-        require_finite(logits)
+        check_finite({"logits": logits})
         if self.is_regression:
             return [{"value": _rounded(value)} for value in logits[:, 0]]
         likely = self.decision.probabilities(logits)
@@ -126,7 +126,7 @@ class MaskFiller(TrainedModel):
         pieces = Slices.of_rows(np.concatenate(rows).astype(np.int64), lengths)
         ids, offsets = single_sequences(pieces, cls_id, sep_id)
         masks: list[list[list[dict[str, Any]]]] = [[] for _ in texts]
-        for batch_rows, feed in self.batches(self.table_of(ids, offsets, np.diff(offsets))):
+        for batch_rows, feed in self.batches(FeatureTable(ids, offsets, pad_id=self.vocabulary.id_of("[PAD]"))):
             positions = np.flatnonzero(feed["input_ids"] == self._mask_id)
             outputs = self.forward("masked-lm", {**feed, "masked_lm_positions": positions})
             likely = probabilities(outputs["masked_lm_logits"][:, : len(self.vocabulary)])

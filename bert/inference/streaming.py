@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -50,7 +51,8 @@ def run_request(request: PredictRequest) -> int:
 
 def json_lines(records: Sequence[Result]) -> bytes:
     """A line for each record."""
-    return "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records).encode()
+    lines = "".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records)
+    return lines.encode(errors="backslashreplace")  # half of a surrogate pair in a bad line, as JSON escapes it
 
 
 def npy_header(rows: int, width: int) -> bytes:
@@ -77,6 +79,20 @@ class _Output:
             raise ValueError(self._example["error"])
         self._source = request.files[0] if request.files else None
         self._kind = kind_of_table(self._source, request.input_format)
+        if self.form in ("csv", "tsv"):
+            self._compare_columns(
+                [path for path in request.files if kind_of_table(path, request.input_format) == "csv"]
+            )
+
+    def _compare_columns(self, paths: Sequence[Path]) -> None:
+        """Refuse a CSV with columns that the first one lacks before anything is predicted."""
+        columns = [TableInput(path, sys.stdin.buffer, "csv").opening()[2] for path in paths]
+        for path, names in zip(paths, columns, strict=True):
+            if more := [name for name in names if name not in columns[0]]:
+                raise ValueError(
+                    f"{path} has the columns {', '.join(more)}, which {paths[0]} has not; put it first or run it by "
+                    "itself, or name a .jsonl as --output"
+                )
 
     def content(self, records: Sequence[Result], at: Position, *, is_first: bool) -> bytes:
         if self.form == "npy":

@@ -159,7 +159,7 @@ def csv_lines(records: Sequence[Record], columns: Sequence[str], delimiter: str,
         writer.writerows({name: _shown(value) for name, value in record.items()} for record in records)
     except ValueError as error:
         raise ValueError(f"{error}: the first row had {', '.join(columns)}; name a .jsonl as --output") from None
-    return text.getvalue().encode()
+    return text.getvalue().encode(errors="backslashreplace")
 
 
 def _shown(value: Any) -> Any:

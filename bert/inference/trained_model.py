@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import softmax
 
 from bert.finetuning.glue.features import sentence_features
-from bert.finetuning.loader import FeatureTable, prediction_batches
+from bert.finetuning.loader import FeatureTable, check_finite, prediction_batches
 from bert.inference.lines import SINGLE_KEYS, Keys, RawRequest, texts_of
 from bert.inference.model_folder import HEADS, OpenedModel
 from bert.inference.tables import checked_lines
@@ -129,9 +129,6 @@ class TrainedModel:
         """Texts, or pairs of texts (not both), as sequences."""
         return sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)[0]
 
-    def table_of(self, ids: np.ndarray, offsets: np.ndarray, first_lengths: np.ndarray) -> FeatureTable:
-        return FeatureTable(ids, offsets, first_lengths, pad_id=self.vocabulary.id_of("[PAD]"))
-
     def batches(self, table: FeatureTable) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
         """The rows of a batch and its feed, by length."""
         for batch in prediction_batches(table, self.batch_size, max_seq_length=self.max_seq_length):
@@ -143,14 +140,9 @@ class TrainedModel:
             yield from zip(rows.tolist(), *self.forward(task, feed).values(), strict=True)
 
 
-def require_finite(logits: np.ndarray) -> None:
-    if not np.isfinite(logits).all():
-        raise ValueError("the model's outputs are NaN or infinite; its weights are damaged, or its training diverged")
-
-
 def probabilities(logits: np.ndarray) -> np.ndarray:
     """Softmax over the last axis, float64."""
-    require_finite(logits)
+    check_finite({"logits": logits})
     return softmax(logits.astype(np.float64), axis=-1)
 
 

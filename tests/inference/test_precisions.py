@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bert.config.architecture import BertConfig
+from bert.conversion.model_description import Usage
 from bert.inference import onnx_graph, predictor
 from bert.inference.exporting import TOLERANCES
 from bert.inference.predictor import Predictor
@@ -69,6 +70,14 @@ def test_every_precision_is_checked_and_loads(folders, texts, tmp_path, task, ki
     largest = max(float(np.abs(expected[name] - outputs[name]).max()) for name in expected)
     assert (largest < 1e-5) == (precision == "float32"), "the precision is really another one"
     assert (task == "encoder") == (check["same_decision"] is None)
+
+
+def test_a_calibration_may_be_a_table_with_the_columns_of_the_training(tmp_path):
+    source = models.model(tmp_path / "m", "sequence-classification", Usage("ours", 9, ("headline",)))
+    (tmp_path / "texts.csv").write_text("id,headline\n" + "1,word1 word2\n2,word3\n" * 9)
+    words = ("--format", "onnx", "--precision", "int8", "--calibration", tmp_path / "texts.csv")
+    check = description_of(export(source, tmp_path / "x", *words))["check"]
+    assert (check["sample"], check["sequences"], check["tokens"]) == ("texts.csv", 18, 9 * (4 + 3))
 
 
 def refusal(capsys, source, target, *arguments: object) -> str:

@@ -9,7 +9,6 @@ import pty
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -53,10 +52,10 @@ def test_every_line_has_its_record_in_order_and_bad_ones_are_named(folders, tmp_
     monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
     texts = ["word3 " * length for length in (5, 1, 9, 2, 7, 3, 8, 4, 6)]
     requests = [json.dumps({"id": number, "text": text}) for number, text in enumerate(texts)]
-    requests[2:2] = ["", '{"id": 7, "text": ""}', "{oops", '{"id": "x"}']
+    requests[2:2] = ["", '{"id": 7, "text": ""}', "{oops", '{"id": "\\ud800", "text": "\\ud800"}']
     (tmp_path / "in.jsonl").write_text("\n".join(requests) + "\n")
     found, err = run(capsys, folders["sequence-classification"], tmp_path / "in.jsonl")
-    assert [record.get("id") for record in found] == [0, 1, None, 7, None, "x", *range(2, 9)]
+    assert [record.get("id") for record in found] == [0, 1, None, 7, None, "\ud800", *range(2, 9)]
     classifier = load_model(folders["sequence-classification"])
     for record in found:
         assert ("label" in record) != ("error" in record)
@@ -162,6 +161,7 @@ def test_what_the_model_can_do_with_a_text(tmp_path, capsys):
         (["{model}", "--nearest", "nowhere"], "--nearest nowhere must be an existing file"),
         (["{model}", "--encode", "--task", "masked-lm"], "--encode makes vectors, --task masked-lm something else"),
         (["{model}", "--output", "no/where.jsonl"], "--output no/where.jsonl: the folder does not exist"),
+        (["{model}", "--output", "{empty}"], "empty is a folder; name a file in it"),
         (["{model}", "--output", "x.npy"], "--output x.npy is for vectors; pass --encode"),
         (["{model}", "--show", "x", "--output", "y"], "--show prints what the model can do"),
         (["{model}", "--top-k", "0", "{file}"], "top_k=0 must be greater than or equal to 1; change --top-k"),
@@ -445,17 +445,13 @@ def test_a_table_comes_back_with_the_results_as_columns(folders, tmp_path, capsy
         assert first.startswith(b"\xef\xbb\xbf") == (encoding == "cp1252") and (delimiter or ",").encode() in first
 
 
-def test_a_csv_on_standard_input_is_answered_with_a_csv(folders, tmp_path):
+def test_a_csv_on_standard_input_is_answered_with_a_csv(folders, tmp_path, capsys, monkeypatch):
     write_table(tmp_path / "in.csv", ";", "utf-8-sig")
-    words = [sys.executable, "run_predict.py", str(folders["sequence-classification"]), "--input-format", "csv"]
-    with open(tmp_path / "in.csv", "rb") as file:
-        done = subprocess.run(words, stdin=file, capture_output=True, check=True, cwd=REPOSITORY)
-    found = pd.read_csv(io.BytesIO(done.stdout), sep=";")
-    assert found["id"].tolist() == ["a7", "a8", "a9"] and found["predicted_label"].notna().tolist() == [
-        True,
-        True,
-        False,
-    ]
+    with open(tmp_path / "in.csv", encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert run_predict.main([str(folders["sequence-classification"]), "--input-format", "csv"]) == 0
+    found = pd.read_csv(io.StringIO(capsys.readouterr().out), sep=";")
+    assert found["id"].tolist() == ["a7", "a8", "a9"] and found["predicted_label"].isna().tolist() == [0, 0, 1]
 
 
 def test_a_row_of_too_many_fields_keeps_its_columns_beside_the_error(folders, tmp_path, capsys):
@@ -506,6 +502,17 @@ def test_rows_that_leave_out_their_last_fields_keep_the_columns_of_the_first_lin
             read = {row["id"]: row for row in csv.DictReader(file)}
         assert (read["1"]["label"], read["2"]["label"]) == ("old", "")
         assert read["1"]["predicted_label"] and read["2"]["predicted_label"]
+
+
+def test_tables_of_other_columns_are_refused_before_the_first_prediction(folders, tmp_path, capsys, monkeypatch):
+    (tmp_path / "a.csv").write_text("text\nword1\n")
+    (tmp_path / "b.csv").write_text("text,more\nword2,x\n")
+    first, second, output = tmp_path / "a.csv", tmp_path / "b.csv", ("--output", tmp_path / "out.csv")
+    run(capsys, folders["sequence-classification"], second, first, *output)
+    assert read_table(tmp_path / "out.csv")["more"].fillna("").tolist() == ["x", ""]
+    monkeypatch.setattr(streaming, "write_stream", lambda *_, **__: pytest.fail("it began"))
+    _, err = run(capsys, folders["sequence-classification"], first, second, *output, code=2)
+    assert "b.csv has the columns more, which" in err and "put it first" in err
 
 
 def test_a_name_of_a_column_with_a_line_break_is_refused(folders, tmp_path, capsys):

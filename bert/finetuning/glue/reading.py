@@ -239,13 +239,9 @@ def _empty(texts: Sequence[Sequence[str]]) -> int:
     return sum(not text.strip() for column in texts for text in column)
 
 
-def discover_labels(examples: Examples, task: GlueTask | None = None) -> tuple[str, ...]:
-    """The labels of a file, sorted: integers by value, then others alphabetically.
-
-    Args:
-        task: says which labels a field has; None: one.
-    """
-    labels = {name for label in examples.labels or () for name in (task.parts(label) if task else [label])}
+def discover_labels(examples: Examples, task: GlueTask) -> tuple[str, ...]:
+    """The labels of a file, sorted: integers by value, then others alphabetically."""
+    labels = {name for label in examples.labels or () for name in task.parts(label)}
     if len(labels) < 2:
         every = f"every label is {shown(labels.pop())}" if labels else "no text has a label"
         raise ValueError(

@@ -107,6 +107,9 @@ class SentenceTask(FineTuningTask):
                 f"held out: {mask.sum():,} of {len(mask):,} rows (part {data.fold} of {data.folds}, --fold and --folds)"
                 f", {'with the classes in proportion, ' if single else ''}{together} together"
             )
+            if single and (lost := set(examples.labels) - set(self.training.labels)):
+                which = f"all rows of {', '.join(sorted(lost))} are held out, none is trained on"
+                self.notes.append(f"{which}: add rows, or pass another --fold")
             if shared := int(rows_in_both(self._held_out, self.training).sum()):
                 self.notes.append(f"{shared:,} of the held-out texts are in the training part too, of other groups")
         if data.balance:

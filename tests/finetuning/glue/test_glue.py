@@ -263,6 +263,14 @@ def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_p
     assert task.read_data().train.labels["labels"].tolist() == [1, 0, 1, 0]
 
 
+def test_a_class_whose_rows_are_all_held_out_is_named(weights, tmp_path):
+    rows = "".join(f"wa{row % 9} wb{row % 7} wc{row},{'yn'[row % 2]}\n" for row in range(20))
+    (tmp_path / "a.csv").write_text(f"sentence,label\n{rows}wd1,rare\n")
+    words = f"--task-name custom --train-file {tmp_path}/a.csv --do-train --do-eval --fold"
+    notes = [" ".join(SentenceTask(settings(weights, f"{words} {fold}")).notes) for fold in range(5)]
+    assert sum("all rows of rare are held out, none is trained on" in note for note in notes) == 1
+
+
 @pytest.mark.parametrize(
     "words, said, lowers",
     [

@@ -220,6 +220,8 @@ def test_tasks_are_found_by_the_names_people_use(name, task):
 
 # --- users' own files
 
+OWN = custom_task(text="first", text_pair="second", label="kind", index=None, regression=False)
+
 
 def custom(tmp_path, name, content, *, labels=None, regression=False, index=None):
     path = tmp_path / name
@@ -243,7 +245,7 @@ def test_the_same_rows_are_read_from_each_format(tmp_path, suffix):
     }
     examples = custom(tmp_path, f"mine.{suffix}", writers[suffix]())
     assert [[*row] for row in zip(*examples.texts, examples.labels, strict=True)] == rows.to_numpy().tolist()
-    assert discover_labels(examples) == ("bad", "good")
+    assert discover_labels(examples, OWN) == ("bad", "good")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_an_empty_line_of_a_csv_of_one_column_is_an_empty_cell(tmp_path):
 def test_json_labels_may_be_numbers_or_booleans(tmp_path):
     lines = [{"first": "a", "second": "b", "kind": kind} for kind in (10, 9, 10, -1)]
     examples = custom(tmp_path, "a.jsonl", "\n".join(map(json.dumps, lines)))
-    assert discover_labels(examples) == ("-1", "9", "10")
+    assert discover_labels(examples, OWN) == ("-1", "9", "10")
     lines = [{"first": "a", "second": "b", "kind": kind} for kind in (True, False)]
     assert custom(tmp_path, "a.jsonl", "\n".join(map(json.dumps, lines))).labels == ["true", "false"]
 
@@ -347,10 +349,10 @@ def test_an_index_that_would_break_the_lines_of_the_predictions_is_refused(tmp_p
 def test_labels_that_are_one_or_endless_are_refused(tmp_path):
     one = custom(tmp_path, "a.csv", "first,second,kind\na,b,x\nc,d,x\n")
     with pytest.raises(ValueError, match="every label is 'x'.*--label-column"):
-        discover_labels(one)
+        discover_labels(one, OWN)
     many = custom(tmp_path, "a.csv", "first,second,kind\n" + "".join(f"a,b,{i}.5\n" for i in range(200)))
     with pytest.raises(ValueError, match="200 different labels in 200 lines.*--regression"):
-        discover_labels(many)
+        discover_labels(many, OWN)
 
 
 def test_random_bytes_give_an_error_and_no_traceback_of_ours(tmp_path):
