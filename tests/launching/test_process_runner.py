@@ -83,8 +83,11 @@ def test_the_lines_of_this_start_are_shown_once_and_the_launchers_are_kept(runne
 
 
 def test_ctrl_c_is_named_to_the_user_and_to_the_ranks(runner, tmp_path, capfd, monkeypatch):
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    def interrupt() -> None:
+        wait_until((tmp_path / "workerlog.0").exists, 60)  # the launcher takes signals now
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     assert train(runner, tmp_path, "waits", 75) == 75
     found = capfd.readouterr()
     assert found.err == "\nCtrl-C: saving, then stopping ...\n" and found.out.startswith("step 1\n")
