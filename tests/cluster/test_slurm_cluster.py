@@ -17,6 +17,7 @@ from slurm_cluster import SlurmCluster
 
 from bert import REPOSITORY
 from tests.support import corpora
+from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -85,10 +86,7 @@ def test_preempted_by_its_time_limit_it_continues_to_the_same_weights_and_phase_
     assert whole.wait(1200) == "COMPLETED", whole.log()
     assert whole.fact("Restarts") == "0"
 
-    limit = (
-        "--time=2",
-        "--signal=B:USR1@60",
-    )  # Slurm looks at limits every 30 s: the signal comes after 30 to 60 seconds
+    limit = ("--time=2", "--signal=B:USR1@60")  # Slurm looks every 30 s: the signal comes after 30 to 60 seconds
     first = Job(cluster, place, "limited", 1, options=limit, **sizes)
     second = Job(cluster, place, "limited", 2, options=(*limit, f"--dependency=afterok:{first.id}"), **sizes)
     assert first.wait(3000) == "COMPLETED", first.log()
@@ -124,9 +122,7 @@ def test_a_job_that_fails_is_not_requeued_and_what_depends_on_it_does_not_start(
 
 def test_a_cancelled_job_has_saved_and_stays_out_of_the_queue(cluster, place):
     job = Job(cluster, place, "cancelled", 1, MAX_STEPS="100000")
-    deadline = time.monotonic() + 300
-    while not steps(job) and time.monotonic() < deadline:
-        time.sleep(1)
+    wait_until(lambda: steps(job), 300)
     saved = max(steps(job))
     cluster.output("scancel", job.id)
     assert job.wait(120) == "CANCELLED"
@@ -139,9 +135,7 @@ def test_a_cancelled_job_has_saved_and_stays_out_of_the_queue(cluster, place):
 def test_a_stop_file_ends_the_job_and_the_same_submission_continues(cluster, place):
     sizes = {"MAX_STEPS": "100000"}
     job = Job(cluster, place, "stopped", 1, **sizes)
-    deadline = time.monotonic() + 300
-    while not steps(job) and time.monotonic() < deadline:
-        time.sleep(1)
+    wait_until(lambda: steps(job), 300)
     (job.results / "STOP").touch()
     assert job.wait(120) == "FAILED"  # to Slurm: code 75, so nothing that depends on it starts
     assert job.fact("ExitCode") == "75:0" and job.fact("Restarts") == "0"

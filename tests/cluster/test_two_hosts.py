@@ -17,6 +17,8 @@ import pytest
 import workplace
 from workplace import Host, two_hosts
 
+from tests.support.waiting import wait_until
+
 REASON = workplace.why_not()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=f"no network namespaces: {REASON}")]
 STEPS = "30"
@@ -129,10 +131,7 @@ def test_a_lost_host_ends_the_other_and_the_same_command_continues(folder, on_on
             ]
 
         processes = both()
-        checkpoint = folder / "lost/bert-tiny/phase1/10/manifest.json"
-        deadline = time.monotonic() + 200
-        while not checkpoint.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until((folder / "lost/bert-tiny/phase1/10/manifest.json").exists, 200)
         for pid in pids_of(hosts[1]):
             os.kill(pid, signal.SIGKILL)
         codes = finish(processes, logs, 200)
@@ -186,9 +185,8 @@ def test_a_run_in_trouble_goes_on_or_ends_in_time_with_the_cause(folder, on_one_
             return [start(h.command(c), folder, log.name) for h, c, log in zip(hosts, commands, logs, strict=True)]
 
         processes = both()
-        metrics, deadline = folder / name / "phase1/metrics.jsonl", time.monotonic() + 200
-        while not metrics.exists() and time.monotonic() < deadline and processes[0].poll() is None:
-            time.sleep(0.02)
+        metrics = folder / name / "phase1/metrics.jsonl"
+        wait_until(lambda: metrics.exists() or processes[0].poll() is not None, 200)
         with troubled(trouble, hosts):
             time.sleep(seconds)
         codes = finish(processes, logs, 300)

@@ -5,13 +5,8 @@ import json
 import pytest
 
 from bert import REPOSITORY
-from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
-from bert.planning.estimates import (
-    checkpoint_bytes,
-    forward_flops_per_sequence,
-    memory_per_rank,
-    training_flops_per_sequence,
-)
+from bert.config.training_settings import BertConfig, derive
+from bert.planning.estimates import forward_flops_per_sequence, memory_per_rank, training_flops_per_sequence
 from bert.planning.planner import program_kind
 from bert.pretraining.entry import dry_run_report
 from bert.pretraining.recipes import RECIPES
@@ -44,23 +39,6 @@ def test_flops_of_a_tiny_model_counted_by_hand():
     modern = model.model_copy(update={"model_type": "modernbert"})  # a gate, no pooler, no next-sentence head
     difference = 2 * 2 * 7 * 32 * 37 - (2 * 32 * 32 + 2 * 32 * 2)
     assert forward_flops_per_sequence(modern, 7, 3) == encoder + heads + difference
-
-
-@pytest.mark.parametrize("name", ["bert-large-uncased", "bert-base-uncased"])
-def test_flops_are_near_six_times_parameters_times_tokens(name):
-    rule_of_thumb = 6 * BUILT_IN_MODELS[name].num_parameters() * 128
-    assert training_flops_per_sequence(BUILT_IN_MODELS[name], 128, 20) == pytest.approx(rule_of_thumb, rel=0.25)
-
-
-def test_a_published_throughput_is_a_possible_utilisation():
-    """694 sequences of 128 a second on one A100 (312 TFLOP/s in float16), as published for BERT-large."""
-    flops = 694 * training_flops_per_sequence(BUILT_IN_MODELS["bert-large-uncased"], 128, 20)
-    assert flops / 312e12 == pytest.approx(0.535, abs=0.01)
-
-
-def test_the_published_batch_fits_the_published_card():
-    assert memory_per_rank(RECIPES["phase1_large"](), world_size=8).total() < 80e9
-    assert memory_per_rank(RECIPES["phase2_large"](), world_size=8).total() < 80e9
 
 
 def test_memory_grows_with_the_batch_and_with_accumulation():
@@ -108,10 +86,6 @@ def test_recomputation_keeps_one_layer_and_the_inputs_of_the_others():
     plain = memory_per_rank(derive(config, recompute=False), 8).activations
     assert 4 < plain / kept < 8
     assert kept == pytest.approx(plain / 5.5, rel=0.2)
-
-
-def test_a_checkpoint_of_bert_large_takes_4_gb():
-    assert checkpoint_bytes(BUILT_IN_MODELS["bert-large-uncased"]) == pytest.approx(4.03e9, rel=0.01)
 
 
 def test_the_plan_tells_the_arithmetic():
