@@ -171,7 +171,7 @@ class Weights:
         warnings: what their tokenizer states that is not followed.
     """
 
-    name: str
+    path: Path
     config: BertConfig
     lowercase: bool
     heads: tuple[str, ...]

@@ -84,7 +84,7 @@ def candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> 
             "learn from; add text"
         )
     if request.weights is not None:
-        return (_candidate(request.weights.name, None, text, machine, request),)
+        return (_candidate(request.weights.path.name, None, text, machine, request),)
     smallest, *larger = constants.MODELS
     named = [rule for rule in constants.MODELS if rule.name == request.model]
     if any(request.setting(name) for name in _SIZES) and not named:

@@ -75,10 +75,7 @@ class TextRequest(TextSettings):
     probe_lines: int = 0
     tokens: Tokens | None = None
     weights: Weights | None = None
-    weights_path: Path | None = None
     job: JobSettings = JobSettings()
-    dry_run: bool = False
-    show_config: bool = False
     line: InstanceOf[CommandLine] = CommandLine((), (), {}, {}, {})
 
     @model_validator(mode="after")
@@ -139,8 +136,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
     sources = read_sources(launcher["text"], launcher.get("replay"), options.replay_share)
     output_dir = Path(common.pop("output_dir", None) or _output_dir(sources[0].paths[0]))
     _refuse_output_in_text(output_dir, sources)
-    weights_path, vocab_file = common.pop("from_pretrained_params", None), common.pop("vocab_file", None)
-    tokens, weights = _tokens(weights_path, vocab_file)
+    tokens, weights = _tokens(common.pop("from_pretrained_params", None), common.pop("vocab_file", None))
     launch = read_settings(PretrainingLaunch, {"job_name": "bert_own_text", **launcher})
     settings = typed(common)
     stopping, by_probe = settings.get("early_stopping", 0), settings.get("best_by") == "probe"
@@ -164,10 +160,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
         probe_lines=0 if lines is None else len(read_labelled_lines(lines).texts),
         tokens=tokens,
         weights=weights,
-        weights_path=Path(weights_path) if weights_path else None,
         job=launch.start,
-        dry_run=launcher.get("dry_run", False),
-        show_config=launcher.get("show_config", False),
         line=line,
     )
 
@@ -273,7 +266,7 @@ def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None,
             raise ValueError(f"from_pretrained_params={weights} must come with a {missing}; add it beside the weights")
         heads = tuple(heads_of(pretrained.parameters))
         ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))
-        return tokens, Weights(Path(weights).name, pretrained.config, tokens.lowercase, heads, ignored)
+        return tokens, Weights(Path(weights), pretrained.config, tokens.lowercase, heads, ignored)
     if vocab_file is None:
         return None, None
     if not Path(vocab_file).is_file():

@@ -50,7 +50,7 @@ def main(line: CommandLine, started: float | None = None) -> int:
     begun = time.monotonic() - (0.0 if started is None else max(0.0, time.time() - started))
     with usage_errors():
         request = read_text_request(line)
-        if request.show_config or request.dry_run:
+        if not {"show_config", "dry_run"}.isdisjoint(line.launch):
             _show(request, record_of(request))
             return OK
         with only_writer(request.output_dir):  # before anything is read or measured
@@ -120,13 +120,13 @@ def _show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
     """Print the plan; returns the settings of the training. ValueError if what is there cannot be continued so."""
     plan, done = record.plan, max(_list_steps(request.output_dir), default=0)
     config = training_config(request, record)
-    if request.show_config:
+    if "show_config" in request.line.launch:
         print(dump_yaml(config))
         return config
     print(f"\n{plan.table(request, has_begun=done > 0)}\n")
     if request.weights is not None:
         head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and begins anew"
-        print(f"The masked-LM head of {request.weights.name} {head}.")
+        print(f"The masked-LM head of {request.weights.path.name} {head}.")
     for line in plan.warnings:
         print(f"warning: {line}")
     if done:
@@ -156,7 +156,7 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
         "input_dir": corpus.shards(request, "train"),
         "eval_dir": corpus.shards(request, "held_out") if plan.held_out_fraction else None,
         "vocab_file": corpus.vocabulary_file(request),
-        "from_pretrained_params": request.weights_path,
+        "from_pretrained_params": None if request.weights is None else request.weights.path,
         **request.settings,
     }
     steps = settings["max_steps"] = _most_updates(request, record)

@@ -1,6 +1,7 @@
 """The plan for own text: on many machines, for little and much text, and around what the user sets."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -210,7 +211,7 @@ def test_the_rest_is_resolved_around_what_was_set():
 
 def test_weights_bring_sizes_vocabulary_and_a_lower_rate():
     config = BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536, max_position_embeddings=200)
-    weights = Weights("minilm", config, lowercase=True, heads=("pooler",))
+    weights = Weights(Path("minilm"), config, lowercase=True, heads=("pooler",))
     plan = plan_of(text(1), LAPTOP, hours=0.5, weights=weights)
     one = plan.settings
     assert (one["hidden_size"], one["vocab_size"], one["max_seq_length"]) == (384, 30522, 200)
