@@ -9,7 +9,6 @@ is never changed or deleted.
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from bert.command_errors import command
 from bert.files import atomic_path, checksum_of, checksum_of_file, only_writer
 from bert.help_parser import HelpParser
 from bert.reporting.progress import progress
-from bert.samples.formats.parquet import describe
 from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.manifest import (
     MANIFEST_NAME,
@@ -33,7 +31,16 @@ from bert.samples.manifest import (
     shard_totals,
     write_manifest,
 )
-from bert.samples.shards import Shard, check_agreement, check_duplicates, check_names, list_shards, recorded_counts
+from bert.samples.shards import (
+    Shard,
+    check_agreement,
+    check_duplicates,
+    check_names,
+    described,
+    list_shards,
+    naming,
+    recorded_counts,
+)
 from data.preprocessing.pipeline import Piece, cut
 
 
@@ -137,20 +144,13 @@ def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[S
             "or make as many shards as you want with data.preprocess_bert_pretrain --num-shards"
         )
     check_names(indir, shards, recorded_counts(indir, source))
-    described = tuple(map(_described, shards))
-    check_agreement(indir, described)
-    check_duplicates(described)
+    found = tuple(map(described, shards))
+    check_agreement(indir, found)
+    check_duplicates(found)
     parts: dict[int | None, list[Shard]] = defaultdict(list)
-    for shard in described:
+    for shard in found:
         parts[shard.bin_id].append(shard)
     return parts
-
-
-def _described(shard: Shard) -> Shard:
-    try:
-        return replace(shard, **vars(describe(shard.path)))
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise ValueError(f"{shard.path}: {error}") from error
 
 
 def _plan(
@@ -170,11 +170,8 @@ def _read(source: Manifest | None, path: Path) -> pa.Table:
     data = path.read_bytes()
     if source and checksum_of(data) != source.shards[path.name].xxh128:
         raise ValueError(f"{path}: its checksum is not that of the manifest; copy it again or make it again")
-    try:
-        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-            return file.read(use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"{path}: {error}") from error
+    with naming(path), pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        return file.read(use_threads=False)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -26,6 +26,7 @@ from data.balance_shards import finish, rewrite, write_shards
 from data.preprocessing.pipeline import Piece, cut
 
 _ROW_GROUP_BYTES = 256 << 20
+_OF_FILES = ("num_shards", "compression", "bin_size")  # settings of the files that are read, not of their samples
 
 
 def import_shards(
@@ -60,7 +61,9 @@ def import_shards(
     tables = enumerate(map(samples, plans))
     named = ((f"shard-{number}.{output_format}", None, partial(write, table)) for number, table in tables)
     shards = write_shards(outdir, len(plans), named)
-    settings = {"imported_from": str(source.directory), "output_format": output_format}
+    # What the samples are decides how a training reads them: packed documents, the share of the masks.
+    made_with = {name: value for name, value in source.made_with.items() if name not in _OF_FILES}
+    settings = {**made_with, "imported_from": str(source.directory), "output_format": output_format}
     counted = {"samples": sum(counts), **shard_totals(shards)}
     return finish(outdir, Manifest(shards, source.vocabulary.sha256, settings, counted))
 

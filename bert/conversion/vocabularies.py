@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from tokenizers.decoders import WordPiece
-from tokenizers.processors import BertProcessing
+from tokenizers.processors import BertProcessing, Sequence
 
 from bert.config.architecture import BertConfig
 from bert.conversion.model_description import stated_lower_case, tokenizer_warnings
@@ -101,8 +101,9 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int, *, token_type
         tokenizer.decoder = WordPiece(prefix="##")
         rules = {"do_lower_case": tokens.lowercase, "strip_accents": None, "tokenize_chinese_chars": True}
         settings |= {"tokenizer_class": "BertTokenizer", **rules} if token_types else rules
-    if tokenizer.post_processor is None:
-        tokenizer.post_processor = BertProcessing(*frame)
+    if not tokenizer.num_special_tokens_to_add(is_pair=True):
+        own, framing = tokenizer.post_processor, BertProcessing(*frame)
+        tokenizer.post_processor = framing if own is None else Sequence([own, framing])
         tokenizer.save(str(folder / "tokenizer.json"))
     if not token_types:
         settings["model_input_names"] = ["input_ids", "attention_mask"]

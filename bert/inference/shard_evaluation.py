@@ -61,7 +61,7 @@ def _dataset(shards: Path, vocabulary: Vocabulary, most_tokens: int, seed: int, 
             f"data={shards} must be an existing folder of shards; data.preprocess_bert_pretrain makes them"
         )
     directory = ShardDirectory(shards, vocabulary, most_tokens)
-    made_with = directory.manifest.settings if directory.manifest else {}
+    made_with = directory.made_with
     length = int(made_with.get("pairs", {}).get("target_seq_length") or most_tokens)
     share = made_with.get("masked_lm_ratio", MASKED_SHARE)
     settings = LoaderSettings(

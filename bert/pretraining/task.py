@@ -58,8 +58,7 @@ class Pretraining(Task):
             self.objective = replace(self.objective, separate_documents=True)
             for dataset in datasets:
                 dataset.separate_documents()
-        manifest = self._train.directory.manifest
-        lowercase = manifest.settings.get("lowercase") if manifest else None
+        lowercase = self._train.directory.made_with.get("lowercase")
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
         self._probe: Probe | None = None
         if (file := config.run.probe_file) is not None and group.is_main:

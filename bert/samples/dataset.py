@@ -55,11 +55,8 @@ class PretrainingDataset:
         self.directory = self.parts[0]
         for part in self.parts:
             _check_part(part, self.directory, settings, next_sentence)
-        made_with = self.directory.manifest.settings if self.directory.manifest else {}
-        self._objective = made_with.get("objective")
-        self.has_separate_documents = any(
-            part.manifest is not None and part.manifest.settings.get("separate_documents", False) for part in self.parts
-        )
+        self._objective = self.directory.made_with.get("objective")
+        self.has_separate_documents = any(part.made_with.get("separate_documents", False) for part in self.parts)
         rule = MaskingRule.of(
             vocabulary,
             masked_lm_ratio=settings.masked_lm_ratio,
@@ -169,7 +166,7 @@ class PretrainingDataset:
 
 def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSettings, next_sentence: bool) -> None:
     """Refuse shards without the masks, words or sentence pairs that the settings need, or unlike the first folder's."""
-    made_with, words = part.manifest.settings if part.manifest else {}, settings.whole_word_masking
+    made_with, words = part.made_with, settings.whole_word_masking
     if settings.masking == "static" and not part.masked:
         raise ValueError(
             f"{part.directory}: masking='static' needs shards with masks, these have none; set "
@@ -199,7 +196,7 @@ def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSet
 
 def _check_static_masks(directory: ShardDirectory, settings: LoaderSettings) -> None:
     """Refuse a share that is not that of the masks, and a limit that would cut masks of another share than usual."""
-    made_with = directory.manifest.settings if directory.manifest else {}
+    made_with = directory.made_with
     length = made_with.get("pairs", {}).get("target_seq_length", 0)
     share, limit = made_with.get("masked_lm_ratio", MASKED_SHARE), settings.max_predictions_per_seq
     if settings.masked_lm_ratio not in (MASKED_SHARE, share):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -166,12 +167,18 @@ def check_duplicates(shards: tuple[Shard, ...]) -> None:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Make errors of damaged bytes a ValueError that names the file; h5py raises the most kinds."""
     try:
         yield
     except _DAMAGE as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def described(shard: Shard) -> Shard:
+    """The shard with the facts of its file; ValueError names one that cannot be read."""
+    with naming(shard.path):
+        return replace(shard, **vars(_FORMATS[shard.kind].describe(shard.path)))
 
 
 class ShardDirectory:
@@ -202,10 +209,15 @@ class ShardDirectory:
     def masked(self) -> bool:
         return self.shards[0].masked
 
+    @property
+    def made_with(self) -> dict[str, Any]:
+        """The settings of the samples, by the manifest; empty without one."""
+        return self.manifest.settings if self.manifest else {}
+
     def load(self, index: int) -> SampleTable:
         """Read and decode one shard; ValueError if its bytes are not those of the manifest or cannot be decoded."""
         shard = self.shards[index]
-        with _naming(shard.path):
+        with naming(shard.path):
             data = shard.path.read_bytes()
             checksum = checksum_of(data)
             if self.manifest:
@@ -263,7 +275,7 @@ class ShardDirectory:
             )
 
     def _describe(self, shard: Shard) -> Shard:
-        with _naming(shard.path):
+        with naming(shard.path):
             size = shard.path.stat().st_size
             if size == 0:
                 raise ValueError("0 bytes; a shard is never empty: restore it or make the shards again")
@@ -272,9 +284,10 @@ class ShardDirectory:
                     f"{size} bytes, the manifest says {recorded}; it is truncated or was replaced: copy it again or "
                     "make it again"
                 )
-            described = replace(shard, **vars(_FORMATS[shard.kind].describe(shard.path)))
-            self._check_length(described.max_num_tokens)
-        return described
+        found = described(shard)
+        with naming(shard.path):
+            self._check_length(found.max_num_tokens)
+        return found
 
 
 def count_samples(directory: str | Path, alone: bool = False) -> int:
@@ -293,8 +306,4 @@ def count_samples(directory: str | Path, alone: bool = False) -> int:
     shards = list_shards(directory)
     for counts in recorded_counts(directory, read_manifest(directory)).values():
         return sum(counts.values())
-    num_samples = 0
-    for shard in shards:
-        with _naming(shard.path):
-            num_samples += _FORMATS[shard.kind].describe(shard.path).num_samples
-    return num_samples
+    return sum(described(shard).num_samples for shard in shards)

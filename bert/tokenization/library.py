@@ -171,7 +171,7 @@ class LibraryVocabulary(Vocabulary):
 
     def pair_separators(self) -> int:
         cls_id, sep_id = self.id_of("[CLS]"), self.id_of("[SEP]")
-        if self.tokenizer.post_processor is None:
+        if not self.tokenizer.num_special_tokens_to_add(is_pair=True):
             return 1
         ids = self.tokenizer.encode("a", "b").ids
         number = ids.count(sep_id) - 1
@@ -183,7 +183,8 @@ class LibraryVocabulary(Vocabulary):
         return number
 
     def second_type(self) -> int:
-        return 1 if self.tokenizer.post_processor is None else self.tokenizer.encode("a", "b").type_ids[-1]
+        is_framed = self.tokenizer.num_special_tokens_to_add(is_pair=True)
+        return self.tokenizer.encode("a", "b").type_ids[-1] if is_framed else 1
 
 
 def _is_punctuation(letter: str) -> bool:

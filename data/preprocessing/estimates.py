@@ -29,52 +29,39 @@ class Estimate(NamedTuple):
     seconds: float
     source: str
 
+    def __str__(self) -> str:
+        return f"{self.what:16}  {self.num_bytes / 1e9:8,.1f} GB  {self.seconds / 3600:6,.1f} h  {self.source}"
 
-def estimates(
-    steps: list[str],
-    dump_bytes: float,
-    text_bytes: float,
-    *,
-    is_local: bool,
-    sample_ratio: float,
-    duplicate_factor: int,
-    processes: int,
-) -> Iterator[Estimate]:
-    """Of each step that takes long.
+
+def estimates(arguments: argparse.Namespace, dump_bytes: float, text_bytes: float) -> Iterator[Estimate]:
+    """Of each step that takes long, by the command line and the size of the dump.
 
     Args:
         text_bytes: of the articles that are there already; 0: they come from the dump.
-        is_local: the dump is there.
     """
-    if "wikipedia" in steps and not text_bytes:
-        if not is_local:
+    if "wikipedia" in arguments.steps and not text_bytes:
+        if not arguments.dump:
             yield Estimate("dump", dump_bytes, dump_bytes / DOWNLOAD_BYTES_PER_SECOND, "download at 100 Mbit/s")
-        seconds = dump_bytes / DUMP_BYTES_PER_SECOND / processes
+        seconds = dump_bytes / DUMP_BYTES_PER_SECOND / arguments.processes
         yield Estimate("text", dump_bytes * TEXT_PER_DUMP_BYTE, seconds, f"{TEXT_PER_DUMP_BYTE:g} of the dump")
-    text, copies = text_bytes or dump_bytes * TEXT_PER_DUMP_BYTE, sample_ratio * duplicate_factor
-    source = f"{sample_ratio:.0%} of the documents, {duplicate_factor} x"
-    for phase in [step for step in steps if step in _PHASES]:
-        seconds = text * (SECONDS_PER_TEXT_BYTE + SECONDS_PER_COPIED_BYTE * copies) / processes
+    text, copies = text_bytes or dump_bytes * TEXT_PER_DUMP_BYTE, arguments.sample_ratio * arguments.duplicate_factor
+    source = f"{arguments.sample_ratio:.0%} of the documents, {arguments.duplicate_factor} x"
+    for phase in [step for step in arguments.steps if step in _PHASES]:
+        seconds = text * (SECONDS_PER_TEXT_BYTE + SECONDS_PER_COPIED_BYTE * copies) / arguments.processes
         yield Estimate(f"shards of {phase}", SHARD_BYTES_PER_TEXT_BYTE * text * copies, seconds, source)
 
 
 def report(rows: list[Estimate], folder: Path, processes: int) -> str:
     """The rows and their sum as text, beside what is free."""
-    lines = [_line(*row) for row in rows]
-    shards = [row.num_bytes for row in rows if row.what.startswith("shards")]
-    waiting = PEAK * max(shards, default=0.0)
+    lines = [str(row) for row in rows]
+    waiting = PEAK * max((row.num_bytes for row in rows if row.what.startswith("shards")), default=0.0)
     if waiting:
-        lines.append(_line("at the peak", waiting, 0.0, "of a phase, blocks that wait until they are written"))
+        lines.append(str(Estimate("at the peak", waiting, 0.0, "of a phase, blocks that wait until they are written")))
     disk = sum(row.num_bytes for row in rows) + waiting
     parent = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(parent).free
     where = f"{processes} processes; {free / 1e9:,.1f} GB free in {parent}{'' if free > disk else ': too little'}"
-    lines.append(_line("in all, about", disk, sum(row.seconds for row in rows), where))
-    return "\n".join(lines)
-
-
-def _line(what: str, num_bytes: float, seconds: float, source: str) -> str:
-    return f"{what:16}  {num_bytes / 1e9:8,.1f} GB  {seconds / 3600:6,.1f} h  {source}"
+    return "\n".join([*lines, str(Estimate("in all, about", disk, sum(row.seconds for row in rows), where))])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,17 +86,7 @@ def main(argv: list[str] | None = None) -> None:
     if not dump and not text:
         print("disk and time: known with --local-dump, or once there is the text")
         return
-    rows = list(
-        estimates(
-            arguments.steps,
-            dump,
-            text,
-            is_local=bool(arguments.dump),
-            sample_ratio=arguments.sample_ratio,
-            duplicate_factor=arguments.duplicate_factor,
-            processes=arguments.processes,
-        )
-    )
+    rows = list(estimates(arguments, dump, text))
     if rows:
         print(report(rows, arguments.folder, arguments.processes))
 

@@ -1,14 +1,18 @@
 """Shards of NVIDIA's PyTorch (HDF5) and TensorFlow (TFRecord) trainers become ours, and ours become HDF5."""
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
 from crc32c import crc32c
 
-from bert.samples.manifest import read_manifest
+from bert.samples.dataset import PretrainingDataset
+from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.sample_table import concatenate
 from bert.samples.shards import ShardDirectory
 from data import import_shards
+from tests.samples.test_loader import loader_settings
 from tests.samples.test_shards import WORDS, same, write_hdf5
 from tests.support.corpora import random_table, write_shards
 
@@ -83,6 +87,19 @@ def test_samples_stay_the_same_in_shards_of_equal_size_with_a_manifest(folder, k
     assert [shard.num_samples for shard in shards.shards] == [5] * 4 and shards.shards[0].kind == output_format
     assert same(loaded(shards), concatenate(TABLES))
     assert read_manifest(folder / "out").counts["samples"] == 20
+
+
+def test_how_the_samples_were_made_is_kept(folder):
+    """Or documents that share a sequence would read each other, and static masks of 30% would be refused."""
+    manifest = read_manifest(write_shards(folder / "ours", TABLES))
+    made_with = {"objective": "mlm", "separate_documents": True, "masked_lm_ratio": 0.3}
+    write_manifest(folder / "ours", replace(manifest, settings={**made_with, "num_shards": 2, "compression": "lz4"}))
+    run(folder, "--output-format", "arrow", indir="ours")
+    settings = loader_settings(masking="static", masked_lm_ratio=0.3, max_predictions_per_seq=9)
+    data = PretrainingDataset(folder / "out", WORDS, settings, seed=1, next_sentence=False)
+    assert data.has_separate_documents and data.describe()["objective"] == "mlm"
+    expected = {**made_with, "output_format": "arrow", "imported_from": str(folder / "ours")}
+    assert read_manifest(folder / "out").settings == expected
 
 
 def test_our_shards_become_hdf5_by_the_rules_of_nvidias_loader(folder):

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from bert.conversion.vocabularies import Tokens, write_tokenizer
 from bert.finetuning.glue.features import sentence_features
 from bert.samples.masking import MaskingRule, choose_positions
 from bert.tokenization.library import LibraryVocabulary, text_tokenizer
@@ -150,6 +151,20 @@ def test_what_is_no_tokenizer_of_a_bert_is_refused(tmp_path, change, text):
     file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=text):
         Vocabulary.from_file(file)
+
+
+@pytest.mark.parametrize("own", [None, {"add_prefix_space": True, "trim_offsets": False, "use_regex": True}])
+def test_a_tokenizer_that_frames_no_text_is_framed_as_berts(tmp_path, own):
+    """ByteLevelBPETokenizer saves a post-processor that adds no token."""
+    file = tokenizer_files.write(tmp_path, "roberta")
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "post_processor": own and {"type": "ByteLevel", **own}}))
+    tokens = Vocabulary.from_file(file)
+    assert (tokens.pair_separators(), tokens.second_type()) == (1, 1)
+    (tmp_path / "shared").mkdir()
+    write_tokenizer(tmp_path / "shared", Tokens(tokens, lowercase=False), 64)
+    written = Tokenizer.from_file(str(tmp_path / "shared/tokenizer.json"))
+    assert written.encode("is", "is").tokens == ["<s>", "is", "</s>", "is", "</s>"]
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
