@@ -39,6 +39,7 @@ from data.text.lddl_writer import (
     document_id,
     document_line,
     fresh_folder,
+    print_counts,
     publish,
 )
 from data.text.readers import book_of
@@ -213,8 +214,7 @@ def main(argv: list[str] | None = None) -> None:
                 optional.update(files)
             report = write_books(files, optional, arguments.outdir, arguments.lang, failures, counts)
     print(f"{report['documents']} books, {megabytes(report['bytes'])} below {shown(arguments.outdir)}")
-    for name, value in report["counts"].items():
-        print(f"  {name}: {value}")
+    print_counts(report["counts"])
     for line in report["failures"][:_MAX_EXAMPLES]:
         print(f"  {line}")
 

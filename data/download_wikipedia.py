@@ -21,7 +21,7 @@ from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from data.fetching.transfer import DownloadError, Remote, fetch
 from data.preprocessing.estimates import PINNED_DUMP_BYTES, TEXT_PER_DUMP_BYTE
-from data.text.lddl_writer import check_language
+from data.text.lddl_writer import check_language, print_counts
 from data.wikipedia.articles import Extraction, extract
 
 _PINNED_DATES = {"en": "20200101"}
@@ -150,8 +150,7 @@ def main(argv: list[str] | None = None) -> None:
         f"{report['documents']} articles, {megabytes(report['bytes'])} in {len(report['files'])} files in "
         f"{job.folder()}"
     )
-    for name, value in report["counts"].items():
-        print(f"  {name}: {value}")
+    print_counts(report["counts"])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,8 @@ class Vocabulary:
         if _is_json(path):
             return cls.from_tokenizer_json(path)
         content = _bytes_of(path)
+        if content.startswith(BOM_UTF8):
+            raise ValueError(f"{path}:1: begins with a byte order mark, part of the first token; save it without")
         try:
             tokens = content.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:

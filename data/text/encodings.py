@@ -63,11 +63,11 @@ def _replace_and_count(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_HANDLER, _replace_and_count)
 
 
-def check_encoding(name: str) -> str:
-    """Returns the name; ValueError unless it is "auto" or a codec that decodes any bytes, marking errors."""
+def check_encoding(name: str) -> None:
+    """ValueError unless it is "auto" or a codec that decodes any bytes, marking errors."""
     remedy = "use auto, or a name like utf-8, latin-1 or gb18030"
     if name == "auto":
-        return name
+        return
     try:
         is_text = codecs.lookup(name)._is_text_encoding
     except (LookupError, ValueError) as error:
@@ -79,7 +79,6 @@ def check_encoding(name: str) -> str:
         is_text = False
     if not is_text:
         raise ValueError(f"encoding={name!r} must turn the bytes of any file into text, and does not; {remedy}")
-    return name
 
 
 @dataclass(frozen=True)

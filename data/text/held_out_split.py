@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -52,10 +52,11 @@ class Division:
 
 def read_division(report: Path) -> Division:
     """That of an import with --held-out-fraction, by its report."""
-    division = read_json(report).get("division")
-    if not isinstance(division, dict):
-        raise ValueError(f"held_out_as={report} must be the report.json of an import that held out text")
-    return Division(**division)
+    division: Any = read_json(report).get("division")
+    try:
+        return Division(int(division["block_bytes"]), int(division["last_key"]))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"held_out_as={report} must be the report.json of an import that held out text") from None
 
 
 def held_out_bytes(text_bytes: int, fraction: float) -> float:

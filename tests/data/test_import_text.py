@@ -196,7 +196,7 @@ def test_text_with_control_characters_is_not_taken_for_utf16(tmp_path, data):
 
 def test_short_lines_with_a_control_character_are_not_taken_for_utf16():
     rng = random.Random(0)
-    for _ in range(2000):
+    for _ in range(500):
         words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(1, 9))) for _ in range(rng.randint(1, 6))]
         text = " ".join(words) + rng.choice(["\r\n\x1a", "\x01", " \x0e x", "\x0f"])
         assert detect(lambda text=text: [text.encode()]).name == "utf-8", text
@@ -424,29 +424,10 @@ def test_chinese_text_has_near_duplicates_too(tmp_path):
     assert report["counts"]["dropped: near duplicate"] == 1 and list(documents(tmp_path / "out")) == ["a:1", "a:3"]
 
 
-def test_the_estimated_similarity_is_right(tmp_path):
-    rng = random.Random(3)
-    seen = SeenDocuments(tmp_path / "seen", "near", 0.8)
-    found = {}
-    for share in (0.5, 0.7, 0.9, 0.95):
-        count = 0
-        for number in range(40):
-            words = [str(rng.random()) for _ in range(404)]
-            common = round(2 * share / (1 + share) * 400)
-            for variant in (words, words[: common + 4] + [str(rng.random()) for _ in range(400 - common)]):
-                digest = TextDigest(True)
-                digest.add(" ".join(variant).replace(".", "").encode())
-                count += seen.earlier(f"{share} {number}", digest) is not None
-        found[share] = count
-    seen.close()
-    assert found[0.5] == 0 and found[0.7] <= 3 and found[0.9] >= 39 and found[0.95] == 40, found
-    assert not (tmp_path / "seen").exists()
-
-
-@pytest.mark.parametrize("threshold", [0.5, 0.55, 0.6, 0.65, 0.7, 0.8])
+@pytest.mark.parametrize("threshold", [0.5, 0.6, 0.8])  # 3, 4 and 5 hashes in a band
 def test_nearly_all_pairs_at_the_threshold_are_found(tmp_path, threshold):
     """Of those whose signatures agree to that share; some are still compared in vain, and none is missed above."""
-    rng, alike, found = random.Random(6), 0, 0
+    rng, alike, found, shares = random.Random(6), 0, 0, []
     seen = SeenDocuments(tmp_path / "seen", "near", threshold)
     common = round(2 * threshold / (1 + threshold) * 200)
     for number in range(150):
@@ -455,12 +436,15 @@ def test_nearly_all_pairs_at_the_threshold_are_found(tmp_path, threshold):
         digests[0].add(" ".join(words).encode())
         digests[1].add(" ".join(words[: common + 4] + words[::-1][: 200 - common]).encode())
         share = np.mean(np.array(digests[0].signature()) == np.array(digests[1].signature()))
+        shares.append(share)
         assert seen.earlier(str(number), digests[0]) is None
         is_alike, is_found = share >= threshold, seen.earlier("again", digests[1]) is not None
         assert is_alike or not is_found
         alike, found = alike + is_alike, found + is_found
     seen.close()
+    assert not (tmp_path / "seen").exists()
     assert alike > 40 and found >= 0.95 * alike, (alike, found)
+    assert np.mean(shares) == pytest.approx(threshold, abs=0.02) and np.std(shares) < 0.06
 
 
 def test_training_documents_are_in_an_order_of_their_own(tmp_path):
@@ -709,5 +693,7 @@ def test_a_later_import_divides_as_the_earlier_one_did(tmp_path):
     ]
     assert not parts[0]["held_out"] & parts[1]["train"] and not parts[0]["train"] & parts[1]["held_out"]
     assert parts[0]["held_out"] & parts[1]["held_out"] and parts[1]["train"] - parts[0]["train"]
-    with refused("must be the report.json of an import that held out text"):
-        run(tmp_path / "three", *later, "--held-out-as", tmp_path / "none.json")
+    for content in ("", '{"division": {"blocks": 3}}', '{"division": {"block_bytes": 9, "last_key": null}}'):
+        (tmp_path / "none.json").write_text(content)
+        with refused("must be the report.json of an import that held out text"):
+            run(tmp_path / "three", *later, "--held-out-as", tmp_path / "none.json")

@@ -110,10 +110,8 @@ def test_separate_documents_are_for_masked_lm():
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--masking", "static", "--num-shards", "3"),
         ("--masking", "static", "--separate-documents", "--num-shards", "3"),
-        ("--masking", "static", "--whole-word-masking", "--duplicate-factor", "2"),
-        ("--output-format", "arrow", "--masking", "static", "--num-shards", "2"),
+        ("--masking", "static", "--whole-word-masking", "--duplicate-factor", "2", "--output-format", "arrow"),
         ("--num-shards", "2", "--bin-size", "16"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, 
 
 @pytest.mark.parametrize("mark", ["<a ", "<!--", "<![CDATA[", "<?", "<a x='"])
 def test_a_malformed_page_is_given_up_after_a_limit_of_time(tmp_path, monkeypatch, mark):
-    monkeypatch.setattr("data.text.readers._LEAST_SECONDS", 0.3)
+    monkeypatch.setattr("data.text.readers._LEAST_SECONDS", 0.1)
     monkeypatch.setattr("data.text.readers._SECONDS_PER_MEGABYTE", {"html": 0.0})
     (tmp_path / "a.html").write_text(mark * 200_000)
     (tmp_path / "b.html").write_text("<p>Good.")

@@ -48,11 +48,12 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("fraction", [0.01, 0.05, 0.3])
-@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-def test_the_share_is_one_of_the_text_and_no_sentence_is_torn_or_lost(tmp_path, sizes, fraction):
+@pytest.mark.parametrize(
+    ("name", "fraction"), [*((name, 0.05) for name in SIZES), ("15 odd files", 0.01), ("one long document", 0.3)]
+)
+def test_the_share_is_one_of_the_text_and_no_sentence_is_torn_or_lost(tmp_path, name, fraction):
     rng = random.Random(1)
-    texts = {f"{number}": prose(rng, size) for number, size in enumerate(sizes)}
+    texts = {f"{number}": prose(rng, size) for number, size in enumerate(SIZES[name])}
     report, parts = split(tmp_path, texts, "--held-out-fraction", str(fraction))
     found = {part: sentences(some) for part, some in parts.items()}
     assert sorted(found["train"] + found["held_out"]) == sorted(sentences(texts))
@@ -93,7 +94,7 @@ def test_equal_texts_are_in_one_part_without_deduplication(tmp_path):
     texts = {f"{number}": prose(rng, 300 + 40 * number) for number in range(60)}
     texts |= {"long": prose(rng, 60_000)}
     twins = {f"{name}-again": text for name, text in texts.items()}
-    for fraction in ("0.05", "0.1", "0.33"):
+    for fraction in ("0.05", "0.33"):
         _, parts = split(tmp_path / fraction, {**texts, **twins}, "--held-out-fraction", fraction)
         assert set(parts["train"].values()).isdisjoint(parts["held_out"].values())
 
