@@ -6,17 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert.checkpoints import state
+from bert.checkpoints.directories import list_steps
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
-from bert.reporting.logs import Log
 from bert.runtime.paddle_api import paddle
-from bert.training.interruption import StopRequest
 from bert.training.loss_guards import TrainingDiverged
-from bert.training.saving import NoCheckpoints
-from bert.training.trainer import Trainer
 from program import TRAINING_METRICS, build_evaluation_program, build_prediction_program, build_training_program
-from tests.support import tiny
+from tests.support import runs, tiny
 
 GOLDEN = Path(__file__).parent / "golden" / "losses.json"
 ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
@@ -225,46 +223,27 @@ def test_the_loss_scale_grows_after_its_interval_and_halves_on_overflow():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16", "fixed_scale"])
-def test_persistent_overflow_stops_the_run_and_saves_nothing(tmp_path, precision):
-    settings = PRECISIONS[precision]
-    if precision == "float16":
-        settings = PrecisionSettings(amp=True, scale_loss=4.0)  # down to 1 after two overflows
-    session = tiny.Session(precision=settings)
-    config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5, num_steps_per_checkpoint=1, log_freq=3)
-    saved: list[int] = []
-    checkpoints = NoCheckpoints()
-    checkpoints.save = lambda step, epoch, state: saved.append(step)
-    device, stop = session.device(), StopRequest()
-    task = tiny.task_of(config)
-    trainer = Trainer(session.program, device, task, Log(), stop, 0, tiny.NUM_STEPS, checkpoints=checkpoints)
-    batches = tiny.updates(
-        0, change=lambda step, feeds: feeds if step < 2 else [tiny.overflowing(feed) for feed in feeds]
-    )
-    before = []
-
-    def watched():
-        for step, update in enumerate(batches):
-            if step == 2:
-                before.append({**session.parameters(), **session.optimizer_state()})
-            yield update
-
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_persistent_overflow_ends_the_run_and_changes_nothing(tmp_path, precision):
+    settings = PRECISIONS[precision].model_dump() | ({"scale_loss": 4.0} if precision == "float16" else {})
+    settings |= {"max_consecutive_skipped_steps": 5, "num_steps_per_checkpoint": 1, "keep_checkpoints": 20}
+    config = tiny.pretraining_config(tmp_path, log_freq=3, **settings)
     with pytest.raises(TrainingDiverged, match="the last [5-9] updates had NaN or Inf gradients and changed no"):
-        trainer.run(lambda step: watched())
-    tiny.assert_identical({**session.parameters(), **session.optimizer_state()}, before[0])
-    assert len(saved) and max(saved) <= 7, "checkpoints of unchanged weights before the limit are harmless, none after"
+        runs.run(config, tiny.NUM_STEPS, change=lambda step, feeds: feeds if step < 2 else map(tiny.overflowing, feeds))
+    last = max(list_steps(config.checkpoint_dir()))
+    assert last <= 7, "checkpoints of unchanged weights before the limit are harmless, none after"
+    before, after = (state.load(config.checkpoint_dir() / str(step)) for step in (2, last))
+    for tensors, same in zip(after[:2], before[:2], strict=True):
+        tiny.assert_identical(tensors, same)
 
 
 @pytest.mark.thorough
 def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
     """2^20 takes 20 halvings: more consecutive skipped updates than the limit, without divergence."""
-    session = tiny.Session(precision=tiny.FLOAT16)
-    config = tiny.pretraining_config(tmp_path, max_consecutive_skipped_steps=5)
-    trainer = Trainer(session.program, session.device(), tiny.task_of(config), Log(), StopRequest(), 0, 12)
-    batches = tiny.updates(0, change=lambda step, p: p if step > 8 else [tiny.overflowing(feed) for feed in p])
-    outcome = trainer.run(lambda step: batches)
-    assert outcome.finished is False and outcome.step == 12
-    assert [int(session.value(name)) for name in COUNTERS] == [3, 9, 0]
+    config = tiny.pretraining_config(tmp_path, amp=True, max_consecutive_skipped_steps=5)
+    runs.run(config, 12, change=lambda step, feeds: feeds if step > 8 else map(tiny.overflowing, feeds))
+    counters = state.load(config.checkpoint_dir() / "12")[2].counters
+    assert [counters[name] for name in COUNTERS] == [3, 9, 0]
 
 
 # Learning

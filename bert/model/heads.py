@@ -3,7 +3,7 @@
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
 from bert.model.modeling import PLAIN, BertModel, Linear, PredictionHead, linear, zeros
-from bert.model.modernbert import TRANSFORM, ModernBertModel
+from bert.model.modernbert import ModernBertModel
 from bert.runtime.paddle_api import nn
 
 F = nn.functional
@@ -27,7 +27,7 @@ class BertForPretraining(nn.Layer):
         super().__init__()
         encoder = ENCODERS[config.model_type]
         self.bert = encoder(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=with_next_sentence)
-        self.transform = PredictionHead(config, TRANSFORM, kernels)
+        self.transform = PredictionHead(config, kernels)
         self.decoder_bias = self.create_parameter(
             [config.padded_vocab_size()], attr=zeros("cls.predictions.bias"), is_bias=True
         )
@@ -66,7 +66,7 @@ class BertWithHead(nn.Layer):
         encoder = ENCODERS[config.model_type]
         self.bert = encoder(config, fuse_mha=fuse_mha, kernels=kernels, with_pooler=not per_token)
         # A ModernBERT pools by the same head.
-        self.transform = PredictionHead(config, TRANSFORM, kernels) if per_token and config.is_modern() else None
+        self.transform = PredictionHead(config, kernels) if per_token and config.is_modern() else None
         self.head = Linear(config, config.hidden_size, num_outputs, name, biased=True)
         self.dropout_prob = config.hidden_dropout_prob if name == "classifier" else 0.0
         self.per_token = per_token

@@ -104,11 +104,10 @@ class LayerNorm(nn.LayerNorm):
 class PredictionHead(nn.Layer):
     """dense, activation and LayerNorm before the decoder of masked LM; a ModernBERT has it before every classifier."""
 
-    def __init__(self, config: BertConfig, name: str, kernels: FusedKernels = PLAIN):
+    def __init__(self, config: BertConfig, kernels: FusedKernels):
         super().__init__()
-        hidden = config.hidden_size
-        scale = residual_scale(config)
-        self.dense = Linear(config, hidden, hidden, f"{name}.dense", kernels, scale=scale)
+        hidden, name = config.hidden_size, "cls.predictions.transform"
+        self.dense = Linear(config, hidden, hidden, f"{name}.dense", kernels, scale=residual_scale(config))
         self.norm = LayerNorm(config, f"{name}.LayerNorm")
         self.activation = activation_function(config.hidden_act)
 
@@ -122,19 +121,19 @@ def residual_scale(config: BertConfig) -> float:
     return (2 * config.num_hidden_layers) ** -0.5 if config.is_modern() else 1.0
 
 
+def embedding(config: BertConfig, num_rows: int, kind: str) -> nn.Embedding:
+    return nn.Embedding(num_rows, config.hidden_size, weight_attr=normal(config, f"bert.embeddings.{kind}.weight"))
+
+
 class BertEmbeddings(nn.Layer):
     """Word + position + token-type embeddings, LayerNorm, dropout."""
 
-    def __init__(self, config: BertConfig, name: str):
+    def __init__(self, config: BertConfig):
         super().__init__()
-
-        def embedding(num_rows: int, kind: str) -> nn.Embedding:
-            return nn.Embedding(num_rows, config.hidden_size, weight_attr=normal(config, f"{name}.{kind}.weight"))
-
-        self.word_embeddings = embedding(config.padded_vocab_size(), "word_embeddings")
-        self.position_embeddings = embedding(config.max_position_embeddings, "position_embeddings")
-        self.token_type_embeddings = embedding(config.num_token_types(), "token_type_embeddings")
-        self.LayerNorm = LayerNorm(config, f"{name}.LayerNorm")
+        self.word_embeddings = embedding(config, config.padded_vocab_size(), "word_embeddings")
+        self.position_embeddings = embedding(config, config.max_position_embeddings, "position_embeddings")
+        self.token_type_embeddings = embedding(config, config.num_token_types(), "token_type_embeddings")
+        self.LayerNorm = LayerNorm(config, "bert.embeddings.LayerNorm")
         self.dropout_prob, self._has_types = config.hidden_dropout_prob, config.has_token_types()
 
     def forward(self, input_ids, token_type_ids, position_ids=None):
@@ -164,7 +163,7 @@ class BertSelfAttention(nn.Layer):
     same, so checkpoints and optimizer state do not depend on it.
     """
 
-    def __init__(self, config: BertConfig, name: str, fuse_mha: bool, kernels: FusedKernels = PLAIN):
+    def __init__(self, config: BertConfig, name: str, fuse_mha: bool, kernels: FusedKernels):
         super().__init__()
         hidden = config.hidden_size
         self.query, self.key, self.value = (
@@ -207,12 +206,16 @@ class BertSelfAttention(nn.Layer):
         return context.reshape([*kept, self.num_heads * self.head_size])
 
 
+def layer_name(index: int) -> str:
+    return f"bert.encoder.layer.{index}"
+
+
 class BertLayer(nn.Layer):
     """One encoder layer: attention and feed-forward, each with dropout, residual and LayerNorm after (post-LN)."""
 
-    def __init__(self, config: BertConfig, name: str, fuse_mha: bool, kernels: FusedKernels = PLAIN):
+    def __init__(self, config: BertConfig, index: int, fuse_mha: bool, kernels: FusedKernels):
         super().__init__()
-        hidden, intermediate = config.hidden_size, config.intermediate_size
+        hidden, intermediate, name = config.hidden_size, config.intermediate_size, layer_name(index)
         self.attention = BertSelfAttention(config, f"{name}.attention.self", fuse_mha, kernels)
         self.attention_output = Linear(config, hidden, hidden, f"{name}.attention.output.dense", kernels)
         self.attention_norm = LayerNorm(config, f"{name}.attention.output.LayerNorm")
@@ -251,24 +254,21 @@ def joined(rows):
 class BertModel(nn.Layer):
     """Embeddings, encoder and, with `with_pooler`, the tanh pooler over the first token."""
 
+    parts: tuple[type, type] = (BertEmbeddings, BertLayer)
+
     def __init__(
-        self,
-        config: BertConfig,
-        *,
-        fuse_mha: bool = False,
-        with_pooler: bool = True,
-        name: str = "bert",
-        kernels: FusedKernels = PLAIN,
+        self, config: BertConfig, *, fuse_mha: bool = False, with_pooler: bool = True, kernels: FusedKernels = PLAIN
     ):
         super().__init__()
         if kernels.unpad and not kernels.attention:  # gathers rows of each by itself; three products are as fast on CPU
             fuse_mha = False
-        self.embeddings = BertEmbeddings(config, f"{name}.embeddings")
-        layers = range(config.num_hidden_layers)
-        self.encoder = nn.LayerList([BertLayer(config, f"{name}.encoder.layer.{i}", fuse_mha, kernels) for i in layers])
+        self._config, self._kernels = config, kernels
+        embeddings, layer = self.parts
+        self.embeddings = embeddings(config)
+        indices = range(config.num_hidden_layers)
+        self.encoder = nn.LayerList([layer(config, index, fuse_mha, kernels) for index in indices])
         hidden = config.hidden_size
-        self.pooler = Linear(config, hidden, hidden, f"{name}.pooler.dense", kernels) if with_pooler else None
-        self._kernels = kernels
+        self.pooler = Linear(config, hidden, hidden, "bert.pooler.dense", kernels) if with_pooler else None
 
     def forward(self, input_ids, token_type_ids, sequences):
         """The hidden states of all tokens, and the pooled first ones.

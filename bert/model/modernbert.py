@@ -4,13 +4,14 @@ The names of parameters are BERT's where a parameter does the same. Hugging Face
 its Wi is `intermediate.dense`, which is activated, and `intermediate.gate`.
 """
 
+from typing import Any
+
 import numpy as np
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
 from bert.model.attention import gather_tokens
 from bert.model.modeling import (
-    PLAIN,
     BertModel,
     BertSelfAttention,
     LayerNorm,
@@ -18,14 +19,14 @@ from bert.model.modeling import (
     PredictionHead,
     activation_function,
     dropout_add,
+    embedding,
     joined,
-    normal,
+    layer_name,
     residual_scale,
 )
 from bert.runtime.paddle_api import nn, paddle
 
 F = nn.functional
-TRANSFORM = "cls.predictions.transform"
 
 
 class RotaryPositions:
@@ -61,11 +62,10 @@ class RotaryPositions:
 class ModernBertEmbeddings(nn.Layer):
     """Word embeddings, LayerNorm, dropout: positions are in attention, and there are no token types."""
 
-    def __init__(self, config: BertConfig, name: str):
+    def __init__(self, config: BertConfig):
         super().__init__()
-        words = normal(config, f"{name}.word_embeddings.weight")
-        self.word_embeddings = nn.Embedding(config.padded_vocab_size(), config.hidden_size, weight_attr=words)
-        self.LayerNorm = LayerNorm(config, f"{name}.LayerNorm")
+        self.word_embeddings = embedding(config, config.padded_vocab_size(), "word_embeddings")
+        self.LayerNorm = LayerNorm(config, "bert.embeddings.LayerNorm")
         self.dropout_prob = config.hidden_dropout_prob
 
     def forward(self, input_ids):
@@ -92,9 +92,10 @@ class ModernBertLayer(nn.Layer):
     Feed-forward is GeGLU (Shazeer, 2020): (gelu(x @ dense) * (x @ gate)) @ output.
     """
 
-    def __init__(self, config: BertConfig, index: int, name: str, fuse_mha: bool, kernels: FusedKernels):
+    def __init__(self, config: BertConfig, index: int, fuse_mha: bool, kernels: FusedKernels):
         super().__init__()
-        hidden, inner, scale = config.hidden_size, config.intermediate_size, residual_scale(config)
+        hidden, inner, name = config.hidden_size, config.intermediate_size, layer_name(index)
+        scale = residual_scale(config)
         self.attention_norm = LayerNorm(config, f"{name}.attention.LayerNorm") if index else None
         self.attention = ModernBertSelfAttention(config, f"{name}.attention.self", fuse_mha, kernels)
         self.attention_output = Linear(config, hidden, hidden, f"{name}.attention.output.dense", kernels, scale=scale)
@@ -123,27 +124,12 @@ class ModernBertLayer(nn.Layer):
 class ModernBertModel(BertModel):
     """Embeddings, layers, a final norm and, with `with_pooler`, the prediction head over the first token."""
 
-    def __init__(
-        self,
-        config: BertConfig,
-        *,
-        fuse_mha: bool = False,
-        with_pooler: bool = True,
-        name: str = "bert",
-        kernels: FusedKernels = PLAIN,
-    ):
-        nn.Layer.__init__(self)
-        fuse_mha = fuse_mha and (kernels.attention or not kernels.unpad)
-        self.embeddings = ModernBertEmbeddings(config, f"{name}.embeddings")
-        self.encoder = nn.LayerList(
-            [
-                ModernBertLayer(config, i, f"{name}.encoder.layer.{i}", fuse_mha, kernels)
-                for i in range(config.num_hidden_layers)
-            ]
-        )
-        self.final_norm = LayerNorm(config, f"{name}.encoder.LayerNorm")
-        self.pooler = PredictionHead(config, TRANSFORM, kernels) if with_pooler else None
-        self._config, self._kernels = config, kernels
+    parts = (ModernBertEmbeddings, ModernBertLayer)
+
+    def __init__(self, config: BertConfig, *, with_pooler: bool = True, **settings: Any):
+        super().__init__(config, with_pooler=False, **settings)
+        self.final_norm = LayerNorm(config, "bert.encoder.LayerNorm")
+        self.pooler = PredictionHead(config, self._kernels) if with_pooler else None
 
     def _encode(self, input_ids, token_type_ids, sequences, wanted=()):
         config = self._config

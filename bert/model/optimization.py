@@ -4,7 +4,6 @@ Schedule, guard and counters are part of the graph: an update with non-finite gr
 and does not advance the learning rate, without a transfer to the host at every step.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,42 +45,36 @@ class Schedule:
         return max(min(self.warmup_steps, self.total_steps - 1), self.total_steps - decay_steps)
 
     def learning_rate_at(self, step: int) -> float:
-        """The learning rate of the update with index `step`, from 0.
+        """The learning rate of the update with index `step`, from 0."""
+        return float(self._rates(np.array([step]))[0])
+
+    def table(self) -> np.ndarray:
+        """float32 [total_steps]: the learning rate of every update; the most updates of a limited time are millions."""
+        return self._rates(np.arange(self.total_steps)).astype("float32")
+
+    def _rates(self, steps: np.ndarray) -> np.ndarray:
+        """float64, of int64 indices.
 
         The last update of the warm-up and the first one after it have the peak's rate. The update after the last would
         have that of the end, so that no update has a rate of 0.
         """
         peak, start, end = self.settings.learning_rate, self.settings.warmup_start_lr, self.settings.end_learning_rate
-        if step < self.warmup_steps:
-            return start + (peak - start) * (step + 1) / self.warmup_steps
-        return end + (peak - end) * self._share_of_peak(step)
+        warmup = start + (peak - start) * (steps + 1) / max(1, self.warmup_steps)
+        return np.where(steps < self.warmup_steps, warmup, end + (peak - end) * self._shares_of_peak(steps))
 
-    def _share_of_peak(self, step: int) -> float:
+    def _shares_of_peak(self, steps: np.ndarray) -> np.ndarray:
         """1 at the peak, 0 at the end."""
         kind, first = self.settings.lr_schedule, self.warmup_steps
         if kind == "constant":
-            return 1.0
+            return np.ones(len(steps))
         if kind == "inverse-sqrt":
             root = max(1, first)
-            return (root / (root + step - first)) ** 0.5
+            return (root / np.maximum(root, root + steps - first)) ** 0.5
         first = self.decay_start if kind == "wsd" else 0 if self.settings.lr_decay_from == "start" else first
-        remaining = min(1.0, max(0.0, (self.total_steps - step) / max(1, self.total_steps - first)))
-        if kind == "cosine":
-            return 0.5 * (1 - math.cos(math.pi * remaining))
-        return remaining**self.settings.lr_decay_power
-
-    def table(self) -> np.ndarray:
-        """float32 [total_steps]: the learning rate of every update."""
-        if self.settings.lr_schedule != "wsd":
-            return np.array([self.learning_rate_at(step) for step in range(self.total_steps)], "float32")
-        # The most updates of a limited time are millions.
-        peak, start, end = self.settings.learning_rate, self.settings.warmup_start_lr, self.settings.end_learning_rate
-        steps, first = np.arange(self.total_steps, dtype="float64"), self.decay_start
         remaining = np.clip((self.total_steps - steps) / max(1, self.total_steps - first), 0.0, 1.0)
-        rates = end + (peak - end) * remaining
-        warmup = start + (peak - start) * (steps[: self.warmup_steps] + 1) / max(1, self.warmup_steps)
-        rates[: self.warmup_steps] = warmup[: self.total_steps]
-        return rates.astype("float32")
+        if kind == "cosine":
+            return 0.5 * (1 - np.cos(np.pi * remaining))
+        return remaining**self.settings.lr_decay_power
 
 
 def decays(parameter_name: str) -> bool:

@@ -241,10 +241,10 @@ def is_trained(run: RunSettings, step: int, since_best: int, last_step: int | No
     return step >= (last_step or run.max_steps) or 0 < getattr(run, "early_stopping", 0) <= since_best
 
 
-class EvaluationGuard(Guard):
+class EvaluationGuard:
     """Follows one metric of the evaluations: the best weights, overfitting, early stopping."""
 
-    def __init__(self, state: LoopState, metric: BestMetric = NO_METRIC) -> None:
+    def __init__(self, state: LoopState, metric: BestMetric) -> None:
         self._loop, self._metric = state, metric
         self.state.ends_with_best = self._ends_with_best()
 

@@ -38,34 +38,13 @@ def progress_at_start(config: TrainingConfig, data_fingerprint: str, group: Grou
     )
 
 
-class NoCheckpoints:
-    """Saves nothing: for benchmarks."""
-
-    def save(self, step: int, epoch: int, state: LoopState) -> None:
-        """Save the state after update `step`."""
-
-    def saved(self) -> list[SaveTimes]:
-        """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
-        return []
-
-    def finish(self) -> None:
-        """Wait for the save in flight. Raises SaveFailed if it failed."""
-
-    def restore(self, step: int) -> Progress | None:
-        """Restore the newest valid checkpoint up to `step` on every rank; None if there is none."""
-        return None
-
-    def has(self, step: int) -> bool:
-        """Whether a step has a checkpoint, as rank 0 sees it."""
-        return False
-
-
-class Checkpoints(NoCheckpoints):
+class Checkpoints:
     """Writes a run's checkpoints and restores them.
 
     Args:
         texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used.
-        metric: of the evaluations, whose best checkpoint is never pruned; None: only the newest are kept.
+        metric: of the evaluations, whose best checkpoint is never pruned; empty: only the newest are kept.
+        resumed: where the leg starts, if its checkpoint may be this run's own.
     """
 
     def __init__(
@@ -76,7 +55,7 @@ class Checkpoints(NoCheckpoints):
         start: Progress,
         writer: CheckpointWriter,
         texts: Mapping[str, str] | None = None,
-        metric: str | None = None,
+        metric: str = "",
         resumed: Progress | None = None,
     ) -> None:
         self._config, self._program, self._device, self._start, self._writer = config, program, device, start, writer
@@ -111,12 +90,15 @@ class Checkpoints(NoCheckpoints):
             self._writer.amend(step, lambda: self._amend(step, state))
 
     def saved(self) -> list[SaveTimes]:
+        """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
         return self._writer.check()
 
     def finish(self) -> None:
+        """Wait for the save in flight. Raises SaveFailed if it failed."""
         self._writer.finish()
 
     def restore(self, step: int) -> Progress | None:
+        """Restore the newest valid checkpoint up to `step` on every rank; None if there is none."""
         self._writer.finish()
         self._saved = None
         device, newest = self._device, None
@@ -134,6 +116,7 @@ class Checkpoints(NoCheckpoints):
         return progress
 
     def has(self, step: int) -> bool:
+        """Whether a step has a checkpoint, as rank 0 sees it."""
         best = checkpoint_files.best_directory(self._parent)
         is_best = best is not None and best.name == str(step)  # perhaps of an earlier version, elsewhere
         return is_best or checkpoint_files.step_directory(self._parent, step).is_dir()
@@ -176,7 +159,7 @@ class Checkpoints(NoCheckpoints):
         checkpoint_files.prune(self._parent, self._config.run.keep_checkpoints)
 
     def _name_steps(self, state: LoopState) -> None:
-        if self._metric is not None and state.evaluations.best is not None:
+        if self._metric and state.evaluations.best is not None:
             step, value = state.evaluations.best
             facts = {self._metric: value, "is_final": state.evaluations.ends_with_best}
             checkpoint_files.write_best(self._parent, step, facts)

@@ -10,7 +10,7 @@ from bert.model.objectives import Objective
 from bert.runtime.distributed import Group
 from bert.samples.packing import Packing
 from bert.training.devices import Device
-from bert.training.loss_guards import BestMetric
+from bert.training.loss_guards import NO_METRIC, BestMetric
 from program import TrainingProgram
 
 
@@ -54,7 +54,7 @@ class Task:
     evaluates: bool = False  # `Evaluation.evaluate` has anything to evaluate
     finishes: bool = False  # `Evaluation.finish` has work to do after training
     texts: Mapping[str, str] = {}  # files to keep in checkpoints, name -> content
-    best_metric: BestMetric | None = None  # decides the best checkpoint and early stopping; None: nothing does
+    best_metric: BestMetric = NO_METRIC  # decides the best checkpoint and early stopping
     evaluates_first: bool = False  # given weights are evaluated before the first update
 
     @classmethod

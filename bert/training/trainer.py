@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from bert.checkpoints.progress import DecayState, LoopState, Totals
+from bert.checkpoints.progress import DecayState, LoopState, Progress, Totals
 from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.reporting.logs import Log
@@ -13,10 +12,10 @@ from bert.training.decay import Decay
 from bert.training.device_guards import FiniteGuard, RankGuard
 from bert.training.devices import Device
 from bert.training.feeding import Feeding
-from bert.training.interruption import StopOnAnyRank, StopRequest, Watchdog
-from bert.training.loss_guards import NO_METRIC, DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard
+from bert.training.interruption import StopOnAnyRank, StopRequest, beat
+from bert.training.loss_guards import DivergenceGuard, EvaluationGuard, Guard, Interval, SpikeGuard
 from bert.training.metrics import Throughput, collect
-from bert.training.saving import NoCheckpoints
+from bert.training.saving import Checkpoints
 from bert.training.task import Task
 from program import TrainingProgram
 
@@ -38,9 +37,8 @@ class Trainer:
     """Runs the updates of a leg until its last step or a stop request.
 
     Args:
-        state: of the checkpoint that is resumed.
+        progress: where the leg starts.
         evaluate: step -> metrics; None without held-out data.
-        checkpoints: saves and restores; by default nothing is saved.
     """
 
     def __init__(
@@ -50,21 +48,17 @@ class Trainer:
         task: Task,
         log: Log,
         stop: StopRequest,
-        start_step: int,
+        progress: Progress,
         last_step: int,
-        state: LoopState | None = None,
-        *,
-        evaluate: Callable[[int], dict[str, float]] | None = None,
-        checkpoints: NoCheckpoints | None = None,
-        watchdog: Watchdog | None = None,
+        checkpoints: Checkpoints,
+        evaluate: Callable[[int], dict[str, float]] | None,
     ) -> None:
-        config, run = task.config, task.config.run
-        self._state = state if state is not None and not run.benchmark else LoopState()
+        config, run, start_step = task.config, task.config.run, progress.step
+        self._state = LoopState() if run.benchmark else progress.carried
         self._program, self._device, self._task, self._log, self._stop = program, device, task, log, stop
-        self._config, self._evaluate, self._metric = config, evaluate, task.best_metric or NO_METRIC
+        self._config, self._evaluate, self._metric = config, evaluate, task.best_metric
         self._start_step = self._step = start_step
-        self._last_of_leg, self._epoch = last_step, 0
-        self._checkpoints, self._watchdog = checkpoints or NoCheckpoints(), watchdog or Watchdog(0, Path(), 0)
+        self._last_of_leg, self._epoch, self._checkpoints = last_step, 0, checkpoints
         self._feeding = Feeding(program, device)
         self._stop_on_any_rank = StopOnAnyRank(stop, device.group, device.collective)
         self._batch_schedule = config.batch.schedule(device.group.world_size)
@@ -104,7 +98,7 @@ class Trainer:
         self._throughput.start()
         try:
             while not self._is_ending():
-                self._watchdog.beat(f"reading the batch of update {self._step + 1}")
+                beat(f"reading the batch of update {self._step + 1}")
                 self._update(next(batches))
                 if self._is_due_to_log() and self._end_interval():  # rolled back
                     batches.close()
@@ -167,13 +161,13 @@ class Trainer:
         """All micro-steps of one update, the last of which applies it; or none, if a guard skips the batch."""
         program, device = self._program, self._device
         if any(guard.skips(self._step) for guard in self._guards):
-            self._watchdog.beat(f"skipping update {self._step + 1}")  # the learning rate stays where it was
+            beat(f"skipping update {self._step + 1}")  # the learning rate stays where it was
             count = read_variable(device.scope, SKIPPED_UPDATES)
             write_variable(device.scope, SKIPPED_UPDATES, count + 1, device.place)
         else:
             self._feeding.accumulate(batch.num_micro_steps)
             for micro_step, micro_batch in enumerate(batch.micro_batches):
-                self._watchdog.beat(f"micro-step {micro_step + 1} of update {self._step + 1}")
+                beat(f"micro-step {micro_step + 1} of update {self._step + 1}")
                 # So that a resumed run draws the same masks.
                 key = stream_key(self._config.run.seed, "dropout", self._step, micro_step, device.group.rank)
                 program.dropout.draw(device.scope, device.place, micro_batch.feed, key)
@@ -185,7 +179,7 @@ class Trainer:
 
     def _end_interval(self) -> bool:
         """Log the updates since the last log line -> whether a guard rolled the run back."""
-        self._watchdog.beat(f"waiting for update {self._step}")
+        beat(f"waiting for update {self._step}")
         batch_size = self._batch_schedule.batch_size(self._step - 1)
         metrics, loss_sum, micro_steps = collect(self._program, self._device, self._throughput, batch_size)
         self._metrics = metrics
@@ -237,9 +231,9 @@ class Trainer:
         self._state.totals = self._totals()  # while all ranks are at one place
         began = self._stop.clock()
         try:
-            self._watchdog.beat(f"evaluating after update {self._step}")
+            beat(f"evaluating after update {self._step}")
             metrics = self._evaluate(self._step)
-            self._watchdog.beat(f"continuing after the evaluation of update {self._step}")
+            beat(f"continuing after the evaluation of update {self._step}")
         except Exception:
             if self._step:
                 self._checkpoints.save(self._step, self._epoch, self._state)
@@ -260,7 +254,7 @@ class Trainer:
             return
         for guard in self._guards:
             guard.before_save()
-        self._watchdog.beat(f"saving step {self._step}")
+        beat(f"saving step {self._step}")
         self._state.totals = self._totals()
         self._checkpoints.save(self._step, self._epoch, self._state)
 

@@ -33,7 +33,7 @@ from bert.training.initialization import initialize_weights, resume_schedule, sc
 from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.loss_guards import is_trained
 from bert.training.metrics import plausible_mfu
-from bert.training.saving import Checkpoints, NoCheckpoints, progress_at_start, take_over_best
+from bert.training.saving import Checkpoints, progress_at_start, take_over_best
 from bert.training.task import Evaluation, Session, Task
 from bert.training.trainer import Outcome, Trainer
 from program import TrainingProgram, build_training_program
@@ -84,8 +84,7 @@ def _train(
     state, metric = progress.carried, task.best_metric
     log.first_step = progress.step
     resume_schedule(config, device, progress)
-    if metric is not None:
-        take_over_best(config, metric.name, progress)
+    take_over_best(config, metric.name, progress)
     evaluation = task.evaluation(Session(device, program, progress))
     facts |= evaluation.facts()
     log.parameters({**facts, "peak_tflops_per_rank": device.peak_tflops})
@@ -97,25 +96,13 @@ def _train(
         is_incomplete = task.finishes or not (config.stage_dir() / "summary.json").exists()
         if not device.collective.any(group.is_main and is_incomplete):
             return exit_codes.OK
-    checkpoints = NoCheckpoints()
-    if not config.run.benchmark:
-        writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
-        kept = metric.name if metric is not None and metric.keeps else None
-        checkpoints = Checkpoints(config, program, device, start, writer, task.texts, kept, progress)
-    with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank) as watchdog:
-        trainer = Trainer(
-            program,
-            device,
-            task,
-            log,
-            stop,
-            progress.step,
-            _last_step(config, progress.step),
-            state,
-            evaluate=evaluation.evaluate if task.evaluates and not config.run.benchmark else None,
-            checkpoints=checkpoints,
-            watchdog=watchdog,
-        )
+    writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
+    kept, resumed = metric.name if metric.keeps else "", None if config.run.benchmark else progress
+    checkpoints = Checkpoints(config, program, device, start, writer, task.texts, kept, resumed)
+    evaluate = evaluation.evaluate if task.evaluates and not config.run.benchmark else None
+    with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank):
+        last = _last_step(config, progress.step)
+        trainer = Trainer(program, device, task, log, stop, progress, last, checkpoints, evaluate)
         packing = program.objective.packing()
         outcome = trainer.run(lambda step: task.batches(step, packing))
         figures = evaluation.figures() | summary(config, outcome, device, program)

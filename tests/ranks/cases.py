@@ -19,7 +19,7 @@ import zlib
 
 import numpy as np
 from tests.gpu.half_precision import of_gpu
-from tests.support import tiny
+from tests.support import runs, tiny
 
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
@@ -28,7 +28,7 @@ from bert.training.interruption import SECONDS_BETWEEN_LOOKS, StopOnAnyRank, Sto
 from bert.reporting.logs import Log
 from bert.model.optimization import COUNTERS
 from bert.training.device_guards import RankGuard, RanksDiffer
-from bert.training.saving import NoCheckpoints
+from bert.training.saving import Checkpoints
 from bert.training.trainer import Trainer
 
 NUM_UPDATES = 10
@@ -150,14 +150,13 @@ def trainer(group, as_on_gpus: bool = False) -> tuple[dict, dict]:
             yield GlobalBatch(step, 0, map(tiny.micro_batch, share(step, 2, group)))
 
     log = Log(config.stage_dir(), None, total_steps=tiny.NUM_STEPS) if group.is_main else Log()
-    checkpoints = NoCheckpoints()
-    checkpoints.save = lambda step, epoch, state: saved.append(step)
+    checkpoints = mock.MagicMock(spec=Checkpoints)
+    checkpoints.save.side_effect = lambda step, epoch, state: saved.append(step)
     looks = StopOnAnyRank(stop, replace(group, device="gpu") if as_on_gpus else group, device.collective)
     looks.measured(SECONDS_BETWEEN_LOOKS / (3.5 if group.is_main else 7.5))
     with mock.patch("bert.training.trainer.StopOnAnyRank", lambda *_: looks):
-        task = tiny.task_of(config)
-        loop = Trainer(session.program, device, task, log, stop, 0, tiny.NUM_STEPS, checkpoints=checkpoints)
-        outcome = loop.run(lambda step: batches())
+        leg = (log, stop, runs.fresh_progress(config), tiny.NUM_STEPS, checkpoints, None)
+        outcome = Trainer(session.program, device, tiny.task_of(config), *leg).run(lambda step: batches())
     return {
         "step": outcome.step,
         "saved": saved,

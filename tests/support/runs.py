@@ -14,7 +14,7 @@ from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, static
 from bert.training import initialization, training_run
 from bert.training.interruption import StopRequest
-from bert.training.loss_guards import BestMetric
+from bert.training.loss_guards import NO_METRIC, BestMetric
 from bert.training.saving import Checkpoints
 from bert.training.trainer import Outcome, Trainer
 from tests.support import tiny
@@ -82,26 +82,15 @@ def run(
                 return packed(tiny.updates(step, program.gradient_accumulation_steps, change=change), program)
 
             with CheckpointWriter(config.run.async_checkpoint) as writer:  # ends its save however the run ends
-                metric = None
+                metric = NO_METRIC
                 if early_stopping is not None:
                     metric = BestMetric("eval_masked_lm_loss", early_stopping=early_stopping)
                 initialization.resume_schedule(config, device, progress)
-                name = metric.name if metric else None
-                checkpoints = Checkpoints(config, program, device, start, writer, metric=name, resumed=progress)
+                checkpoints = Checkpoints(config, program, device, start, writer, metric=metric.name, resumed=progress)
+                task = tiny.task_of(config, best_metric=metric, evaluates_first=early_stopping is not None)
                 stop = StopRequest() if stop is None else stop
-                trainer = Trainer(
-                    program,
-                    device,
-                    tiny.task_of(config, best_metric=metric, evaluates_first=metric is not None),
-                    log or Log(),
-                    stop,
-                    progress.step,
-                    last_step,
-                    progress.carried,
-                    evaluate=evaluate,
-                    checkpoints=checkpoints,
-                )
-                outcome = trainer.run(open_batches)
+                loop = (program, device, task, log or Log(), stop, progress, last_step, checkpoints, evaluate)
+                outcome = Trainer(*loop).run(open_batches)
         return Run(
             outcome,
             {name: read_variable(device.scope, name) for name in program.parameters},
