@@ -55,6 +55,12 @@ do-lower-case lower-case uncased
 )
 
 
+_RULES = {  # by the type of a pydantic error, whose own words are for programmers
+    "path_type": "must be a path, in quotes if it is of digits alone",
+    "string_pattern_mismatch": "must be of letters, digits, '.', '_' and '-', the first a letter or digit",
+}
+
+
 def explain(error: ValueError, source: str | None = None) -> list[str]:
     """One line for each mistake; `source` is where the values can be changed, their flags by default."""
     if not isinstance(error, ValidationError):
@@ -75,7 +81,8 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
     if detail["type"] == "missing":
         what = f"one of {' and '.join(flags)}" if flags else flag
         return f"{what} must be given ({field.description}), or a recipe with --config"
-    rule = f"{detail['msg'][0].lower()}{detail['msg'][1:]}".replace("input should be", "must be")
+    own = f"{detail['msg'][0].lower()}{detail['msg'][1:]}".replace("input should be", "must be")
+    rule = _RULES.get(detail["type"], own)
     remedy = f"change it in {source}" if source else f"change {' or '.join(flags) or flag}"
     if detail["type"] == "literal_error":
         choices = [*map(str, choices_of(field)), *(["none"] if is_optional(field) else [])]

@@ -79,9 +79,12 @@ def fullest_feed(objective: Objective, config: Any) -> dict[str, np.ndarray]:
     batch_size, length = config.batch.batch_size, config.data.max_seq_length
     feed = {}
     padded = replace(objective, kernels=FusedKernels(), separate_documents=False)
-    for name, (shape, dtype) in {**padded.encoder_inputs(), **objective.labels}.items():
+    encoder_inputs = padded.encoder_inputs()
+    for name, (shape, dtype) in {**encoder_inputs, **objective.labels}.items():
         masked = getattr(config.data, "max_predictions_per_seq", 1) if name.startswith("masked_lm_") else 1
-        sizes = [size if size > 0 else (batch_size * masked, length)[axis] for axis, size in enumerate(shape)]
+        of_tokens = name in encoder_inputs or objective.outputs_per_token  # otherwise a column for each label
+        width = length if of_tokens else getattr(objective, "num_labels", 1)
+        sizes = [size if size > 0 else (batch_size * masked, width)[axis] for axis, size in enumerate(shape)]
         feed[name] = np.ones(sizes, dtype)
     if objective.separate_documents:
         feed["position_ids"] = np.arange(length)[None].repeat(batch_size, axis=0)

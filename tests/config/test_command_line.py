@@ -110,7 +110,8 @@ def test_every_key_of_a_file_lands_in_its_field(name, tmp_path):
     file = tmp_path / "settings.yaml"
     value = str(SAMPLES[name]) if isinstance(SAMPLES[name], Path) else SAMPLES[name]
     file.write_text(yaml.safe_dump({"config": "quickstart_phase1", **COMPANIONS.get(name, {}), name: value}))
-    assert getattr(getattr(parse(["--config", str(file)]), FLAT[name][0]), name) == SAMPLES[name]
+    config = resolve_config({"config": str(file)}, PRETRAINING)
+    assert getattr(getattr(config, FLAT[name][0]), name) == SAMPLES[name]
 
 
 def test_every_field_explains_itself():
@@ -334,6 +335,8 @@ def test_mistakes_on_the_command_line(capsys, words, text):
         ("batch_size:", "batch_size=None must be a valid integer"),
         ("learning_rate: .nan", "learning_rate=nan must be a finite number"),
         ("optimizer: 3", "optimizer=3 must be one of Lamb, AdamW"),
+        ("output_dir: 2024", "output_dir=2024 must be a path, in quotes if it is of digits alone; change --output-dir"),
+        ("bert_model: a/b\nhidden_size: 8", "bert_model=a/b must be of letters, digits, .*; change --bert-model"),
         ("data:\n  batch_size: 3", "data=.* is not a setting"),
         ("seed: 1\nseed: 2", "seed is given twice .again in line 2."),
         ("- seed", "must hold lines of `name: value`"),

@@ -32,9 +32,7 @@ def tiny_config(**changes) -> PretrainingConfig:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (dict(hidden_size=33), "hidden_size=33 must be a multiple of num_attention_heads=4"),
         (dict(pad_token_id=99), "pad_token_id=99 must be below vocab_size=99"),
-        (dict(max_seq_length=128), "max_seq_length=128 must be at most max_position_embeddings=64"),
         (dict(max_predictions_per_seq=17), "max_predictions_per_seq=17 must be at most max_seq_length=16"),
         (dict(whole_word_masking=True), "needs masking=dynamic"),
         (dict(warmup_start_lr=1.0), "warmup_start_lr=1.0 must be at most the peak learning_rate=0.0001"),
@@ -42,8 +40,6 @@ def tiny_config(**changes) -> PretrainingConfig:
         (dict(use_pure_fp16=True), "use_pure_fp16=true needs amp=true; pass --amp"),
         (dict(use_pure_fp16=True, amp=True, amp_dtype="bfloat16"), "needs amp_dtype=float16, not bfloat16"),
         (dict(early_stopping=3, keep_best_checkpoint=False), "early_stopping=3 ends with the best checkpoint, which"),
-        (dict(last_step_of_checkpoint="auto"), "needs from_checkpoint; pass --from-checkpoint"),
-        (dict(last_step_of_checkpoint="newest", from_checkpoint="a"), "must be auto, none or a step above 0"),
         (dict(last_step_of_checkpoint=0, from_checkpoint="a"), "must be auto, none or a step above 0"),
         (dict(from_checkpoint="a", from_pretrained_params="b"), "continues a run and b starts one; give only one"),
         (dict(from_pretrained_params="a", from_phase1_final_params="b", phase=2), "both set the initial weights"),
@@ -52,7 +48,6 @@ def tiny_config(**changes) -> PretrainingConfig:
         (dict(learning_rate=float("nan")), "finite"),
         (dict(beta1=1.0), "less than 1"),
         (dict(bert_model="../x"), "pattern"),
-        (dict(phase=3), "Input should be 1 or 2"),
         (dict(learning_rat=1e-4), "learning_rat=0.0001 is not a setting"),
     ],
 )
@@ -237,12 +232,11 @@ READERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name", [name for holder in PretrainingConfig.model_fields.values() for name in holder.annotation.model_fields]
-)
-def test_every_setting_is_read_somewhere(name):
+def test_every_setting_is_read_somewhere():
     """A flag that nothing reads is a lie: delete it, or read it."""
     source = "\n".join(path.read_text(encoding="utf-8") for path in READERS)
+    read = set(re.findall(r"\.([a-z]\w*)\b", source))
+    read |= {name for names in re.findall(r"include=\{([^}]*)\}", source) for name in re.findall(r'"(\w+)"', names)}
     # Methods of the settings stand for the fields they read.
     methods = {
         "global_batch_size": "resolved_global_batch_size",
@@ -259,5 +253,5 @@ def test_every_setting_is_read_somewhere(name):
         "fuse_dropout_add": "fusions",
         "fuse_attention": "fusions",
     }
-    reads = rf"\.({name}|{methods.get(name, name)})\b|include=\{{[^}}]*\"{name}\""
-    assert re.search(reads, source), f"nothing reads {name}"
+    names = [name for holder in PretrainingConfig.model_fields.values() for name in holder.annotation.model_fields]
+    assert [name for name in names if not {name, methods.get(name, name)} & read] == []

@@ -28,8 +28,7 @@ from bert.model.modeling import BertModel
 from bert.runtime.paddle_api import nn, paddle, place_of, static, unique_name, write_variable
 from tests.conversion import recorded_outputs
 from tests.conversion.test_round_trips import TASKS, native
-from tests.model import test_parity_minilm as minilm
-from tests.support import foreign, tiny
+from tests.support import foreign, minilm, tiny
 from tests.support.commands import refused
 
 INPUTS = 50 if os.environ.get("BERT_FULL_FAULTS") else 3
@@ -37,7 +36,7 @@ TOLERANCE = dict(rtol=0, atol=1e-5)
 VALUE = "bert.encoder.layer.1.attention.self.value.weight"
 TORCH_VENV = os.environ.get("BERT_TORCH_VENV")
 TORCH_PYTHON = Path(TORCH_VENV or "/nowhere") / "bin/python"
-package, config = minilm.package, minilm.config  # fixtures
+package = minilm.package  # the fixture
 
 
 def random_feed(size: int = INPUTS, length: int = 7) -> dict[str, np.ndarray]:

@@ -20,8 +20,8 @@ from sklearn.linear_model import LogisticRegression
 from bert import REPOSITORY
 from bert.finetuning.squad.examples import read_squad
 from data.examples import sample_questions
-from tests.model.test_parity_minilm import PACKAGE, package  # noqa: F401 - the fixture
 from tests.support import baseline_squad
+from tests.support.minilm import PACKAGE, package  # noqa: F401 - the fixture
 
 EXAMPLES = REPOSITORY / "data" / "examples"
 UNTRAINED = "--max-steps 1 --learning-rate 1e-9"

@@ -44,6 +44,11 @@ def weights():
     }
 
 
+@pytest.fixture(scope="module")
+def forward(weights):
+    return Forward(weights)
+
+
 def test_parameters_are_as_many_as_the_settings_say():
     session = tiny.Session()
     assert sum(value.size for value in session.parameters().values()) == tiny.MODEL.num_parameters()
@@ -90,8 +95,7 @@ def test_no_two_weights_start_alike():
             assert name == other or same < 0.01, (name, other)
 
 
-def test_logits_are_computed_at_masked_positions_only(weights):
-    forward = Forward(weights)
+def test_logits_are_computed_at_masked_positions_only(forward):
     (feed,) = tiny.feeds(tiny.random_batch(0), num_padding=0)
     num_masked = len(feed["masked_lm_positions"])
     logits, _, _ = forward(feed)
@@ -105,16 +109,15 @@ def test_logits_are_computed_at_masked_positions_only(weights):
     assert len(rows.shape) == 2, "the decoder multiplies [n, hidden], not [b, s, hidden]"
 
 
-def test_positions_may_repeat_and_come_in_any_order(weights):
-    forward = Forward(weights)
+def test_positions_may_repeat_and_come_in_any_order(forward):
     (feed,) = tiny.feeds(tiny.random_batch(0))
     logits, _, _ = forward({**feed, "masked_lm_positions": np.array([20, 3, 20])})
     assert logits[0].tobytes() == logits[2].tobytes() != logits[1].tobytes()
 
 
-def test_fused_projections_change_nothing_but_the_last_digit(weights):
+def test_fused_projections_change_nothing_but_the_last_digit(weights, forward):
     (feed,) = tiny.feeds(tiny.random_batch(0))
-    for ours, fused in zip(Forward(weights)(feed), Forward(weights, fuse_mha=True)(feed), strict=True):
+    for ours, fused in zip(forward(feed), Forward(weights, fuse_mha=True)(feed), strict=True):
         np.testing.assert_allclose(fused, ours, rtol=1e-6, atol=5e-6)
 
 
@@ -129,8 +132,7 @@ def test_fused_projections_train_the_same_parameters_alike():
     assert tiny.relative_difference(sessions[0].parameters(), sessions[1].parameters()) < 1e-5
 
 
-def test_padding_a_batch_longer_changes_no_output(weights):
-    forward = Forward(weights)
+def test_padding_a_batch_longer_changes_no_output(forward):
     batch = tiny.random_batch(0)
     (feed,) = tiny.feeds(batch)
     longer = {name: np.pad(batch[name], ((0, 0), (0, 5))) for name in ENCODER_INPUTS}
@@ -143,8 +145,7 @@ def test_padding_a_batch_longer_changes_no_output(weights):
     np.testing.assert_allclose(hidden_12[:, :7][real], hidden[real], atol=5e-6)
 
 
-def test_padded_tokens_have_no_influence_and_real_ones_have(weights):
-    forward = Forward(weights)
+def test_padded_tokens_have_no_influence_and_real_ones_have(forward):
     (feed,) = tiny.feeds(tiny.random_batch(0))
     row = int(np.argmin(feed["attention_mask"].sum(1)))
     length = int(feed["attention_mask"][row].sum())
@@ -156,16 +157,14 @@ def test_padded_tokens_have_no_influence_and_real_ones_have(weights):
         assert (np.abs(forward(other)[1][row] - before).max() > 1e-4) == changes
 
 
-def test_each_sequence_is_computed_apart_from_its_batch(weights):
-    forward = Forward(weights)
+def test_each_sequence_is_computed_apart_from_its_batch(forward):
     (feed,) = tiny.feeds(tiny.random_batch(0))
     alone = {name: feed[name][4:5] for name in ENCODER_INPUTS}
     hidden = forward({**alone, "masked_lm_positions": np.array([0])})[2]
     np.testing.assert_allclose(hidden[0], forward(feed)[2][4], atol=5e-6)
 
 
-def test_positions_and_token_types_matter(weights):
-    forward = Forward(weights)
+def test_positions_and_token_types_matter(forward):
     (feed,) = tiny.feeds(tiny.random_batch(0))
     base = forward(feed)[1]
     swapped = {**feed, "input_ids": feed["input_ids"][:, [0, 2, 1, 3, 4, 5, 6]]}
@@ -175,14 +174,11 @@ def test_positions_and_token_types_matter(weights):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
-def test_activations_are_what_they_are_called(weights, activation):
+@pytest.mark.parametrize(("activation", "low", "high"), [("gelu_tanh", 1e-6, 0.2), ("relu", 0.2, 1e3)])
+def test_activations_are_what_they_are_called(weights, forward, activation, low, high):
     (feed,) = tiny.feeds(tiny.random_batch(0))
-    base = Forward(weights)(feed)[0]
     logits = Forward(weights, tiny.MODEL.model_copy(update={"hidden_act": activation}))(feed)[0]
-    difference = np.abs(logits - base).max()
-    low, high = {"gelu": (0, 1e-9), "gelu_tanh": (1e-6, 0.2), "relu": (0.2, 1e3)}[activation]
-    assert low <= difference <= high
+    assert low <= np.abs(logits - forward(feed)[0]).max() <= high
 
 
 def test_evaluation_shares_the_weights_of_training_through_the_scope():
@@ -231,9 +227,9 @@ def test_a_model_without_pooler_has_none_of_its_parameters():
     assert not [p.name for p in program.all_parameters() if "pooler" in p.name]
 
 
-def test_the_same_layers_run_in_dygraph(weights):
+def test_the_same_layers_run_in_dygraph(weights, forward):
     (feed,) = tiny.feeds(tiny.random_batch(0))
-    expected = Forward(weights)(feed)
+    expected = forward(feed)
     paddle.disable_static()
     try:
         with unique_name.guard():

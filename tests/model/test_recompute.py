@@ -47,7 +47,6 @@ def computed_once(session):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {"packed": True, "micro_steps": 2},
         {"precision": tiny.FLOAT16, "micro_steps": 3},
         {"precision": BFLOAT16},

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert import REPOSITORY
-from tests.model.test_parity_minilm import PACKAGE, package  # noqa: F401 - the fixture
 from tests.own_text.test_command import odd_files
+from tests.support.minilm import PACKAGE, package  # noqa: F401 - the fixture
 
 
 @pytest.mark.slow
