@@ -8,9 +8,10 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import BaseModel, PositiveInt
 from tokenizers import Tokenizer
 
 from bert.files import json_of
@@ -27,10 +28,22 @@ from bert.inference.export_files import (
 from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle
 
 Texts = Sequence[str | tuple[str, str]]
+Opened = TypeVar("Opened")
 Session = Callable[[Arrays], list[np.ndarray]]
 _SHAPES_KEPT = 16  # sizes of a batch whose oneDNN kernels are kept; each has its own
 _LENGTH_MULTIPLE = 8  # Paddle prepares kernels for each new shape: of single texts of any length twice as many a second
 _CALIBRATED = 64  # sequences from which the scales of INT8 are found
+
+
+class _Description(BaseModel):
+    """What serving.json must hold, and of which types."""
+
+    inputs: list[Literal["input_ids", "token_type_ids", "attention_mask"]]
+    outputs: dict[str, list[Any]]
+    max_length: PositiveInt
+    labels: list[str] | None = None
+    format: str = ""
+    file: str = ONNX_FILE
 
 
 class Predictor:
@@ -40,12 +53,14 @@ class Predictor:
         self.folder = Path(folder)
         try:
             self.description = json_of((self.folder / DESCRIPTION_FILE).read_text(encoding="utf-8"))
-            self.inputs, self.outputs = self.description["inputs"], list(self.description["outputs"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            described = _Description.model_validate(self.description)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:300]
             raise ValueError(
-                f"{self.folder} is not an export for Paddle Inference or ONNX Runtime ({error}); make it with "
-                "run_export.py --format paddle-inference"
+                f"{self.folder / DESCRIPTION_FILE} is not that of an export for Paddle Inference or ONNX Runtime "
+                f"({reason}); make it with run_export.py --format paddle-inference"
             ) from None
+        self.inputs, self.outputs = described.inputs, list(described.outputs)
         is_int8 = self.description.get("precision") == "int8"
         names, start = {
             "onnx": ([self.description.get("file", ONNX_FILE)], _onnx_session),
@@ -101,7 +116,8 @@ def _paddle_session(files: Sequence[str], description: Mapping[str, Any], cpu_th
     if precision == "int8":
         require_quantizer()
         _calibrate(config, files[2], description["inputs"])
-    predictor, dimensions = paddle.inference.create_predictor(config), list(description["outputs"].values())
+    predictor = _opened(files[0], lambda: paddle.inference.create_predictor(config))
+    dimensions = list(description["outputs"].values())
 
     def run(feed: Arrays) -> list[np.ndarray]:
         length = feed[INPUTS[0]].shape[1]
@@ -145,11 +161,21 @@ def _runtime(package: str, extra: str, file: str) -> Any:
         raise ValueError(f"{missing_package(file, package, extra)}, or {remedy}") from None
 
 
+def _opened(file: str, open_file: Callable[[], Opened]) -> Opened:
+    """What a runtime makes of a file; ValueError for one that it does not read."""
+    try:
+        return open_file()
+    except Exception as error:  # the runtimes have types of their own, or raise no narrower one
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"{file} cannot be read ({reason}); export the model again") from None
+
+
 def _onnx_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
     onnxruntime = _runtime("onnxruntime", "onnx", files[0])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cpu_threads
-    session = onnxruntime.InferenceSession(files[0], options, providers=["CPUExecutionProvider"])
+    providers = ["CPUExecutionProvider"]
+    session = _opened(files[0], lambda: onnxruntime.InferenceSession(files[0], options, providers=providers))
     return lambda feed: session.run(None, dict(feed))
 
 
@@ -158,7 +184,8 @@ def _openvino_session(files: Sequence[str], description: Mapping[str, Any], cpu_
     # Without the hint OpenVINO computes float32 in bfloat16 where the processor can.
     arithmetic = "f32" if description.get("precision") == "float32" else "bf16"
     settings = {"INFERENCE_NUM_THREADS": cpu_threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": arithmetic}
-    request = openvino.Core().compile_model(files[0], "CPU", settings).create_infer_request()
+    model = _opened(files[0], lambda: openvino.Core().compile_model(files[0], "CPU", settings))
+    request = model.create_infer_request()
 
     def run(feed: Arrays) -> list[np.ndarray]:
         results = request.infer(dict(feed))

@@ -61,7 +61,7 @@ def test_a_pretrained_model_is_served_as_its_encoder(checkpoints, tmp_path, caps
 
 
 def test_a_folder_that_is_no_export_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not an export for Paddle Inference"):
+    with pytest.raises(ValueError, match="is not that of an export for Paddle Inference"):
         Predictor(tmp_path)
 
 
@@ -92,11 +92,25 @@ def test_a_format_without_its_packages_is_one_line_with_the_remedy(tmp_path, cap
     [("onnx", "onnxruntime", "model.onnx"), ("openvino", "openvino", "openvino_model.xml")],
 )
 def test_an_export_without_what_runs_it_says_that_it_needs_it(tmp_path, monkeypatch, to_format, package, file):
-    description = {"format": to_format, "inputs": ["input_ids"], "outputs": {"logits": ["batch", 2]}}
+    description = {"format": to_format, "inputs": ["input_ids"], "outputs": {"logits": ["batch", 2]}, "max_length": 9}
     for name, content in (("serving.json", json.dumps(description)), (file, ""), ("openvino_model.bin", "")):
         (tmp_path / name).write_text(content)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ValueError, match=f"{file} needs the {package} package, which is not installed; .*{to_format}"):
+        Predictor(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08\x07\xed\xa0", b"no model" * 99])
+def test_a_damaged_export_is_refused_by_its_name(tmp_path, content):
+    pytest.importorskip("onnxruntime")
+    description = {"format": "onnx", "inputs": ["input_ids"], "outputs": {"logits": ["batch", 2]}, "max_length": 9}
+    (tmp_path / "model.onnx").write_bytes(content)
+    for change in ({"max_length": "x"}, {"inputs": ["ids"]}, {"outputs": 3}):
+        (tmp_path / "serving.json").write_text(json.dumps(description | change))
+        with pytest.raises(ValueError, match=f"serving.json is not that of an export .*{next(iter(change))}"):
+            Predictor(tmp_path)
+    (tmp_path / "serving.json").write_text(json.dumps(description))
+    with pytest.raises(ValueError, match="model.onnx cannot be read .*; export the model again"):
         Predictor(tmp_path)
 
 
