@@ -28,7 +28,7 @@ from bert.inference.export_files import (
 from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle
 
 Texts = Sequence[str | tuple[str, str]]
-Opened = TypeVar("Opened")
+Made = TypeVar("Made")
 Session = Callable[[Arrays], list[np.ndarray]]
 _SHAPES_KEPT = 16  # sizes of a batch whose oneDNN kernels are kept; each has its own
 _LENGTH_MULTIPLE = 8  # Paddle prepares kernels for each new shape: of single texts of any length twice as many a second
@@ -116,7 +116,7 @@ def _paddle_session(files: Sequence[str], description: Mapping[str, Any], cpu_th
     if precision == "int8":
         require_quantizer()
         _calibrate(config, files[2], description["inputs"])
-    predictor = _opened(files[0], lambda: paddle.inference.create_predictor(config))
+    predictor = _by(files[0], lambda: paddle.inference.create_predictor(config))
     dimensions = list(description["outputs"].values())
 
     def run(feed: Arrays) -> list[np.ndarray]:
@@ -161,13 +161,13 @@ def _runtime(package: str, extra: str, file: str) -> Any:
         raise ValueError(f"{missing_package(file, package, extra)}, or {remedy}") from None
 
 
-def _opened(file: str, open_file: Callable[[], Opened]) -> Opened:
-    """What a runtime makes of a file; ValueError for one that it does not read."""
+def _by(file: str, runtime: Callable[[], Made]) -> Made:
+    """What a runtime makes of a file; ValueError for a damaged one, which may show only when it runs."""
     try:
-        return open_file()
+        return runtime()
     except Exception as error:  # the runtimes have types of their own, or raise no narrower one
         reason = " ".join(str(error).split())[:300]
-        raise ValueError(f"{file} cannot be read ({reason}); export the model again") from None
+        raise ValueError(f"{file} cannot be used ({reason}); export the model again") from None
 
 
 def _onnx_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
@@ -175,8 +175,8 @@ def _onnx_session(files: Sequence[str], description: Mapping[str, Any], cpu_thre
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cpu_threads
     providers = ["CPUExecutionProvider"]
-    session = _opened(files[0], lambda: onnxruntime.InferenceSession(files[0], options, providers=providers))
-    return lambda feed: session.run(None, dict(feed))
+    session = _by(files[0], lambda: onnxruntime.InferenceSession(files[0], options, providers=providers))
+    return lambda feed: _by(files[0], lambda: session.run(None, dict(feed)))
 
 
 def _openvino_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
@@ -184,7 +184,7 @@ def _openvino_session(files: Sequence[str], description: Mapping[str, Any], cpu_
     # Without the hint OpenVINO computes float32 in bfloat16 where the processor can.
     arithmetic = "f32" if description.get("precision") == "float32" else "bf16"
     settings = {"INFERENCE_NUM_THREADS": cpu_threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": arithmetic}
-    model = _opened(files[0], lambda: openvino.Core().compile_model(files[0], "CPU", settings))
+    model = _by(files[0], lambda: openvino.Core().compile_model(files[0], "CPU", settings))
     request = model.create_infer_request()
 
     def run(feed: Arrays) -> list[np.ndarray]:

@@ -6,7 +6,8 @@ A tokenizer.json with BERT's own rules is read as a plain `Vocabulary`, whose to
 import re
 import string
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -61,10 +62,9 @@ class LibraryVocabulary(Vocabulary):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.pair_separators()  # a tokenizer that frames its texts otherwise is refused before anything slow
-        try:
+        is_read = False
+        with suppress(ValueError), _errors_named(self.source):
             is_read = bool(self.tokenizer.encode(_RARE, add_special_tokens=False).ids)
-        except Exception:  # the library raises no narrower type
-            is_read = False
         if not is_read:
             raise ValueError(
                 f"{self.source}: it has no token for unknown characters ({_RARE}), so that a text with one has no "
@@ -171,9 +171,10 @@ class LibraryVocabulary(Vocabulary):
 
     def pair_separators(self) -> int:
         cls_id, sep_id = self.id_of("[CLS]"), self.id_of("[SEP]")
+        with _errors_named(self.source):
+            ids = self.tokenizer.encode("a", "b").ids
         if not self.tokenizer.num_special_tokens_to_add(is_pair=True):
             return 1
-        ids = self.tokenizer.encode("a", "b").ids
         number = ids.count(sep_id) - 1
         if ids[0] != cls_id or ids[-1] != sep_id or ids.count(cls_id) != 1 or number not in (1, 2):
             raise ValueError(
@@ -191,14 +192,23 @@ def _is_punctuation(letter: str) -> bool:
     return letter in string.punctuation or unicodedata.category(letter).startswith("P")
 
 
-def _loaded(content: bytes, source: str | Path) -> Tokenizer:
+@contextmanager
+def _errors_named(source: str | Path) -> Iterator[None]:
+    """ValueError for what the library raises: no narrower type than Exception, or a panic of Rust, which is none."""
     try:
-        tokenizer = Tokenizer.from_buffer(content)
-    except Exception as error:  # the library raises no narrower type
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise ValueError(
             f"{source} is not a tokenizer.json that can be read ({str(error)[:200]}); save it again with Hugging "
             "Face's tokenizers, or pass a vocab.txt"
         ) from None
+
+
+def _loaded(content: bytes, source: str | Path) -> Tokenizer:
+    with _errors_named(source):
+        tokenizer = Tokenizer.from_buffer(content)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

@@ -79,7 +79,7 @@ def finding(read: Callable[[Path], Any], path: Path, outcomes: Counter) -> str:
         outcomes["refused"] += 1
         named = path.name in f"{error} {getattr(error, 'filename', '')}" or path.name == "settings.yaml"
         problem = "" if named else f"an error that does not name the file: {type(error).__name__}: {error}"
-    except Exception as error:
+    except BaseException as error:  # a panic of Rust is no Exception
         where = traceback.extract_tb(error.__traceback__)[-1]
         problem = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"
     finally:

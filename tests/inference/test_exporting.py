@@ -110,7 +110,7 @@ def test_a_damaged_export_is_refused_by_its_name(tmp_path, content):
         with pytest.raises(ValueError, match=f"serving.json is not that of an export .*{next(iter(change))}"):
             Predictor(tmp_path)
     (tmp_path / "serving.json").write_text(json.dumps(description))
-    with pytest.raises(ValueError, match="model.onnx cannot be read .*; export the model again"):
+    with pytest.raises(ValueError, match="model.onnx cannot be used .*; export the model again"):
         Predictor(tmp_path)
 
 

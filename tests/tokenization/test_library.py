@@ -130,6 +130,10 @@ def test_whole_words_are_refused_where_words_are_unknown(tmp_path):
         MaskingRule.of(tokens, masked_lm_ratio=0.15, max_predictions_per_seq=5, whole_word=True)
 
 
+FRAME = [{"SpecialToken": {"id": "[NOWHERE]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+PANICS = {"type": "TemplateProcessing", "single": FRAME, "pair": FRAME, "special_tokens": {}}  # the library, in Rust
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -138,6 +142,7 @@ def test_whole_words_are_refused_where_words_are_unknown(tmp_path):
         (lambda c: c["model"].update(vocab=3), "is not a tokenizer.json that can be read"),
         (lambda c: c.pop("model"), "is not a tokenizer.json that can be read"),
         (lambda c: c["model"]["vocab"].update({"far": 9000}), "do not run from 0 without gaps"),
+        (lambda c: c.update(post_processor=PANICS), "is not a tokenizer.json that can be read .no entry found"),
         (
             lambda c: c["post_processor"].update(cls=["<unk>", 3]),
             r"frames a pair of texts as <unk> .* must as \[CLS\] a",
