@@ -84,9 +84,8 @@ def finding(read: Callable[[Path], Any], path: Path, outcomes: Counter) -> str:
         problem = f"{type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    grown = peak_megabytes() - before
-    most = MEGABYTES + TIMES * path.stat().st_size / 1e6
-    return problem or (f"{grown:.0f} MB for {path.stat().st_size} bytes" if grown > most else "")
+    grown, size = peak_megabytes() - before, path.stat().st_size
+    return problem or (f"{grown:.0f} MB for {size} bytes" if grown > MEGABYTES + TIMES * size / 1e6 else "")
 
 
 def fuzz(name: str, reader: Any, first: Iterable[bytes], fuzzer: Any, count: int, folder: Path, seconds: float) -> None:
@@ -118,8 +117,7 @@ def fuzz(name: str, reader: Any, first: Iterable[bytes], fuzzer: Any, count: int
     place.write_bytes(reader.packed(contents[0]))
     with contextlib.suppress(Exception):  # so that the time of imports does not count
         reader.read(place)
-    contents += first
-    for content in contents:
+    for content in (contents := [*contents, *first]):
         one(content)
     begin = time.process_time()
     if fuzzer:
