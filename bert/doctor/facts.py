@@ -209,7 +209,7 @@ def gpus() -> tuple[Gpu, ...]:
 def _output(folder: Path) -> dict[str, Any]:
     """The facts about the output folder. Tries to write, flush, lock and rename a file; leaves the folder as it was."""
     above = (folder.absolute(), *folder.absolute().parents)
-    existing = next(path for path in above if path.is_dir() or path == path.parent)
+    existing = next(filter(os.path.lexists, above))  # which may be a file
     problem, locks = "", True
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=existing) as inside:

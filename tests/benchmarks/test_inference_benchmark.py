@@ -9,19 +9,11 @@ import pytest
 
 from tests.benchmarks.inference import BASE, behind, check, figures, measure, precision_of, table
 from tests.benchmarks.inference_cases import prepare
-from tests.benchmarks.measuring import read_batches, serve, write_batches
+from tests.benchmarks.measuring import serve
 
 
 def batch(rows: int, length: int) -> dict[str, np.ndarray]:
     return {"input_ids": np.full((rows, length), rows, "int64"), "attention_mask": np.ones((rows, length), "int64")}
-
-
-def test_batches_reach_the_processes_as_they_are(tmp_path):
-    cases = {"8 x mix": [batch(8, 5), batch(3, 9)], "1 x 64": [batch(1, 64)]}
-    write_batches(tmp_path / "cases.npz", cases)
-    found = read_batches(tmp_path / "cases.npz")
-    assert list(found) == list(cases) and [len(batches) for batches in found.values()] == [2, 1]
-    assert found["8 x mix"][1]["input_ids"].shape == (3, 9)
 
 
 def test_a_process_runs_the_batches_of_an_order_and_saves_outputs(tmp_path, monkeypatch, capsys):

@@ -13,9 +13,10 @@ from tests.conversion.test_formats import nvidia_file, nvidia_names
 from tests.support import foreign, runs, tiny
 
 
-@pytest.fixture
-def theirs(tmp_path):
-    """A folder with bert_paddle.pdparams of the tiny model, and its tensors by our names."""
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """A folder with bert_paddle.pdparams of the tiny model, one of fused matrices, and the tensors by our names."""
+    tmp_path = tmp_path_factory.mktemp("nvidia")
     ours = runs.run(tiny.pretraining_config(tmp_path), 1, train=False).parameters
     with mock.patch.multiple(
         foreign,
@@ -43,6 +44,7 @@ def theirs(tmp_path):
 def test_their_weights_start_a_run(tmp_path, theirs, flag, named):
     (tmp_path / "phase1").mkdir()
     (tmp_path / "phase1/600").symlink_to(theirs[0])
+    (tmp_path / "theirs").symlink_to(theirs[0])
     folder, ours = tmp_path / named, theirs[2]
     config = tiny.pretraining_config(tmp_path, output_dir=tmp_path / "new", phase=2, seed=9, **{flag: folder})
     started = runs.run(config, 1, train=False)
@@ -66,20 +68,19 @@ def test_fused_weights_name_the_command_that_converts_them(tmp_path, theirs):
         runs.run(config, 1, train=False)
 
 
-@pytest.mark.parametrize(
-    "named", ["the step's folder alone", "the step's folder and its number", "the parent and auto"]
-)
-def test_a_step_is_named_as_in_their_readme(tmp_path, named):
-    config = tiny.pretraining_config(tmp_path, max_steps=8, num_steps_per_checkpoint=2)
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """A run with checkpoints at updates 2 and 4."""
+    config = tiny.pretraining_config(tmp_path_factory.mktemp("ours"), max_steps=8, num_steps_per_checkpoint=2)
     runs.run(config, 4)
-    folder = config.checkpoint_dir()
-    changes = {
-        "the step's folder alone": dict(from_checkpoint=folder / "4"),
-        "the step's folder and its number": dict(from_checkpoint=folder / "4", last_step_of_checkpoint=4),
-        "the parent and auto": dict(from_checkpoint=folder, last_step_of_checkpoint="auto"),
-    }[named]
-    resumed = runs.run(derive(config, **changes), 5)
-    assert any(line.endswith("4 at step 4") for line in resumed.said) and resumed.outcome.step == 5
+    return config
+
+
+@pytest.mark.parametrize(("named", "number"), [("4", None), ("4", 4), ("", "auto")])
+def test_a_step_is_named_as_in_their_readme(ours, named, number):
+    start = dict(from_checkpoint=ours.checkpoint_dir() / named, last_step_of_checkpoint=number)
+    resumed = runs.run(derive(ours, **start), 5, train=False)
+    assert any(line.endswith("4 at step 4") for line in resumed.said)
 
 
 def test_their_weights_are_the_first_word_of_run_squad(tmp_path, theirs):
@@ -89,23 +90,17 @@ def test_their_weights_are_the_first_word_of_run_squad(tmp_path, theirs):
     assert config.initialization.from_pretrained_params == theirs[0] and config.model.hidden_size == 32
 
 
-def test_another_number_than_the_folders_is_refused(tmp_path):
-    config = tiny.pretraining_config(tmp_path, max_steps=8, num_steps_per_checkpoint=2)
-    runs.run(config, 4)
-    wrong = derive(config, from_checkpoint=config.checkpoint_dir() / "4", last_step_of_checkpoint=2)
+def test_another_number_than_the_folders_is_refused(ours):
+    wrong = derive(ours, from_checkpoint=ours.checkpoint_dir() / "4", last_step_of_checkpoint=2)
     with pytest.raises(CheckpointError, match="last_step_of_checkpoint=2 is not in"):
         runs.run(wrong, 5)
 
 
-def test_a_run_of_another_model_in_the_output_folder_is_not_overlooked(tmp_path):
+def test_a_run_of_another_model_in_the_output_folder_is_not_overlooked(ours):
     """As of a run that was begun when the model's default was another."""
-    config = tiny.pretraining_config(tmp_path, max_steps=8, num_steps_per_checkpoint=2)
-    runs.run(config, 4)
-    changes = dict(
-        bert_model="bert-large-uncased", from_checkpoint=config.run.output_dir, last_step_of_checkpoint="auto"
-    )
+    changes = dict(bert_model="bert-large-uncased", from_checkpoint=ours.run.output_dir, last_step_of_checkpoint="auto")
     with pytest.raises(CheckpointError, match="no checkpoint of bert_model=bert-large-uncased, but of bert-test; pass"):
-        runs.run(derive(config, **changes), 5)
+        runs.run(derive(ours, **changes), 5)
 
 
 def test_data_of_the_phase_in_the_output_folder_is_no_other_model(tmp_path):

@@ -100,6 +100,15 @@ def check_way_back(folder: Path, task: str, target: Path) -> None:
     assert all(before[name].tobytes() == after[name].tobytes() for name in before)
 
 
+def check_refusal(folder: Path, change: dict, rule: str, target: Path) -> None:
+    """The weights of a model are refused with a description of another network."""
+    values = json.loads((folder / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(values | change))
+    (target / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    with refused(rule):
+        run_convert.main(["--from", str(target), "--to", str(target / "x"), "--to-format", "native"])
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> dict[str, Path]:
     """Our checkpoints in Hugging Face's format, by task."""
@@ -136,11 +145,7 @@ def test_there_and_back_is_bit_for_bit(models, task, tmp_path):
     ],
 )
 def test_another_network_is_refused(models, change, rule, tmp_path):
-    values = json.loads((models["masked-lm"] / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(values | change))
-    (tmp_path / "model.safetensors").write_bytes((models["masked-lm"] / "model.safetensors").read_bytes())
-    with refused(rule):
-        run_convert.main(["--from", str(tmp_path), "--to", str(tmp_path / "x"), "--to-format", "native"])
+    check_refusal(models["masked-lm"], change, rule, tmp_path)
 
 
 def test_paddle_inference_serves_it_and_other_exports_are_refused(models, tmp_path):

@@ -211,14 +211,19 @@ def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_pa
     compare_all(recorded_outputs.ask(TORCH_PYTHON, "transformers", models, random_feed(), tmp_path), expected)
 
 
+@pytest.fixture(scope="module")
+def expected_of_three(checkpoints) -> dict[str, dict[str, np.ndarray]]:
+    return {task: our_outputs(folder, task, random_feed(3)) for task, folder in checkpoints.items()}
+
+
 @pytest.mark.parametrize("library", recorded_outputs.FORMATS)
-def test_outputs_that_the_libraries_gave(checkpoints, library, tmp_path):
+def test_outputs_that_the_libraries_gave(checkpoints, expected_of_three, library, tmp_path):
     """Recorded by tests.interop.record: of these weights, in files of the bytes that are written now."""
     models = recorded_outputs.write_models(checkpoints, library, tmp_path)
     files = json.loads((recorded_outputs.GOLDEN / f"{library}_files.json").read_text())
     assert recorded_outputs.checksums(models) == files, "other files than the library loaded: record again"
     with np.load(recorded_outputs.GOLDEN / f"{library}_outputs.npz") as arrays:
-        compare_all(dict(arrays), {task: our_outputs(path, task, random_feed(3)) for task, path in checkpoints.items()})
+        compare_all(dict(arrays), expected_of_three)
 
 
 # ---- NVIDIA's network, written by Paddle itself -------------------------------------------------------------------
