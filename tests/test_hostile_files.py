@@ -1,11 +1,12 @@
 """Small files made to take time or memory without end, or to lead elsewhere, through the commands that read them.
 
-Each command runs in a process of its own, which is measured: it ends with exit code 2 and lines that name the file, the
-rule and the remedy. Files that would run code: `conversion/test_hostile.py`. Texts: `data/test_import_text.py`.
+The commands run one after the other in another process, which measures each: it ends with exit code 2 and lines that
+name the file, the rule and the remedy. Files that would run code: `conversion/test_hostile.py`. Texts:
+`data/test_import_text.py`.
 """
 
 import json
-import resource
+import math
 import struct
 import subprocess
 import sys
@@ -32,8 +33,8 @@ from tests.conversion import test_hostile
 from tests.conversion.test_hostile import TEN_THOUSAND, one_tensor, pdparams, raw, torch_zip
 from tests.support.corpora import random_table, write_shards, write_vocabulary
 
-MOST_SECONDS = 12  # of CPU time; the imports of a command take two or three
-MOST_MEGABYTES = 450  # and 20 times the file; the imports take up to 250
+MOST_SECONDS = 12  # of CPU time; the imports of the first command take two or three
+MOST_MEGABYTES = 450  # more than before, and 20 times the file; the imports take up to 250
 
 
 # ---- weights ---------------------------------------------------------------------------------------------------------
@@ -206,37 +207,79 @@ def case_of(kind: str, name: str, folder: Path) -> tuple[Path, list[str], str]:
     if kind == "weights":
         source, message = WEIGHTS[name][0](folder), WEIGHTS[name][1]
         to = ["--to", str(folder / "out"), "--to-format", "native"]
-        return source, ["run_convert.py", "--from", str(source), *to], message
+        return source, ["run_convert", "--from", str(source), *to], message
     if kind == "settings":
         text, message = SETTINGS[name]
         source = raw(folder, "settings.yaml", text.encode())
-        return source, ["run_pretraining.py", "--phase1", "--config", str(source)], message
+        return source, ["run_pretraining", "--phase1", "--config", str(source)], message
     words, shards = write_vocabulary(folder / "words.txt"), folder / "good"
     if kind == "shards":
         source, message = SHARDS[name][0](folder), SHARDS[name][1]
-        return source, ["-m", "data.inspect", str(source), "--vocab-file", str(words)], message
+        return source, ["data.inspect", str(source), "--vocab-file", str(words)], message
     write_shards(shards, [random_table(5)])
     source, message = VOCABULARIES[name][0](folder), VOCABULARIES[name][1]
-    return source, ["-m", "data.inspect", str(shards), "--vocab-file", str(source)], message
+    return source, ["data.inspect", str(shards), "--vocab-file", str(source)], message
 
 
 TABLES = {"weights": WEIGHTS, "settings": SETTINGS, "shards": SHARDS, "vocabulary": VOCABULARIES}
 
 
+# Takes lines of JSON, [words of a command, file for what it says], and answers [exit code, CPU seconds, MB]. A command
+# that is lost is ended, and takes no memory from others.
+MEASURING = """
+import json, os, resource, runpy, sys
+
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
+
+def seconds():
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+def megabytes(name):
+    return next(int(line.split()[1]) / 1024 for line in open("/proc/self/status") if line.startswith(name))
+
+for line in sys.stdin:
+    (module, *words), said = json.loads(line)
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the peak begins anew
+    begin, before, code, sys.argv = seconds(), megabytes("VmRSS"), 0, [module, *words]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(begin) + 36, resource.RLIM_INFINITY))
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        code = ended.code
+    print(json.dumps([code, seconds() - begin, megabytes("VmHWM") - before]), file=answers, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def measure():
+    """Runs a command: (words, file for what it says) -> (exit code, CPU seconds, MB)."""
+    process = None
+
+    def run(words: list[str], said: Path) -> list:
+        nonlocal process
+        if process is None or process.poll() is not None:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            process = subprocess.Popen([sys.executable, "-c", MEASURING], cwd=REPOSITORY, **pipes)
+        print(json.dumps([words, str(said)]), file=process.stdin, flush=True)
+        answer = process.stdout.readline()
+        return json.loads(answer) if answer else [process.wait(), math.inf, math.inf]
+
+    yield run
+    if process is not None:
+        process.communicate()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, table in TABLES.items() for name in table])
-def test_a_hostile_file_ends_in_one_line_in_bounded_time_and_memory(tmp_path, kind, name):
+def test_a_hostile_file_ends_in_one_line_in_bounded_time_and_memory(tmp_path, measure, kind, name):
     source, words, message = case_of(kind, name, tmp_path)
-    with open(tmp_path / "said", "w+b") as said:
-        measured = subprocess.check_output(
-            [sys.executable, "-S", "-c", MEASURED, sys.executable, *words],
-            cwd=REPOSITORY,
-            stderr=said,
-            preexec_fn=limit_resources,
-            text=True,
-        )
-        text = (tmp_path / "said").read_text()
-    code, seconds, megabytes = json.loads(measured.splitlines()[-1])
+    code, seconds, megabytes = measure(words, tmp_path / "said")
+    text = (tmp_path / "said").read_text()
     assert code == 2, text[-2000:]
     assert text.startswith("error: ") and "Traceback" not in text and len(text) < 4000, text[-2000:]
     assert message in text and (source.name in text or "seed=" in text), text[-2000:]
@@ -244,22 +287,6 @@ def test_a_hostile_file_ends_in_one_line_in_bounded_time_and_memory(tmp_path, ki
     assert seconds < MOST_SECONDS, f"{seconds:.1f} s"
     size = sum(file.stat().st_size for file in [source, *source.glob("*")] if file.is_file())
     assert megabytes < MOST_MEGABYTES + 20 * size / 1e6, f"{megabytes:.0f} MB"
-
-
-# A child's peak of memory begins with that of the process that starts it, which is that of all tests before: a small
-# process stands between.
-MEASURED = """
-import json, os, sys
-pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, 2, 1)])
-_, status, used = os.wait4(pid, 0)
-print(json.dumps([os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
-"""
-
-
-def limit_resources() -> None:
-    """So that a case that is lost ends, and takes no memory from others."""
-    resource.setrlimit(resource.RLIMIT_CPU, (3 * MOST_SECONDS, 3 * MOST_SECONDS))
-    resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))
 
 
 # ---- the small files beside others -----------------------------------------------------------------------------------

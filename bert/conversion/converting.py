@@ -25,7 +25,7 @@ from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, TASK_F
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
-from bert.files import sync
+from bert.files import read_json, sync
 
 REPORT_FILE = "conversion.json"
 # Heads (keys of tensor_names.HEADS) that a task needs, and those it also takes.
@@ -171,8 +171,14 @@ def write_directory(target: Path, write: Callable[[Path], None]) -> None:
 
 
 def check_target(target: Path) -> None:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         raise ConversionError(f"{target} is there already; nothing was overwritten: name a new folder")
+    for folder in target.absolute().parents:
+        if "format_version" in read_json(folder / checkpoint_files.MANIFEST):
+            raise ConversionError(
+                f"{target} would lie in {folder}, which has to hold what its {checkpoint_files.MANIFEST} lists and "
+                "nothing else; name a folder elsewhere"
+            )
 
 
 # ---- formats ------------------------------------------------------------------------------------------------------
@@ -392,7 +398,14 @@ def parse_request(argv: Sequence[str] | None) -> Request:
         "--check", action="store_true", help="load the result with PaddleNLP's own classes and compare the outputs"
     )
     request = request_of(Request, parser.parse_args(argv))
-    _check_target(request)
+    if (request.target is None) == (request.to_hub is None):
+        raise ValueError("give the folder to make, --to DIR, or the name on a hub, --to-hub NAME: one of them")
+    if request.to_hub is None and request.to_format is None:
+        raise ValueError(f"--to DIR needs --to-format, one of {', '.join(FORMATS)}; add it")
+    if request.to_hub is not None and request.to_format not in (None, "hf"):
+        raise ValueError(f"--to-format {request.to_format}: --to-hub writes hf, which transformers loads; omit it")
+    if request.to_hub is None and (request.hub_private or request.hub_update or request.hub_token_file):
+        raise ValueError("--hub-private, --hub-update and --hub-token-file are for --to-hub NAME; omit them")
     request = replace(request, to_format=request.to_format or "hf")
     if request.check and request.to_format != "paddlenlp":
         raise ValueError(f"--check: PaddleNLP loads no {request.to_format}; use --to-format paddlenlp, or omit it")
@@ -402,17 +415,6 @@ def parse_request(argv: Sequence[str] | None) -> Request:
             "omit it"
         )
     return request
-
-
-def _check_target(request: Request) -> None:
-    if (request.target is None) == (request.to_hub is None):
-        raise ValueError("give the folder to make, --to DIR, or the name on a hub, --to-hub NAME: one of them")
-    if request.to_hub is None and request.to_format is None:
-        raise ValueError(f"--to DIR needs --to-format, one of {', '.join(FORMATS)}; add it")
-    if request.to_hub is not None and request.to_format not in (None, "hf"):
-        raise ValueError(f"--to-format {request.to_format}: --to-hub writes hf, which transformers loads; omit it")
-    if request.to_hub is None and (request.hub_private or request.hub_update or request.hub_token_file):
-        raise ValueError("--hub-private, --hub-update and --hub-token-file are for --to-hub NAME; omit them")
 
 
 def source_parser(

@@ -281,7 +281,7 @@ def test_hostile_calls_are_refused_in_every_container(tmp_path, container, name)
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "name", ["x; touch executed", "$(touch executed)", "`touch executed`", "x && touch executed", "-rf", "x\n touch y"]
+    "name", ["-rf", "x; touch executed; $(touch executed)`touch executed` && touch executed\n touch y"]
 )
 def test_hostile_names_of_folders_are_no_commands(tmp_path, name):
     subprocess.run(

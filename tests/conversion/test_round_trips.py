@@ -141,11 +141,15 @@ def test_a_classifier_that_could_be_several_things_must_be_named(tmp_path, capsy
         assert f"{head}.weight" in read_pretrained(tmp_path / task).parameters
 
 
-def test_a_folder_that_holds_something_is_not_overwritten(tmp_path, capsys):
+def test_a_folder_that_holds_something_is_not_overwritten_and_a_checkpoint_gets_none_inside(tmp_path, capsys):
     source = native(tmp_path / "ours", ("pooler",))
     before = {path.name: path.read_bytes() for path in source.iterdir()}
-    message = refusal(capsys, source, source, "hf")
-    assert "is there already; nothing was overwritten: name a new folder" in message
+    (tmp_path / "link").symlink_to("nowhere")
+    for target in (source, tmp_path / "link"):
+        message = refusal(capsys, source, target, "hf")
+        assert "is there already; nothing was overwritten: name a new folder" in message
+    message = refusal(capsys, source, source / "for transformers" / "hf", "hf")
+    assert f"would lie in {source}, which has to hold what its manifest.json lists" in message
     assert before == {path.name: path.read_bytes() for path in source.iterdir()}
 
 
