@@ -33,7 +33,7 @@ _MARKS = (  # a pattern in the names of a dialect's tensors
     ("huggingface", re.compile(r".*attention\.self\.query\.weight")),
     ("modernbert", re.compile(r".*\.attn\.Wqkv\.weight")),
 )
-_WRAPPERS = ("module.", "_orig_mod.")
+_WRAPPERS = ("module.", "_orig_mod.", "module.")  # of data-parallel training and torch.compile, in either order
 _PARTS = {"attn.Wqkv.weight": 3, "mlp.Wi.weight": 2}  # of ModernBERT's: endings of matrices that are several of ours
 _FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dense_act.weight")
 
@@ -75,10 +75,10 @@ def to_ours(
 
     `fused_qkv` is as of `structured`; `allow_unknown` leaves out tensors that no BERT has, instead of refusing them.
     """
-    # Of data-parallel training, of torch.compile.
-    while prefix := next((p for p in _WRAPPERS if raw.tensors and all(n.startswith(p) for n in raw.tensors)), None):
-        raw = replace(raw, tensors={name.removeprefix(prefix): array for name, array in raw.tensors.items()})
-        notes.append(f"removed the prefix `{prefix}` from all names")
+    for prefix in _WRAPPERS:
+        if raw.tensors and all(name.startswith(prefix) for name in raw.tensors):
+            raw = replace(raw, tensors={name.removeprefix(prefix): array for name, array in raw.tensors.items()})
+            notes.append(f"removed the prefix `{prefix}` from all names")
     dialect = recognise_dialect(raw)
     if dialect == "nvidia-paddle":
         return dialect, _as_float32(structured(raw, fused_qkv, notes), raw, notes)

@@ -74,9 +74,10 @@ def test_hugging_face_weights_are_turned_and_padded(tmp_path):
         old_spelling,
         lambda name: name.removeprefix("bert."),
         lambda name: f"module._orig_mod.{name}",
+        lambda name: f"_orig_mod.module.{name}",
         lambda name: old_spelling(name.removeprefix("bert.")),
     ],
-    ids=["gamma-beta", "bare", "wrapped", "bare-gamma-beta"],
+    ids=["gamma-beta", "bare", "wrapped", "wrapped-otherwise", "bare-gamma-beta"],
 )
 def test_spellings_of_other_versions(tmp_path, spell):
     tensors = {spell(name): array for name, array in foreign.hugging_face(EXPECTED).items()}
