@@ -91,16 +91,6 @@ def test_updates_skipped_beside_a_stop_are_skipped_as_in_one_run(tmp_path):
     assert state_of(parent(whole) / "5")[2]["counters"]["skipped_updates"] == 2
 
 
-@pytest.mark.thorough
-def test_the_comparison_above_notices_dropout(tmp_path):
-    """Another seed draws other masks: the exactness is not that of a program without randomness."""
-    one, other = (config_of(tmp_path / str(seed)) for seed in (1, 2))
-    first = runs.run(one, 3).parameters
-    start = runs.fresh_progress(other)
-    second = runs.run(derive(other, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), 3, start=start)
-    assert tiny.relative_difference(first, second.parameters) > 1e-3
-
-
 def test_a_capture_is_a_copy_and_the_next_one_uses_its_memory():
     session = tiny.Session()
     program = session.program
@@ -258,8 +248,6 @@ def test_a_refused_checkpoint_changes_nothing():
 
 
 def test_damage_of_the_newest_falls_back_to_the_one_before_and_says_so(trained, tmp_path):
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(parent(trained), copy)
     weights = copy / "2" / "bert_paddle.safetensors"
@@ -293,32 +281,24 @@ def test_the_folder_of_the_run_of_its_steps_or_a_step_can_be_named(trained, wher
     assert f"at step {1 if where.endswith('/1') else 2}" in run.said[-1]
 
 
-def test_saves_of_several_runs_are_pruned_together(tmp_path):
+def test_saves_of_several_runs_are_pruned_together_and_a_run_that_goes_back_sets_aside_what_it_leaves(tmp_path):
+    """Otherwise `auto` would later continue the run that was left, and pruning would take the new one's steps."""
     config = config_of(tmp_path, num_steps_per_checkpoint=1, keep_checkpoints=2)
     runs.run(config, 3)
     assert checkpoint_files.list_steps(parent(config)) == [2, 3]
-    runs.run(resuming(config), 5)
-    assert checkpoint_files.list_steps(parent(config)) == [4, 5]
-
-
-def test_a_run_that_goes_back_sets_aside_what_it_leaves(tmp_path):
-    """Otherwise `auto` would later continue the run that was left, and pruning would take the new one's steps."""
-    config = config_of(tmp_path, num_steps_per_checkpoint=1, keep_checkpoints=2)
-    runs.run(config, 4)
-    back = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint=3)
+    runs.run(resuming(config), 4)
+    assert checkpoint_files.list_steps(parent(config)) == [3, 4]
     (parent(config) / "7.set-aside-1").mkdir()
     shutil.copytree(parent(config) / "4", parent(config) / "7")
-    run = runs.run(back, 4)
+    run = runs.run(resuming(config, last_step_of_checkpoint=3), 4)
     assert checkpoint_files.list_steps(parent(config)) == [3, 4]
     assert (parent(config) / "7.set-aside-2").is_dir()
     assert any("7.set-aside-2" in line for line in run.said)
 
 
-def test_a_fresh_start_beside_checkpoints_is_refused(tmp_path):
-    config = config_of(tmp_path)
-    runs.run(config, 1)
-    with pytest.raises(CheckpointError, match=r"holds steps \[1\] of an earlier run; continue it with"):
-        runs.run(config, 1)
+def test_a_fresh_start_beside_checkpoints_is_refused(trained):
+    with pytest.raises(CheckpointError, match=r"holds steps \[1, 2\] of an earlier run; continue it with"):
+        runs.run(trained, 1)
 
 
 # Weights alone

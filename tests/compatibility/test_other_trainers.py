@@ -82,7 +82,6 @@ def test_pytorchs_evaluation_alone_is_on_one_gpu():
         ("glue", "ckpt.pt /d /v.txt None /o mrpc 8 10 4", "batch_size=10 must be a multiple of gradient_acc.*=4"),
         ("glue", "ckpt.pt /d /v.txt None /o mrpc 8 many", "batch_size=many must be"),
         ("glue", "ckpt.pt /d /v.txt None /o mrpc 8 16 1 - - - - - - test", "mode=test must name train, eval or pred"),
-        ("glue", "ckpt.pt /d /v.txt None /o mrpc 8 16 1 - - - - - - retrain", "mode=retrain must name train, eval"),
         ("glue", "ckpt.pt /d /v.txt None /o mrpc 8 16 1 - - - - - - train+evl", "mode=train.evl must name train, eval"),
         ("glue", "ckpt.pt /d /v.txt None /o mrcp", "task_name='mrcp' is not one of"),
     ],
@@ -96,7 +95,6 @@ def test_other_lines_are_refused_with_whose_they_are(task, line, rule):
     ("line", "rule"),
     [
         ("8192 6e-3 fp16 8 0.2843 7038 200 false", "batch_size=8192 .*PyTorch .*argument 9 .*--config large_pytorch"),
-        ("8192 6e-3 tf32 8", "batch_size=8192 .*PyTorch"),
         ("8192 6e-3 amp 8", "batch_size=8192 .*PyTorch"),
         (
             "1024 6e-3 fp16 8 0.2843 7038 200 false true true 128",

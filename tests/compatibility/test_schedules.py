@@ -44,13 +44,3 @@ def test_first_middle_and_last_rates(recipe, formula, numbers):
         assert schedule.learning_rate_at(update - 1) == pytest.approx(formula(update, *numbers))
     for update in (warmup + 1, (warmup + total) // 2, total - 1, total):
         assert schedule.learning_rate_at(update) == pytest.approx(formula(update, *numbers), abs=1e-12)
-
-
-def test_the_square_root_falls_at_the_end_of_warmup_as_theirs():
-    """18% and 7% lower than a decay over what is left after warm-up."""
-    for recipe, (peak, warmup, _), share in (
-        ("phase1_large_pytorch", PHASE_1, 0.846),
-        ("phase2_large_pytorch", PHASE_2, 0.934),
-    ):
-        rate = schedule_of(RECIPES[recipe]()).learning_rate_at(warmup)
-        assert rate / peak == pytest.approx(share, abs=1e-3)

@@ -8,7 +8,6 @@ import json
 import os
 import pickle
 import resource
-import shutil
 import struct
 import subprocess
 import sys
@@ -247,15 +246,8 @@ def calls(marker: Path) -> dict[str, object]:
     touch, code = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
     return {
         "os.system": Calls(os.system, touch),
-        "os.popen": Calls(os.popen, touch),
-        "subprocess.call": Calls(subprocess.call, ["touch", str(marker)]),
         "subprocess.Popen": Calls(subprocess.Popen, touch),
         "exec": Calls(exec, code),
-        "eval": Calls(eval, code),
-        "open": Calls(open, str(marker), "w"),
-        "Path.touch": Calls(Path.touch, marker),
-        "shutil.copy": Calls(shutil.copy, __file__, str(marker)),
-        "os.mkdir": Calls(os.mkdir, str(marker)),
         "getattr": Calls(getattr, Calls(__import__, "os"), "system"),
         "a call inside a call": Calls(len, Calls(os.system, touch)),
         "among tensors": {"bert.pooler.dense.bias": [1.0], "hidden": Calls(os.system, touch)},
