@@ -163,17 +163,23 @@ def as_folder(path: Path) -> None:
 
 FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no parameters": (lambda d: (d / "bert.safetensors").unlink(), "lacks bert.safetensors"),
+    "no optimizer state": (lambda d: (d / "bert_optimizer.safetensors").unlink(), "lacks bert_optimizer.safetensors"),
+    "no progress": (lambda d: (d / "bert_progress.json").unlink(), "lacks bert_progress.json"),
+    "no vocabulary": (lambda d: (d / "vocab.txt").unlink(), "lacks vocab.txt"),
     "no manifest": (lambda d: (d / MANIFEST).unlink(), "has no manifest.json"),
     "a file too many": (lambda d: (d / "notes").write_text("mine"), "has notes, which its manifest.json does not list"),
+    "an editor's backup": (lambda d: shutil.copy(d / "vocab.txt", d / "vocab.txt~"), "vocab.txt~"),
     "a folder too many": (lambda d: (d / "sub").mkdir(), "has sub"),
     "an empty directory": (lambda d: [path.unlink() for path in d.iterdir()], "is not a complete checkpoint"),
     "a file that is a folder": (lambda d: as_folder(d / "vocab.txt"), "vocab.txt is not a file"),
     "a manifest that is a folder": (lambda d: as_folder(d / MANIFEST), MANIFEST),
     "a manifest that is a list": (lambda d: (d / MANIFEST).write_text("[]"), "is not a manifest"),
     "a later format": (edited(lambda m: m.update(format_version=2)), "format_version 2, this program reads"),
+    "a format that is no number": (edited(lambda m: m.update(format_version="1")), "format_version 1"),
     "a manifest without files": (edited(lambda m: m.pop("files")), "is not a manifest"),
     "files that are a list": (edited(lambda m: m.update(files=[])), "is not a manifest"),
     "a file that is a number": (edited(lambda m: m["files"].update({"vocab.txt": 3})), "does not list bytes"),
+    "files without a checksum": (edited(lambda m: m["files"]["vocab.txt"].pop("sha256")), "does not list bytes"),
     "a checksum of another file": (
         edited(lambda m: m["files"]["vocab.txt"].update(sha256=m["files"]["bert.safetensors"]["sha256"])),
         "vocab.txt does not have the sha256",
