@@ -130,13 +130,14 @@ def raw_lines(descriptor: int, form: LineFormat, number: int = 0, end: int = 0) 
 
 
 def is_document(path: Path) -> bool:
-    """Whether a file of JSON is one document rather than an object on each line."""
+    """Whether a file of JSON is one document, such as SQuAD's, rather than an object on each line."""
     with path.open("rb") as file:
         first = file.readline(_LONGEST)
     try:
-        return isinstance(json.loads(first), list)
+        content = json.loads(first)
     except (ValueError, RecursionError):
         return bool(first)
+    return isinstance(content["data"] if isinstance(content, dict) and "data" in content else content, list)
 
 
 def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:

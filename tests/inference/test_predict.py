@@ -532,8 +532,10 @@ def test_the_column_of_the_text_is_named_or_suggested(folders, tmp_path, capsys)
     assert not list(tmp_path.glob("out*"))
     run(capsys, *arguments, "--text-column", "texts")
     assert read_table(tmp_path / "out.csv")["label"].notna().all()
-    (tmp_path / "q.json").write_text('{\n"data": []}')
-    assert "run_squad.py --predict-file" in run(capsys, folders["question-answering"], tmp_path / "q.json", code=2)[1]
+    for file in ('{\n"data": []}', '{"data": []}'):
+        (tmp_path / "q.json").write_text(file)
+        err = run(capsys, folders["question-answering"], tmp_path / "q.json", code=2)[1]
+        assert "run_squad.py --predict-file" in err
     (tmp_path / "empty.csv").write_text("")
     assert f"{tmp_path}/empty.csv is empty" in run(capsys, arguments[0], tmp_path / "empty.csv", code=2)[1]
     message = run(capsys, *arguments[:2], "--output", tmp_path / "out.parquet", code=2)[1]
