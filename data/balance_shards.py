@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from bert.command_errors import command
 from bert.files import atomic_path, checksum_of, checksum_of_file, only_writer
 from bert.help_parser import HelpParser
+from bert.interpreter import shell_command
 from bert.reporting.progress import progress
 from bert.samples.formats.shard_writer import ShardWriter
 from bert.samples.manifest import (
@@ -49,7 +50,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
     if num_shards < 1:
         raise ValueError(f"num_shards={num_shards} must be at least 1")
     source = read_manifest(indir)
-    bins = _list_parts(indir, source)
+    bins = _list_parts(indir, source, num_shards)
     bins = {bin_id: parts for bin_id, parts in bins.items() if any(part.num_samples for part in parts)}
     numbers = {bin_id: None if bin_id is None else number for number, bin_id in enumerate(bins)}  # without empty ones
     plans = [plan for bin_id, parts in bins.items() for plan in _plan(numbers[bin_id], parts, num_shards)]
@@ -131,7 +132,7 @@ def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings:
     return Manifest(shards, source.vocabulary_sha256, {**source.settings, **settings}, {**inherited, **counts})
 
 
-def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[Shard]]:
+def _list_parts(indir: Path, source: Manifest | None, num_shards: int) -> dict[int | None, list[Shard]]:
     """The files of each bin (None without bins), by number.
 
     They are checked by the loader's rules, as nobody could notice a missing or duplicate file in the output.
@@ -139,9 +140,10 @@ def _list_parts(indir: Path, source: Manifest | None) -> dict[int | None, list[S
     shards = list_shards(indir)
     other = next((shard for shard in shards if shard.kind != "parquet"), None)
     if other is not None:
+        again = "data.import_shards" if other.bin_id is None else "data.preprocess_bert_pretrain"  # which keeps bins
         raise ValueError(
             f"{other.path}: is not a parquet file; only part.N.parquet and shard-N.parquet can be balanced: remove it, "
-            "or make as many shards as you want with data.preprocess_bert_pretrain --num-shards"
+            f"or make as many shards as you want with {shell_command(again, '--num-shards', str(num_shards))} ..."
         )
     check_names(indir, shards, recorded_counts(indir, source))
     found = tuple(map(described, shards))

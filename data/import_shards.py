@@ -40,9 +40,8 @@ def import_shards(
     if output_format == "hdf5" and not source.masked:
         raise ValueError(f"{source.directory}: has no static masks, which HDF5 shards hold; use --output-format arrow")
     if source.shards[0].bin_id is not None and output_format != "hdf5":
-        raise ValueError(
-            f"{source.directory}: has bins, which would be lost; use data.balance_shards, which keeps them"
-        )
+        kept = "data.balance_shards" if source.shards[0].kind == "parquet" else "data.preprocess_bert_pretrain again"
+        raise ValueError(f"{source.directory}: has bins, which would be lost; use {kept}, which keeps them")
     strings = TokenStrings(source.vocabulary)
 
     def write(table: SampleTable, path: Path) -> int:

@@ -227,8 +227,8 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
             reasons = "; ".join([*findings.left_out[:3], *findings.problems[:3]])
             raise ValueError(
                 f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
-                f"{counts_line(findings.counts)}{f' ({reasons})' if reasons else ''}; check --format, --text-field and "
-                "--held-out-fraction"
+                f"{counts_line(findings.counts)}{f' ({reasons})' if reasons else ''}; check --format, --text-field, "
+                "--min-characters and --held-out-fraction"
             )
     except BaseException:  # Ctrl-C too
         shutil.rmtree(work, ignore_errors=True)

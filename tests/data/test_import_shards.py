@@ -12,8 +12,10 @@ from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.sample_table import concatenate
 from bert.samples.shards import ShardDirectory
 from data import import_shards
+from data.balance_shards import balance
 from tests.samples.test_loader import loader_settings
 from tests.samples.test_shards import WORDS, same, write_hdf5
+from tests.support.commands import refused
 from tests.support.corpora import random_table, write_shards
 
 TABLES = [random_table(13, 1, masked=True), random_table(7, 2, masked=True)]
@@ -100,6 +102,18 @@ def test_how_the_samples_were_made_is_kept(folder):
     assert data.has_separate_documents and data.describe()["objective"] == "mlm"
     expected = {**made_with, "output_format": "arrow", "imported_from": str(folder / "ours")}
     assert read_manifest(folder / "out").settings == expected
+
+
+@pytest.mark.parametrize(("bins", "command"), [(None, "import_shards"), ([0, 1], "preprocess_bert_pretrain")])
+def test_the_command_that_the_balancer_advises_takes_other_formats(folder, bins, command):
+    write_shards(folder / "ours", TABLES, bins, kind="arrow")
+    with pytest.raises(ValueError, match=f"is not a parquet file; .* with .*data.{command} --num-shards 4 ..."):
+        balance(folder / "ours", folder / "balanced", 4)
+    if bins:
+        with refused("has bins, which would be lost; use data.preprocess_bert_pretrain again, which keeps them"):
+            run(folder, indir="ours")
+    else:
+        assert len(run(folder, "--num-shards", "4", indir="ours").shards) == 4
 
 
 def test_our_shards_become_hdf5_by_the_rules_of_nvidias_loader(folder):
