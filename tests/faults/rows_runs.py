@@ -236,7 +236,6 @@ def files_that_change(trials: Trials) -> None:
 def logs_that_fail(trials: Trials) -> None:
     """Full log files, no VisualDL, a console that nobody reads: the run goes on to the same end."""
     server, data, whole = reference()
-    expected = _tensors(whole.output)
     for kind in trials.cases(["log files are full", "VisualDL is broken", "the pipe breaks", "all of these"]):
         output, options = trials.folder / kind.replace(" ", "-"), {}
         argv = data.argv(output)
@@ -251,11 +250,11 @@ def logs_that_fail(trials: Trials) -> None:
             options["closed_pipe"] = True
         with trials.trial(kind):
             training = must_end(server.run(argv, output, **options))
-            assert _tensors(output) == expected
+            assert tensors(output) == tensors(whole.output)
             assert "warning:" in training.said(), "nobody was told"
 
 
-def _tensors(output: Path) -> list[bytes]:
+def tensors(output: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted((checkpoints(output) / str(STEPS)).glob("*.safetensors"))]
 
 
