@@ -14,7 +14,7 @@ from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
 from bert.files import checksum_of, checksum_of_file
-from bert.inference.export_files import DESCRIPTION_FILE, Arrays
+from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
 from bert.runtime.paddle_api import default_device
@@ -133,6 +133,10 @@ def _open_export(
     task, labels = description.get("task"), tuple(description.get("labels") or ())
     if task not in HEADS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
+    if lacking := [name for name in outputs_of(task, with_pooler=False) if name not in predictor.outputs]:
+        raise ConversionError(
+            f"{path / DESCRIPTION_FILE} lacks {' and '.join(lacking)} of {task}; export the model again"
+        )
     if requested not in (None, task):
         raise ConversionError(
             f"{path} is an export of {HEADS[task]}, task={requested} needs {HEADS.get(str(requested), requested)}; "

@@ -138,6 +138,10 @@ def test_an_export_is_used_like_its_checkpoint(tmp_path, task, request_):
         exported.encode(["word1"])
     with pytest.raises(ValueError, match="is an export of .*task=masked-lm needs a masked-LM head"):
         load_model(tmp_path / "x", "masked-lm")
+    description = tmp_path / "x/serving.json"
+    description.write_text(description.read_text().replace("logits", "others"))
+    with pytest.raises(ValueError, match="serving.json lacks .*logits of .*; export the model again"):
+        load_model(tmp_path / "x")
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
