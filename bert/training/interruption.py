@@ -221,7 +221,9 @@ class Watchdog:
 
     def _wait(self, seconds: float) -> bool:
         """Whether the run is over, after so many seconds; Ctrl-Z stops the process here, without the guard."""
-        arrived = os.read(self._signals, 4096) if select.select([self._signals], [], [], seconds)[0] else b""
+        poll = select.poll()  # `select` refuses the numbers of files from 1024 on
+        poll.register(self._signals, select.POLLIN)
+        arrived = os.read(self._signals, 4096) if poll.poll(1000 * seconds) else b""
         has_shell = os.getpgrp() != os.getsid(0)  # another process could continue it
         if signal.SIGTSTP in arrived and has_shell:
             faulthandler.cancel_dump_traceback_later()  # its clock goes on

@@ -3,10 +3,13 @@
 That ranks stop together: tests/runtime/test_distributed.py.
 """
 
+import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,6 +218,20 @@ def test_a_run_that_moves_is_left_alone_and_leaves_nothing(tmp_path):
     process = start(tmp_path, "beats", seconds=1.5, beats=40)
     assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
     assert not list(tmp_path.iterdir())
+
+
+def test_a_process_with_many_open_files_is_watched_too(tmp_path):
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != most < 1200:
+        pytest.skip(f"a process may open {most} files here")
+    with contextlib.ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1200, most))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (limit, most))
+        while stack.enter_context(open(os.devnull)).fileno() < 1024:
+            pass
+        with Watchdog(60.0, tmp_path, 0):
+            time.sleep(0.2)
+            assert "watchdog" in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_request_of_a_run_that_was_given_up_does_not_end_the_next(tmp_path):
