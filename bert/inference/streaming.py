@@ -86,11 +86,13 @@ class _Output:
 
     def _compare_columns(self, paths: Sequence[Path]) -> None:
         """Refuse a CSV with columns that the first one lacks before anything is predicted."""
-        columns = [TableInput(path, sys.stdin.buffer, "csv").opening()[2] for path in paths]
-        for path, names in zip(paths, columns, strict=True):
-            if more := [name for name in names if name not in columns[0]]:
+        rows = ((path, next(TableInput(path, sys.stdin.buffer, "csv").rows(), None)) for path in paths)
+        columns = {path: row.values for path, row in rows if row and row.values}  # a CSV without rows decides nothing
+        first = next(iter(columns), None)
+        for path, names in columns.items():
+            if first and (more := [name for name in names if name not in columns[first]]):
                 raise ValueError(
-                    f"{path} has the columns {', '.join(more)}, which {paths[0]} has not; put it first or run it by "
+                    f"{path} has the columns {', '.join(more)[:200]}, which {first} has not; put it first or run it by "
                     "itself, or name a .jsonl as --output"
                 )
 

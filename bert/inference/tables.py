@@ -74,7 +74,10 @@ class TableInput:
             return delimiter_in((first and first[0]) or "", "csv"), "", []
         if self._source.kind not in ("csv", "tsv"):
             return ",", "", []
-        delimiter, names = header_of(self._source, Reading(), findings := Findings())
+        try:
+            delimiter, names = header_of(self._source, Reading(), findings := Findings())
+        except NotTextError as error:
+            raise ValueError(f"{self._path} {error}") from None
         is_plain = all(name.startswith("utf-8 (valid") for name in findings.encodings)
         return delimiter if self._source.kind == "csv" else ",", "" if is_plain else "\ufeff", names
 

@@ -29,6 +29,7 @@ KINDS = ("csv", "tsv", "jsonl", "json", "parquet")
 LOOSE_MARKS = "rows with a quotation mark that quotes nothing"
 LOOSE_DELIMITERS = "rows whose unquoted text has the delimiter"
 _ROWS_AT_A_TIME = 16
+csv.field_size_limit(MAX_ROW_CHARACTERS)  # instead of 131,072 characters
 _DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
 _MAX_SHOWN = 60  # characters of a row in a message
 _TOO_LONG = f"is longer than {MAX_ROW_CHARACTERS} characters"
@@ -234,7 +235,6 @@ class _Table:
         opening = next(lines, None)
         if opening is None:
             raise NoHeaderError("is empty; its first line must name the columns")
-        csv.field_size_limit(MAX_ROW_CHARACTERS)  # instead of 131,072 characters
         self._form, self._counts = form, counts
         self._delimiter, names = self._header(opening, _DELIMITERS[kind])
         self._width = len(names)

@@ -513,6 +513,25 @@ def test_tables_of_other_columns_are_refused_before_the_first_prediction(folders
     monkeypatch.setattr(streaming, "write_stream", lambda *_, **__: pytest.fail("it began"))
     _, err = run(capsys, folders["sequence-classification"], first, second, *output, code=2)
     assert "b.csv has the columns more, which" in err and "put it first" in err
+    monkeypatch.undo()
+    (tmp_path / "spaced.csv").write_text("text , more\nword2,x\n")
+    (tmp_path / "no_rows.csv").write_text("text\n")
+    run(capsys, folders["sequence-classification"], tmp_path / "no_rows.csv", second, tmp_path / "spaced.csv", *output)
+    assert read_table(tmp_path / "out.csv")["more"].tolist() == ["x", "x"]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_csv_that_is_none_is_named(folders, tmp_path, capsys, form):
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "binary.csv").write_bytes(b"\x00\x01\x02\xff\xfe" * 200)
+    (tmp_path / "long.csv").write_text("text" * 50_000 + "\nword1\n")
+    (tmp_path / "good.csv").write_text("text\nword1\n")
+    for name, problem in (("empty", "is empty"), ("binary", "is not text"), ("long", "has ")):
+        files = [tmp_path / f"{name}.csv", tmp_path / "good.csv"]
+        for first, second in (files, files[::-1]):
+            output = ("--output", tmp_path / f"{first.stem}.{form}")
+            _, err = run(capsys, folders["sequence-classification"], first, second, *output, code=2)
+            assert f"{name}.csv {problem}" in err, err
 
 
 def test_a_name_of_a_column_with_a_line_break_is_refused(folders, tmp_path, capsys):
