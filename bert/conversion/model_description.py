@@ -189,7 +189,7 @@ def read_usage(folder: Path) -> Usage:
         if isinstance(length, int):
             return Usage(max_seq_length=length)
     several = _SEVERAL_LABELS in (_value(folder, name, ("problem_type",)) for name in CONFIG_FILES)
-    return Usage(label_separator=", ") if several else Usage()
+    return Usage(label_separator=",") if several else Usage()
 
 
 def kept_texts(folder: Path) -> dict[str, str]:

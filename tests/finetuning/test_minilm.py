@@ -152,6 +152,13 @@ def test_entities_of_new_texts_are_found(imported, tmp_path):
     assert tuned["eval_f1"] > dictionary + 0.15 and tuned["eval_f1"] > 0.5
 
 
+def test_words_alone_do_not_decide_the_small_sets():
+    for name in ("paraphrases", "sentiment"):
+        _, labels = rows(f"{name}/held_out")
+        assert np.mean([label == labels[0] for label in labels]) == pytest.approx(0.5)
+        assert bag_of_words_accuracy(name) < 0.68
+
+
 def test_pairs_with_the_same_meaning_share_few_more_words_than_others():
     pairs = [row for part in ("train", "held_out") for row in zip(*rows(f"paraphrases/{part}"), strict=True)]
     assert len(pairs) == len({frozenset(texts) for texts, _ in pairs}) > 600

@@ -278,7 +278,7 @@ def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
     left: dict[str, Any] = {} if usage.max_seq_length is None else {"max_seq_length": usage.max_seq_length}
     if str(values.get("task_name", "custom")).lower() == "custom":
         left["regression"] = usage.regression
-        if usage.name == "custom":
+        if usage.name in (None, "custom"):  # another library's model may have several labels
             left |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)
             names = ("label_column", "label_separator")
             left |= {name: value for name in names if (value := getattr(usage, name)) is not None}

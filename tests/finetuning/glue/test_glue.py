@@ -15,6 +15,7 @@ from bert.finetuning.glue.config import ENTRY
 from bert.finetuning.glue.task import SentenceTask
 from bert.finetuning.glue.task_table import TASKS
 from bert.finetuning.model_files import implied_by_weights, labels_beside, labels_of_the_weights
+from bert.finetuning.task import Features
 from bert.inference.heads import load_model
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
@@ -317,6 +318,22 @@ def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_p
     config = settings(tmp_path, f"--task-name MNLI --data-dir {tmp_path} --do-predict")
     found = labels_of_the_weights(config.initialization, config.task().labels)
     assert found == ("contradiction", "neutral", "entailment")
+
+
+def test_a_text_may_have_several_labels_of_another_librarys_model(weights, tmp_path):
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    description = json.loads((weights / "bert_config.json").read_text())
+    kind = {"problem_type": "multi_label_classification", "id2label": {"0": "a", "1": "b", "2": "c"}}
+    (tmp_path / "config.json").write_text(json.dumps({**description, **kind}))
+    (tmp_path / "dev.csv").write_text('sentence,label\nwa1,a\nwa2,"a,b"\nwa3,\n')
+    task = SentenceTask(settings(tmp_path, f"--eval-file {tmp_path}/dev.csv --do-eval"))
+    (part,) = task.evaluated
+    examples = task.read(part)
+    features = Features(examples, *task.features(examples))
+    logits = np.array([[3, -3, -3], [3, 3, -3], [-3, -3, -3]], "float32")
+    assert task.score(part, features, logits)["eval_micro_f1"] == 1
+    shown = [line.split("\t")[1] for line in task.render(part, features, logits)[0].decode().splitlines()]
+    assert shown == ["a", "a, b", ""]
 
 
 def test_classes_are_read_from_beside_the_weights(tmp_path):
