@@ -32,6 +32,7 @@ def prepare(run: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plan = json.loads((run / "own_text.json").read_text())["plan"]
     vocabulary, text = run / "data/vocab.txt", run / "data/text"
+    (folder / "vocab.txt").write_text(vocabulary.read_text())
     tokenizer = BertWordPieceTokenizer(str(vocabulary))
     lines = [line for file in sorted((text / "train/source").rglob("*.txt")) for line in file.open(encoding="utf-8")]
     documents = [encoding.ids for encoding in tokenizer.encode_batch(lines, add_special_tokens=False)]
@@ -78,8 +79,10 @@ def _rows(shards: Path, vocabulary: Path, length: int) -> dict[str, np.ndarray]:
     return {"input_ids": inputs, "attention_mask": attention, "labels": labels}
 
 
-def train(folder: Path, seconds: float, rate: float, batch_size: int, seed: int, kind: str) -> dict[str, Any]:
-    """Train for so many CPU seconds -> updates, and the losses by length."""
+def train(
+    folder: Path, seconds: float, rate: float, batch_size: int, seed: int, kind: str, save: Path | None
+) -> dict[str, Any]:
+    """Train for so many CPU seconds -> updates, and the losses by length; `save` gets the model."""
     import torch
 
     task = json.loads((folder / "task.json").read_text())
@@ -107,6 +110,9 @@ def train(folder: Path, seconds: float, rate: float, batch_size: int, seed: int,
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         updates += 1
+    if save is not None:
+        network.save_pretrained(save)
+        (save / "vocab.txt").write_text((folder / "vocab.txt").read_text())
     losses = {length: _evaluate(network, folder / f"rows-{length}.npz") for length in LENGTHS}
     settings = {"model": kind, "learning_rate": rate, "batch_size": batch_size, "seed": seed}
     result = {**settings, "cpu_seconds": round(used), "updates": updates, "losses": losses}
@@ -169,12 +175,13 @@ def main() -> None:
     training.add_argument("--batch-size", type=int, default=32)
     training.add_argument("--seed", type=int, default=1)
     training.add_argument("--model", choices=("bert", "modernbert"), default="bert")
+    training.add_argument("--save", type=Path, help="folder for the model, to fine-tune it")
     args = parser.parse_args()
     if args.role == "prepare":
         prepare(args.run, args.folder)
     else:
         size, kind = args.batch_size, args.model
-        print(json.dumps(train(args.folder, args.cpu_seconds, args.learning_rate, size, args.seed, kind)))
+        print(json.dumps(train(args.folder, args.cpu_seconds, args.learning_rate, size, args.seed, kind, args.save)))
 
 
 if __name__ == "__main__":
