@@ -1,15 +1,18 @@
 """Logs of a training run: console, DLLogger lines, rows of JSON, scalars of trackers, progress.
 
-A sink that fails (disk full, pipe closed, a server that is away) is switched off with one line on standard error, and
-the training continues. Messages are records of Python's logger `bert`; rank 0 shows them, the other ranks do not.
+A sink that fails (disk full, pipe closed, a server that is away) is named in one line on standard error, and the
+training continues. The sink is switched off; files are tried again, and then get the lines that wait. Messages are
+records of Python's logger `bert`; rank 0 shows them, the other ranks do not.
 """
 
+import errno
 import json
 import logging
 import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -27,32 +30,44 @@ CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "
 
 
 class Sink:
-    """Calls functions that write logs; the first error is reported, and later calls do nothing."""
+    """Calls functions that write logs; the first error is reported, and later calls do nothing or are tried again."""
 
-    def __init__(self, name: str, is_on: bool = True):
-        self._name, self._is_on = name, is_on
+    def __init__(self, name: str, is_on: bool = True, *, is_tried_again: bool = False) -> None:
+        self._name, self._is_on, self._is_tried_again, self._has_failed = name, is_on, is_tried_again, False
 
-    def __call__(self, action: Callable[[], Any]) -> None:
-        if not self._is_on:
-            return
+    def __call__(self, action: Callable[[], Any]) -> bool:
+        """Whether it was called without an error."""
+        if not self._is_on or (self._has_failed and not self._is_tried_again):
+            return False
         try:
             action()
         except Exception as error:  # no error of a log sink may stop the run
-            self._is_on = False
             if isinstance(error, BrokenPipeError):  # no reader of standard output (`| head`)
                 discard_output()
-            with suppress(OSError):
-                print(f"warning: {self._name} failed and is switched off: {error}", file=sys.stderr)
+            if not self._has_failed:
+                then = "will be tried again" if self._is_tried_again else "is switched off"
+                with suppress(OSError):
+                    print(f"warning: {self._name} failed and {then}: {error}", file=sys.stderr)
+            self._has_failed = True
+        else:
+            self._has_failed = False
+        return not self._has_failed
 
 
 class _JsonLines:
-    """A file to which lines of JSON are appended."""
+    """A file to which lines of JSON are appended. Those that could not be written, the newest 10,000, follow later."""
 
     def __init__(self, path: Path, prefix: str = "", is_on: bool = True) -> None:
-        self._path, self._prefix, self._sink = path, prefix, Sink(str(path), is_on)
+        self._path, self._prefix, self._sink = path, prefix, Sink(str(path), is_on, is_tried_again=True)
+        self._waiting = deque[str](maxlen=10_000)
 
     def add(self, values: dict[str, Any]) -> None:
-        self._sink(lambda: append(self._path, f"{self._prefix}{to_json(values)}\n"))
+        self._waiting.append(f"{self._prefix}{to_json(values)}\n")
+        self.write()
+
+    def write(self) -> None:
+        if self._waiting and self._sink(lambda: append(self._path, "".join(self._waiting))):
+            self._waiting.clear()
 
 
 class Messages(logging.Handler):
@@ -112,7 +127,8 @@ class Log:
         self._lines = [_JsonLines(path, "DLLL ", is_on) for path in {directory / "log.jsonl", report_file} if path]
         self._rows = _JsonLines(directory / "metrics.jsonl", is_on=is_on)
         self._events = _JsonLines(directory / "events.jsonl", is_on=is_on)
-        self._console, self._progress = (Sink(name, is_on) for name in ("console output", "progress.json"))
+        self._console = Sink("console output", is_on)
+        self._progress = Sink("progress.json", is_on, is_tried_again=True)
         self._is_on = is_on
         self.trackers = [(Sink(TRACKERS[name].__name__, is_on), TRACKERS[name](directory)) for name in trackers]
         self._last_step, self._figures = 0, dict[str, Any]()
@@ -162,9 +178,7 @@ class Log:
                 "eta_seconds": eta_seconds,
                 "loss": loss,
             }
-            temporary = self._directory / ".progress.json.new"  # for readers; a loss of power can take old and new
-            self._progress(lambda: temporary.write_text(to_json(values) + "\n"))
-            self._progress(lambda: temporary.replace(self._directory / "progress.json"))
+            self._progress(partial(_replace, self._directory / "progress.json", to_json(values) + "\n"))
 
     def summary(self, values: dict[str, Any]) -> None:
         self._line([], values)
@@ -182,6 +196,8 @@ class Log:
         self._messages.__exit__()
         if self._bar is not None:
             self._console(self._bar.close)
+        for lines in (*self._lines, self._rows, self._events):
+            lines.write()
         for sink, shown in self.trackers:
             sink(partial(shown.close, self._last_step, self._figures))
 
@@ -238,9 +254,24 @@ def _plain(value: Any) -> Any:
 
 
 def append(path: Path, text: str) -> None:
-    """Append complete lines; a line that a full disk has cut off is ended first, so that the next one stays valid."""
+    """Append complete lines, all or none; a line that was cut off is ended first, so that the next one stays valid."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab+") as file:
-        if file.tell() and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
+    with open(path, "ab+", buffering=0) as file:
+        end = file.tell()
+        if end and file.seek(-1, os.SEEK_END) >= 0 and file.read(1) != b"\n":
             text = "\n" + text
-        file.write(text.encode())
+        content = text.encode()
+        try:
+            if file.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with suppress(OSError):
+                file.truncate(end)
+            raise
+
+
+def _replace(path: Path, text: str) -> None:
+    """For readers alone: a loss of power can take the old and the new content."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import resource
 import subprocess
 import sys
 import time
@@ -110,9 +111,31 @@ def test_a_file_that_cannot_be_written_is_dropped_alone(tmp_path, capsys, name):
     """Root may write anything, so a folder stands in the file's place."""
     (tmp_path / name / "x").mkdir(parents=True)
     write_everything(open_log(tmp_path))
-    assert capsys.readouterr().err.count(f"{name} failed and is switched off") == 1
+    then = "is switched off" if name == "summary.json" else "will be tried again"
+    assert capsys.readouterr().err.count(f"{name} failed and {then}") == 1
     others = {"log.jsonl", "metrics.jsonl", "progress.json", "summary.json"} - {name}
     assert all((tmp_path / other).stat().st_size > 0 for other in others)
+
+
+def test_lines_that_could_not_be_written_follow_once_in_their_order(tmp_path, capsys):
+    """First the file cannot be opened; then a line is cut off, as by a full disk."""
+    file, log = tmp_path / "metrics.jsonl", open_log(tmp_path)
+    file.mkdir()
+    for step in (1, 2):
+        log.train(step, 0, {"loss": 1.0}, 1.0)
+    file.rmdir()
+    log.train(3, 0, {"loss": 1.0}, 1.0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 5, limits[1]))
+    try:
+        log.train(4, 0, {"loss": 1.0}, 1.0)
+        log.train(5, 0, {"loss": 1.0}, 1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert len(file.read_bytes().splitlines()) == 3
+    log.close()
+    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [1, 2, 3, 4, 5]
+    assert capsys.readouterr().err.count("metrics.jsonl failed and will be tried again") == 2
 
 
 @pytest.mark.parametrize("where", ["import", "open", "add_scalar", "close"])
