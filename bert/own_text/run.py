@@ -134,7 +134,7 @@ def _show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
     print(flush=True)
     config.batch.gradient_accumulation_steps(plan.ranks)
     if config.run.max_steps < done:
-        asked = f"max_steps={config.run.max_steps:g}"
+        asked = f"max_steps={config.run.max_steps}"
         if request.epochs is not None:
             asked = f"epochs={request.epochs:g} are {config.run.max_steps:,} updates and"
         raise ValueError(

@@ -586,7 +586,7 @@ def vocabulary_of(folder: Path, *words: str) -> Path:
             "--lr-schedule cosine --hours 0.2",
             "lr_schedule=cosine needs the number of",
         ),
-        ("--max-steps 40", "--max-steps 20", "max_steps=20 must be at least the 40 updates"),
+        ("--max-steps 4000000", "--max-steps 2000000", "max_steps=2000000 must be at least the 4,000,000 updates"),
         ("--max-steps 40", "--epochs 0.05", "epochs=0.05 are [0-9]+ updates and must be at least the 40 "),
         ("--epochs 2", "--epochs 2 --config mini", "config=mini differs from quickstart of the run in"),
         ("--epochs 2", "--epochs 2 --learning-rate 0.5", "learning_rate=0.5 differs from"),
