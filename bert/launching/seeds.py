@@ -56,7 +56,8 @@ class Trainings:
             before = self.record[name]
             entries = {name: (before, now)}
             if isinstance(now, dict):
-                entries = {f"{name} {key}": (before[key], now[key]) for key in done & now.keys() if before.get(key)}
+                known = {key for key in done & now.keys() if before.get(key) and "folder" not in before[key]}
+                entries = {f"{name} {key}": (before[key], now[key]) for key in known}  # earlier versions knew a folder
             for of, (then, value) in entries.items():
                 if _compared(then) != _compared(value):
                     raise ValueError(
