@@ -21,7 +21,8 @@ class ShortTokens(NamedTuple):
     """The tokens of at most 8 bytes, which are most of any text, found by an integer key without a loop over bytes.
 
     Attributes:
-        keys: uint64 [a power of two], open addressing: a token's bytes, the first lowest, then zeros; 0: empty.
+        keys: uint64 [a power of two, at least twice as many as tokens: fuller ones are slow], open addressing: a
+            token's bytes, the first lowest, then zeros; 0: empty.
         ids: int32 [as many], the token's id.
         shift: 64 less the exponent of that power.
     """
@@ -32,7 +33,7 @@ class ShortTokens(NamedTuple):
 
 
 def short_tokens(table: ByteTable) -> ShortTokens:
-    size = len(table.slots) // 2
+    size = len(table.slots)
     short = ShortTokens(np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.uint64(65 - size.bit_length()))
     _enter_short(table, short)
     return short

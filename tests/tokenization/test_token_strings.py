@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.arrays.ragged import arrow_array, numpy_array
-from bert.tokenization.token_strings import TokenStrings
+from bert.tokenization.byte_table import byte_table
+from bert.tokenization.token_strings import TokenStrings, short_tokens
 from bert.tokenization.vocabulary import Vocabulary
 
 _NAMES = [
@@ -76,3 +77,11 @@ def test_arrow_arrays_are_numpys(values):
         numpy_array(pa.array([1, None, 3]), "A")
     with pytest.raises(ValueError, match="'A' holds values of type float, not integers"):
         numpy_array(pa.array([1.0], pa.float32()), "A")
+
+
+@pytest.mark.parametrize("number", [4_000, 8_191, 8_192])
+def test_tables_are_half_empty_or_reading_shards_takes_four_times_as_long(number):
+    table = byte_table([str(index).encode() for index in range(number)])
+    assert (table.slots > 0).sum() == number <= len(table.slots) / 2
+    short = short_tokens(table)
+    assert (short.ids >= 0).sum() == number <= len(short.ids) / 2
