@@ -171,5 +171,6 @@ def check_finite(outputs: Mapping[str, np.ndarray]) -> None:
             number = int((~np.isfinite(values.reshape(len(values), -1)).all(1)).sum())
             raise ValueError(
                 f"the model's outputs are NaN or infinite ({name}: {number:,} of {len(values):,}); its weights are "
-                "damaged, its training diverged, or half precision overflows: use another checkpoint, or omit --amp"
+                "damaged, its training diverged, or half precision overflows: use another checkpoint, or omit --amp if "
+                "it was given"
             )
