@@ -148,7 +148,7 @@ def _lost(process: BaseProcess) -> ChildProcessError:
 
 def _work(function: Callable[..., Any], tasks: list, num_begun: Any, sender: Connection, parent: int) -> None:
     """The loop of a worker. It ignores a Ctrl-C, which the parent handles, and ends when the parent is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, lambda number, frame: None)  # one that comes meanwhile makes SIG_IGN complain
     end_with(parent)
     while True:
         with num_begun:
