@@ -195,9 +195,9 @@ class TextRun:
         self._request, self._record, self._config, self._begun = request, record, config, begun
         self._plan, self._runner = record.plan, Runner()
         # The end loads Paddle once more, as the ranks that measured the speed did: on a busy machine both take longer.
-        longest = max(
-            constants.END_SECONDS, min(constants.MOST_END_SECONDS, 360 * (request.hours or constants.MOST_HOURS))
-        )
+        # A share of the time bounds what is kept for it, so that the run ends neither early nor late by more than that.
+        most = constants.END_SHARE * 3600 * (request.hours or constants.MOST_HOURS)
+        longest = max(constants.END_SECONDS, min(constants.MOST_END_SECONDS, most))
         self._end_seconds = min(longest, max(constants.END_SECONDS, constants.END_COST * record.start_seconds))
         self._length = {"hours": request.hours, "epochs": request.epochs, "max_steps": request.setting("max_steps")}
 
