@@ -80,6 +80,9 @@ def to_ours(
             raw = replace(raw, tensors={name.removeprefix(prefix): array for name, array in raw.tensors.items()})
             notes.append(f"removed the prefix `{prefix}` from all names")
     dialect = recognise_dialect(raw)
+    shapes = [array.shape for array in raw.tensors.values() if array.ndim == 2]
+    if fused_qkv is not None and not any(width == 3 * hidden for hidden, width in shapes):
+        notes.append("--fused-qkv was not needed: query, key and value are not one matrix here")
     if dialect == "nvidia-paddle":
         return dialect, _as_float32(structured(raw, fused_qkv, notes), raw, notes)
     if dialect == "modernbert":

@@ -247,6 +247,8 @@ def test_fused_attention_needs_its_layout_named(tmp_path, fuse, layout):
     assert_is_the_model(read_pretrained(folder, fused_qkv=layout).parameters)
     with pytest.raises(ConversionError, match="not say in which order its columns lie. Name it: .*--fused-qkv blocks"):
         read_pretrained(folder)
+    plain = read_pretrained(nvidia_file(tmp_path / "plain", nvidia_names(EXPECTED)), fused_qkv=layout)
+    assert "--fused-qkv was not needed" in " ".join(plain.notes)
 
 
 def test_structure_that_is_not_nvidias_is_refused(tmp_path):
