@@ -209,7 +209,7 @@ def test_own_text_in_one_command(clone):
         command("bash scripts/run_pretraining.sh --text mine/raw --model-type") + " --dry-run", clone, "ModernBERT"
     )
     line = command("bash scripts/run_pretraining.sh --config evening") + " --dry-run"
-    output_of(line, clone, "documentation", "mini: 4 layers")
+    output_of(line, clone, "documentation", "mini: 4 layers", timeout=900)  # which it reads, all of the machine
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ files with `ast`; no package is imported or run. D/report.json counts what was k
 """
 
 import ast
+import gc
 import gzip
 import hashlib
 import inspect
@@ -124,8 +125,14 @@ def docstrings_of(code: bytes) -> list[str]:
             tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    nodes: list[Any] = []
+    statements: list[ast.AST] = [tree]
+    while statements:  # expressions, most of a tree, hold no definitions
+        statement = statements.pop()
+        if isinstance(statement, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            nodes.append(statement)
+        for part in ("body", "orelse", "handlers", "finalbody", "cases"):
+            statements += getattr(statement, part, ())
     nodes.sort(key=lambda node: getattr(node, "lineno", 0))
     return [text for node in nodes if (text := ast.get_docstring(node, clean=True))]
 
@@ -248,7 +255,7 @@ def build(
     output.mkdir(parents=True, exist_ok=True)  # an error before the work
     files = list(documentation_files(roots, sources))
     counts: Counter = Counter({"files read": len(files)})
-    with ProcessPoolExecutor(num_workers) as pool:
+    with ProcessPoolExecutor(num_workers, initializer=gc.disable) as pool:  # syntax trees have no cycles
         documents = list(without_duplicates(chain.from_iterable(pool.map(documents_of, files, chunksize=64)), counts))
     if max_megabytes is not None:
         documents = limited(documents, max_megabytes * 1e6)
@@ -311,6 +318,7 @@ _RULE = re.compile(r"\s*([^\w\s])\1{2,}|.*[|+][-=]{3,}|.*\S {3,}\S|.*\|.*\|")
 _DOCTEST = re.compile(r"\s*(?:>>>|\.\.\.(?:\s|$)|\$ |In \[\d+\]|#\s?include)")
 _WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][A-Za-z]+)*")
 _NOISE = re.compile(r"[{}\\<>=|~^$#@_]|\w\(|::")
+_FOREIGN = re.compile("[\u0300-\u1fff\u2101-\U0010ffff]")  # scripts other than Latin, and symbols
 _COMMON = frozenset(
     "the of and a an to in is it that this be are as for on with or if by not from at which can will when you has "
     "have was were but may must its all any no each than then also only used use into does do should other".split()
@@ -331,13 +339,12 @@ def is_prose(paragraph: str) -> bool:
     if len(paragraph) < _MIN_CHARACTERS or len(words) < _MIN_WORDS:
         return False
     is_sentence = paragraph[0].isupper() or paragraph[0] in "\"'("
-    foreign = sum(ord(character) > 0x2100 or 0x300 <= ord(character) < 0x2000 for character in paragraph)
     return (
         is_sentence
         and paragraph.rstrip("\"')")[-1:] in (".", "!", "?")
         and sum(map(len, words)) >= 0.72 * len(paragraph)
         and sum(word.lower() in _COMMON for word in words) >= 0.2 * len(words)
-        and foreign == 0
+        and not _FOREIGN.search(paragraph)
         and len(_NOISE.findall(paragraph)) <= len(words) // 12
     )
 
