@@ -57,9 +57,12 @@ class TextColumn:
         """
         chosen = self.among(columns)
         if chosen is None:
+            rows = list(rows)
             longest = _longest_text(rows)
+            if longest is not None and len(longest) > _LONGEST_NAME:  # a text where a name should be
+                raise NoHeaderError("has no names of columns in its first line, which is a row; add a line of names")
             if not self._may_guess or longest is None:
-                raise NoColumnError(self._missing(columns, longest))
+                raise NoColumnError(self._missing(columns, longest, rows))
             chosen = self.guess = longest
         self.names = [chosen]
         return chosen
@@ -70,15 +73,18 @@ class TextColumn:
         name = name or self.among(row) or self.guess or self.names[0]
         return name, row.get(name)
 
-    def _missing(self, columns: Sequence[str], longest: str | None) -> str:
+    def _missing(self, columns: Sequence[str], longest: str | None, rows: Sequence[Mapping[str, Any]]) -> str:
         wanted = " or ".join(repr(name) for name in self.names if name and (len(self.names) == 1 or "," not in name))
         close = next((near for name in self.names for near in get_close_matches(name, columns, 1, 0.7)), longest)
+        nested = [name for name in columns if any(isinstance(row.get(name), dict | list) for row in rows)]
         hint = f" (did you mean {close!r}?)" if close is not None else ""
+        if nested and not hint:
+            hint = f" (what is inside of {', '.join(nested[:3])} is not read: write it into a field of its own)"
         return f"has no column {wanted}, only {[name[:_LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
 
 
 def _longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """The column with the most characters, unless it has too few for text, or a name that is a text itself."""
+    """The column with the most characters, unless it has too few for text."""
     characters, numbers = Counter[str](), Counter[str]()
     for row in rows:
         for name, value in row.items():
@@ -86,5 +92,4 @@ def _longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
                 characters[name] += len(value)
                 numbers[name] += 1
     name, most = max(characters.items(), key=lambda item: item[1], default=("", 0))
-    is_text = most >= max(_LEAST_TOTAL, _LEAST_MEAN * numbers[name]) and len(name) <= _LONGEST_NAME
-    return name if is_text else None
+    return name if most >= max(_LEAST_TOTAL, _LEAST_MEAN * numbers[name]) else None

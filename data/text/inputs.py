@@ -74,11 +74,22 @@ def _zstd_chunks(path: Path) -> Iterator[bytes]:
             data = data or file.read(_ZSTD_INPUT_BYTES)
 
 
-def files_below(folder: Path, findings: "Findings", hidden: bool = True, follow_links: bool = True) -> list[Path]:
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def files_below(
+    folder: Path,
+    findings: "Findings",
+    hidden: bool = True,
+    follow_links: bool = True,
+    on_error: Callable[[OSError], None] = _raise,
+) -> list[Path]:
     """The files below a folder, sorted; links to folders are followed, and each folder is read once.
 
     Without `hidden`, hidden files and everything below hidden folders are left out and not counted. Without
-    `follow_links`, links out of the folder are left out and named.
+    `follow_links`, links out of the folder are left out and named. `on_error` gets the error of a folder that cannot be
+    listed.
     """
     files: list[Path] = []
     visited: set[str] = set()
@@ -96,7 +107,7 @@ def files_below(folder: Path, findings: "Findings", hidden: bool = True, follow_
         return True
 
     while waiting:  # a folder is visited before links to it
-        for root, folders, names in os.walk(waiting.pop(0), onerror=_raise):
+        for root, folders, names in os.walk(waiting.pop(0), onerror=on_error):
             folders[:] = sorted(name for name in folders if hidden or not name.startswith("."))
             real = os.path.realpath(root)
             if real in visited:
@@ -116,10 +127,6 @@ def files_below(folder: Path, findings: "Findings", hidden: bool = True, follow_
                     reason = "is a broken link, a pipe or a device"
                     findings.leave_out("broken links, pipes and devices left out", path, reason)
     return sorted(files)
-
-
-def _raise(error: OSError) -> None:
-    raise error
 
 
 _SUFFIXES = {
@@ -144,12 +151,14 @@ _REASONS = {
     "is an office document that is not read; save it as docx, xlsx, csv or text": ".doc .ppt .pptx .xls .ods .odp",
     "is an e-book that is not read; save it as epub or text": ".mobi .azw .azw3",
     "is an archive; unpack it": ".zip .tar .tgz .tbz2 .txz .7z .rar",
+    "is XML; name it *.html to read its text without the markup": ".xml .nxml .tei .dita .docbook",
 }
 _REASON_OF = {suffix: reason for reason, suffixes in _REASONS.items() for suffix in suffixes.split()}
-_SET_ASIDE = re.compile(r".*(~|\.(bak|orig|old|tmp|sw[op]))|#.*#", re.IGNORECASE | re.DOTALL)
+_SET_ASIDE = re.compile(r".*(~|\.(bak|orig|old|tmp|sw[op]))|#.*#|~\$.*", re.IGNORECASE | re.DOTALL)
 _BUILD_FILE = re.compile(r".*file", re.IGNORECASE)  # Makefile, Dockerfile, Jenkinsfile
 _OTHER_KIND = "files of other kinds left out"
-_MAX_PROBLEMS = 50
+_UNREADABLE = "may not be read by this user; allow it (chmod +r), or leave it out"
+_MAX_PROBLEMS, _MAX_ROWS = 200, 10  # in all, and rows of a file
 _MAX_LEFT_OUT = 10_000
 _PACKAGES = {"pdf": "pypdf", "rtf": "striprtf", "xlsx": "openpyxl"}  # of the extra `office`
 
@@ -171,6 +180,7 @@ class Findings:
 
     counts: Counter = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)  # the first ones, "file:line: reason"
+    bad_rows: Counter = field(default_factory=Counter)  # by file, as it is shown
     encodings: Counter = field(default_factory=Counter)
     left_out: list[str] = field(default_factory=list)  # what was not read, "file: reason"
     guessed: list[str] = field(default_factory=list)  # tables whose text column was guessed, "file: column"
@@ -179,6 +189,13 @@ class Findings:
     def problem(self, text: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(text)
+
+    def bad_row(self, path: Path, number: int, problem: str) -> None:
+        """Count a row that is left out, and name it among the first of its file."""
+        self.counts["bad rows"] += 1
+        self.bad_rows[shown(path)] += 1
+        if self.bad_rows[shown(path)] <= _MAX_ROWS:
+            self.problem(f"{shown(path)}:{number}: {problem}")
 
     def leave_out(self, count: str, path: Path | str, reason: str) -> None:
         """Count what is left out, and name it among the first ten thousand."""
@@ -264,7 +281,13 @@ def _with_own_names(inputs: list[Input]) -> list[Input]:
 def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: bool) -> list[Input]:
     inputs: list[Input] = []
     shared: set[Path] = set()  # hidden folders that are named already
-    for file in files_below(folder, findings, follow_links=follow_links):
+
+    def leave_out_unreadable(error: OSError) -> None:
+        if not isinstance(error, PermissionError) or os.path.samefile(error.filename, folder):
+            raise error
+        findings.leave_out("unreadable files and folders left out", error.filename, _UNREADABLE)
+
+    for file in files_below(folder, findings, follow_links=follow_links, on_error=leave_out_unreadable):
         name = file.relative_to(folder)
         hidden = _hidden(name)
         if hidden in shared:
@@ -276,6 +299,8 @@ def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: boo
             findings.leave_out(_OTHER_KIND, file, "is a backup or temporary file")
         elif isinstance(source := _input(file, str(name), kind, False), str):
             findings.leave_out(_OTHER_KIND, file, source)
+        elif not os.access(file, os.R_OK):
+            findings.leave_out("unreadable files and folders left out", file, _UNREADABLE)
         else:
             inputs.append(source)
     return inputs

@@ -224,8 +224,7 @@ def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: F
             identifier = row.get(id_column)
             problem = "" if isinstance(identifier, str | int) else f"field {id_column!r} holds no id"
         if problem:
-            findings.counts["bad rows"] += 1
-            findings.problem(f"{shown(source.path)}:{number}: {problem}")
+            findings.bad_row(source.path, number, problem)
             continue
         if "\x00" in text:
             findings.counts["NUL characters removed"] += text.count("\x00")

@@ -17,7 +17,7 @@ MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a fi
 _CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
 _CHINESE_SHARE = 1 / 3  # of the characters of a Chinese text; the rest are marks, digits, Latin letters and markup
 _MOST_KANA = 0.1  # for each Chinese character
-_MAX_REASONS, _MAX_NAMES = 12, 3
+_MAX_REASONS, _MAX_NAMES = 20, 3
 _OF_A_ROW = re.compile(r":\d+: ")
 _WARNED_SHARE = 0.1  # of the bytes of a folder
 
@@ -102,7 +102,12 @@ class Survey:
                 yield f"warning: {share:.0%} of the bytes of these files are not used"
         if rows := findings.counts["bad rows"]:
             yield f"rows left out{sample}: {rows:,}"
-            yield from _grouped("  ", [line for line in findings.problems if _OF_A_ROW.search(line)])
+            for name, count in findings.bad_rows.most_common(_MAX_REASONS):
+                of_file = (line[len(name) :] for line in findings.problems if line.startswith(name))
+                first = next(filter(_OF_A_ROW.match, of_file), "")
+                yield f"  {Path(name).name}{first} (the first of {count:,})"
+            if len(findings.bad_rows) > _MAX_REASONS:
+                yield f"  ... and in {len(findings.bad_rows) - _MAX_REASONS:,} more files"
 
 
 def _grouped(indent: str, lines: Sequence[str], remedy: str = "") -> Iterator[str]:
@@ -111,11 +116,12 @@ def _grouped(indent: str, lines: Sequence[str], remedy: str = "") -> Iterator[st
     for line in lines:
         name, _, reason = line.partition(": ")
         names.setdefault(reason, []).append(Path(name).name)
-    for reason, files in list(names.items())[:_MAX_REASONS]:
+    by_use = sorted(names.items(), key=lambda item: ("--" not in item[0], -len(item[1])))  # what a flag mends is first
+    for reason, files in by_use[:_MAX_REASONS]:
         more = f" and {len(files) - _MAX_NAMES:,} more" if len(files) > _MAX_NAMES else ""
         yield f"{indent}{reason}{remedy}: {', '.join(files[:_MAX_NAMES])}{more}"
     if len(names) > _MAX_REASONS:
-        yield f"{indent}... and {len(names) - _MAX_REASONS:,} more reasons; the report of the import has all"
+        yield f"{indent}... and {len(names) - _MAX_REASONS:,} more reasons; report.json of the import has all"
 
 
 def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, flag: str = "input") -> Survey:

@@ -110,16 +110,28 @@ def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
         return rows
     text, names = form.text, form.text.names
     head = _first(rows, lambda row: len(str(row.values)), lambda row: text.among(row.values or ()) is not None)
+    refusal = None
     if objects := [row.values for row in head if row.values]:
         try:
             chosen = text.choose(list(dict.fromkeys(key for row in objects for key in row)), objects)
             text.names = list(dict.fromkeys([*names, chosen]))  # objects differ in their keys
-        except NoColumnError:
+        except NoColumnError as error:
             later = next(rows, None)
             if later is None:
                 raise
-            head.append(later)  # a later row may have it
-    return chain(head, rows)
+            head.append(later)
+            refusal = error
+    return _unless_refused(chain(head, rows), text, refusal)
+
+
+def _unless_refused(rows: Iterator[Row], text: TextColumn, refusal: NoColumnError | None) -> Iterator[Row]:
+    """The rows; at their end the refusal of the first ones is raised, unless a later one has a text."""
+    for row in rows:
+        if refusal is not None and text.among(row.values or ()) is not None:
+            refusal = None
+        yield row
+    if refusal is not None:
+        raise refusal
 
 
 def _json_rows(lines: Iterable[str | None], form: TableForm) -> Iterator[Row]:

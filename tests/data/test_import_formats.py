@@ -4,6 +4,7 @@ import json
 import os
 import tarfile
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,6 +50,13 @@ LEFT_OUT = {
     "false.txt": (b"\x89PNG\r\n\x1a\n", "is not text (PNG signature)"),
     "bundle": (TAR.getvalue(), "is not text (tar signature)"),
     "old.txt~": (b"Old.", "is a backup or temporary file"),
+    "~$letter.docx": (b"Ann", "is a backup or temporary file"),  # beside a document that is open
+    "paper.xml": (b"<article><p>Text.</p></article>", "is XML; name it *.html to read its text without the markup"),
+    "rows.tsv": (b"0\t%s\n" % (b"A first row of text. " * 9) * 20, "has no names of columns in its first line"),
+    "nested.jsonl": (
+        b'{"id": 1, "body": {"de": "Text."}}\n' * 60,
+        "has no column 'text', only ['id', 'body'] (what is ",
+    ),
     ".hidden.txt": (b"Hidden.", "is hidden"),
     "other.csv": (b"a,b\n1,2\n", "has no column 'text', only ['a', 'b']; name the right one with --text-field"),
     "package.json": (b'{"name": "x"}', "has no column 'text', only ['name']; name the right one with --text-field"),
@@ -95,6 +103,26 @@ def test_a_folder_of_odd_files_is_read_and_what_is_left_out_is_named(tmp_path, c
     assert f"left out:\n  {tmp_path}/gone.txt: is a broken link, a pipe or a device\n" in printed
     assert f"  {tmp_path}/.git: is hidden\n" in printed
     assert "undecodable" not in printed  # a count of 0
+
+
+def test_what_this_user_may_not_read_is_left_out_of_a_folder_and_named(tmp_path, monkeypatch):
+    for name in ("a.txt", "b.txt", "closed/c.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("Some text.")
+    access, scandir = os.access, os.scandir
+
+    def refuse(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "b.txt" and access(path, mode))
+    monkeypatch.setattr(os, "scandir", refuse)  # the tests may run as root, who may read everything
+    report = run(tmp_path)
+    assert documents(tmp_path) == {"a": "Some text."}
+    reason = "may not be read by this user; allow it (chmod +r), or leave it out"
+    assert report["left out"] == [f"{tmp_path}/closed: {reason}", f"{tmp_path}/b.txt: {reason}"]
+    assert report["counts"]["unreadable files and folders left out"] == 2
 
 
 def test_the_list_on_the_screen_is_bounded_and_the_report_has_the_rest(tmp_path, capsys):

@@ -38,6 +38,22 @@ def test_a_survey_names_what_is_read_and_what_mends_the_rest(tmp_path):
     )
 
 
+def test_what_a_flag_mends_comes_first_and_bad_rows_are_named_of_each_file(tmp_path):
+    for number in range(25):
+        (tmp_path / f"a.kind{number}").write_text("x")
+    (tmp_path / "table.csv").write_text("id,value\n1,2\n")
+    (tmp_path / "lists.jsonl").write_text('{"text": "Good."}\n' + "[1, 2]\n" * 250)
+    (tmp_path / "one.jsonl").write_text('{"text": "Good."}\n{"text": null}\n')
+    lines = list(survey([tmp_path], Reading()).lines())
+    assert lines[2].startswith("  has no column 'text', only ['id', 'value']; name the right one with --text-field")
+    assert "  ... and 6 more reasons; report.json of the import has all" in lines
+    assert lines[-3:] == [
+        "rows left out: 251",
+        "  lists.jsonl:2: is a list, not an object (the first of 250)",
+        "  one.jsonl:2: field 'text' holds no text (the first of 1)",
+    ]
+
+
 def test_a_survey_says_that_it_read_a_part(tmp_path, monkeypatch):
     for number in range(90):
         (tmp_path / f"{number:02}.txt").write_text("Some words of a text. " * 100)
