@@ -139,7 +139,8 @@ def add_files(
                 "texts may equal held-out ones; pass another --output-dir if that matters",
                 flush=True,
             )
-        command = import_command(request, plan, text, [texts / name / "files"], follow_links=True, held_out_as=earlier)
+        group_by, place = source.group_by(request.group_by), [texts / name / "files"]
+        command = import_command(request, plan, text, place, follow_links=True, held_out_as=earlier, group_by=group_by)
         if code := steps.step(f"importing {len(files):,} files that were added", command, text / "report.json"):
             return code
         part = "train" if plan.held_out_fraction else "all"

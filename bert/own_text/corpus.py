@@ -189,7 +189,8 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
     for source in request.sources:
         folder = request.output_dir / "data/text" / source.name
         title = f"importing the text{f' of {source.name}' if source.name else ''}"
-        steps.append((title, import_command(request, plan, folder, source.paths), folder / REPORT_NAME))
+        command = import_command(request, plan, folder, source.paths, group_by=source.group_by(request.group_by))
+        steps.append((title, command, folder / REPORT_NAME))
     if request.tokens is None or request.add_words:
         own = [text_folder(request, plan, "train", source) for source in request.sources if source.name != REPLAY]
         trained = module_command(

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import psutil
@@ -73,11 +74,17 @@ class TextFacts:
         return self.words if self.has_spaces() else self.characters / 2
 
 
-def text_facts(paths: Sequence[Path], reading: Reading, follow_links: bool = False) -> TextFacts:
-    """Count the text below the paths; of much text, a part, scaled to the whole. Prints what is left out, and why."""
+def text_facts(
+    paths: Sequence[Path], reading: Reading, follow_links: bool = False
+) -> tuple[TextFacts, AbstractSet[str]]:
+    """Count the text below the paths; of much text, a part, scaled to the whole. Prints what is left out, and why.
+
+    Returns:
+        The counts, and the groups of the documents.
+    """
     found = survey(paths, reading, follow_links, "text")
     print(*found.lines(), sep="\n", flush=True)
-    return TextFacts(
+    facts = TextFacts(
         files=found.files.total() * found.every,
         documents=found.scaled(found.documents.total()),
         words=found.scaled(found.words),
@@ -87,6 +94,7 @@ def text_facts(paths: Sequence[Path], reading: Reading, follow_links: bool = Fal
         is_chinese=found.is_chinese(),
         is_estimate=found.scale > 1.0,
     )
+    return facts, found.groups
 
 
 def files_of(sources: Sequence[Source], follow_links: bool = False) -> dict[str, tuple[Path, int, int]]:

@@ -9,6 +9,7 @@ with the same line it continues; with more --hours, --epochs or --max-steps it t
 import dataclasses
 import math
 import time
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from bert.own_text.model_choice import candidates
 from bert.own_text.plan import make_plan, on_devices, refuse_hours
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest, read_text_request
+from bert.own_text.sources import refuse_shared_groups
 from bert.own_text.speed import measure_speeds
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
@@ -92,11 +94,14 @@ def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
         request.text_field,
         group_by=request.group_by,
     )
-    facts = dict[str, TextFacts]()
+    facts, groups = dict[str, TextFacts](), dict[str, AbstractSet[str]]()
     for source in request.sources:
         of_name = f"{source.name}: " if source.name else ""
         print(f"reading {of_name}{' '.join(map(str, source.paths))} ...", flush=True)
-        facts[source.name] = text_facts(source.paths, reading, request.follow_links)
+        of_source = dataclasses.replace(reading, group_by=source.group_by(request.group_by))
+        facts[source.name], groups[source.name] = text_facts(source.paths, of_source, request.follow_links)
+    if reading.folders() is None:  # the folders of a source are its own
+        refuse_shared_groups(request.group_by, groups)
     text, machine = TextFacts.of(facts), machine_facts(request.output_dir)
     if request.lang is not None:  # of characters that Chinese and Japanese share, or of a mixed text
         text = dataclasses.replace(text, is_chinese=request.lang.partition("-")[0] == "zh")

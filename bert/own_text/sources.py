@@ -2,8 +2,10 @@
 
 import dataclasses
 import itertools
+import os
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from bert.samples.mixture import Mix, shares
@@ -36,7 +38,11 @@ class Source:
     def words(self) -> list[str]:
         """The words that name it, with whole paths."""
         prefix = f"{self.name}={self.share:g}:" if self.name else ""
-        return [f"{prefix}{path.absolute()}" for path in self.paths]
+        return [f"{prefix}{os.path.abspath(path)}" for path in self.paths]
+
+    def group_by(self, asked: str | None) -> str | None:
+        """What groups its documents; general text has no groups of the domain."""
+        return None if self.name == REPLAY else asked
 
 
 def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share: float | None) -> tuple[Source, ...]:
@@ -97,6 +103,16 @@ def _refuse_shared_files(sources: Sequence[Source]) -> None:
                     f"{other.name or 'text'}={place} lies in {one.name or 'text'}={path}; give each source "
                     "files of its own"
                 )
+
+
+def refuse_shared_groups(group_by: str | None, groups: Mapping[str, AbstractSet[str]]) -> None:
+    """Refuse groups that several sources have: each is divided by itself."""
+    for (one, of_one), (other, of_other) in itertools.combinations(groups.items(), 2):
+        if shared := len(of_one & of_other):
+            raise ValueError(
+                f"group_by={group_by}: {shared:,} groups are in the sources {one} and {other}, each of which is "
+                "divided by itself, so that they could be on both sides; give the files with these groups to one source"
+            )
 
 
 def pass_over(sources: Sequence[Source], counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

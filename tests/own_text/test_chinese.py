@@ -119,7 +119,7 @@ def test_english_text_is_as_before(planned):
 )
 def test_chinese_text_is_recognised(tmp_path, text, is_chinese):
     (tmp_path / "one.txt").write_text(text, encoding="utf-8")
-    assert text_facts([tmp_path], Reading()).is_chinese is is_chinese
+    assert text_facts([tmp_path], Reading())[0].is_chinese is is_chinese
 
 
 def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):

@@ -479,6 +479,9 @@ def test_files_that_change_after_the_training_began_are_noticed(workplace, capsy
     (workplace.text / "0.txt").write_text(SENTENCE * 10)
     assert workplace.start("--hours", "0.1") == 0
     assert "warning: 1 of the files of" in (shown := capsys.readouterr().out) and "continues the model on" in shown
+    workplace.text = workplace.text / "../text"
+    assert workplace.start("--hours", "0.1") == 0, "it is the same folder"
+    assert "warning: 1 of the files of" in capsys.readouterr().out
 
     workplace.text = workplace.folder / "other"
     workplace.text.mkdir()
@@ -693,7 +696,7 @@ def test_facts_of_the_text(tmp_path):
     (tmp_path / "one.txt").write_text("Zwei Wörter.")
     (tmp_path / "rows.jsonl").write_text('{"text": "three more words"}\n{"text": "and four more words"}\n')
     (tmp_path / "paper.txt").write_bytes(b"%PDF-1.4\n\x00\x01\x02")
-    facts = text_facts([tmp_path], Reading())
+    facts, _ = text_facts([tmp_path], Reading())
     assert (facts.documents, facts.words) == (3, 2 + 3 + 4) and not facts.is_estimate
     assert facts.characters == 12 + 16 + 19 and facts.distinct_characters >= 10
 
@@ -702,7 +705,7 @@ def test_much_text_is_estimated_from_a_part(tmp_path, monkeypatch):
     for number in range(200):
         (tmp_path / f"{number:03}.txt").write_text("word " * 1000)
     monkeypatch.setattr("data.text.survey.MOST_READ_BYTES", 100_000)
-    facts = text_facts([tmp_path], Reading())
+    facts, _ = text_facts([tmp_path], Reading())
     assert facts.is_estimate and facts.words == pytest.approx(200_000, rel=0.01) and facts.documents == 200
 
 

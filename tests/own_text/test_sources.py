@@ -3,6 +3,7 @@ is a stand-in."""
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from bert.own_text import corpus
 from bert.own_text import run as own_text
 from bert.own_text.additions import Changes
 from bert.own_text.request import TextRequest, read_text_request
-from bert.own_text.sources import Source, held_out_mix, pass_over
+from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.mixture import Mix, read_mixture, write_mixture
 from bert.samples.settings import LoaderSettings
@@ -63,6 +64,24 @@ def test_text_that_is_named_twice_is_read(tmp_path, monkeypatch):
     (tmp_path / "x=0.5:y").mkdir()
     request = read_text_request(line_of("--text", "one", "two", "--text", "x=0.5:y"))
     assert [str(path) for path in request.paths()] == ["one", "two", "x=0.5:y"]
+
+
+def test_groups_are_of_one_source_and_general_text_has_none(workplace, capsys):
+    text = "The ward was quiet in the night. Nobody asked for more. " * 5
+    for name, letter in (("a", "W"), ("b", "W"), ("c", "V")):
+        rows = "".join(f"{letter}{number % 9},{text}{number}\n" for number in range(90))
+        (workplace.folder / f"{name}.csv").write_text(f"ward,text\n{rows}")
+    words = ("--output-dir", "out", "--group-by", "ward", "--max-steps", "9", "--dry-run")
+    assert own_text.main(line_of("--text", "a=0.5:a.csv", "c=0.5:c.csv", *words)) == 0
+    with pytest.raises(SystemExit):
+        own_text.main(line_of("--text", "a=0.5:a.csv", "b=0.5:b.csv", *words))
+    rule = "group_by=ward: 9 groups are in the sources a and b, each of which is divided by itself"
+    assert rule in capsys.readouterr().err
+    sources = (Source("", (Path("a.csv"),), 0.9), Source(REPLAY, (workplace.text,), 0.1))
+    request = TextRequest(sources=sources, output_dir=Path("out"), group_by="ward", settings={"max_steps": 9})
+    record = own_text.record_of(request)
+    commands = corpus.commands(request, record.plan, own_text.training_config(request, record))
+    assert ["--group-by" in command for title, command, _ in commands if "importing" in title] == [True, False]
 
 
 def test_a_pass_takes_the_samples_by_the_weights():
