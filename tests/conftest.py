@@ -37,6 +37,15 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="module", autouse=True)
+def programs_are_shared():
+    """Between the tests of files that use Paddle."""
+    if "paddle" in sys.modules:
+        from tests.support import programs
+
+        programs.share()
+
+
+@pytest.fixture(scope="module", autouse=True)
 def memory_given_back():
     """After each file: what Paddle's programs held would grow to gigabytes, and every fork copies its page tables."""
     yield

@@ -63,6 +63,16 @@ except AttributeError as error:
     print(error)
 """
 
+EVERY_MODULE = """
+import bert_on_paddle.bert.runtime.paddle_api
+import importlib, pkgutil
+names = [module.name for module in pkgutil.walk_packages(bert_on_paddle.__path__, "bert_on_paddle.")]
+assert len(names) > 200
+for name in names:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+"""
+
 
 # ---- installed -------------------------------------------------------------------------------------------------------
 
@@ -120,12 +130,15 @@ def test_the_commands_run_in_any_folder(installed, user):
     assert output(run(command(installed, "--version"), user)) == f"bert-on-paddle {__version__}\n"
     listed = output(run(command(installed), user))
     names = re.findall(r"^  (\S+)", listed, re.M)
-    assert {"pretrain", "squad", "predict", "doctor", "data.import_text", "data.inspect"} <= set(names)
-    for name in names:
+    of_each_kind = ("pretrain", "predict", "report", "data.inspect")  # a launcher, a script, modules
+    assert {"squad", "doctor", "data.import_text", *of_each_kind} <= set(names)
+    for name in of_each_kind:
         shown = output(run(command(installed, name, "--help"), user))
         start = f"{installed}/env/bin/bert-on-paddle {name}" if is_wheel(installed) else ""
         assert shown.startswith(f"usage: {start}"), shown[:200]
     assert set(os.listdir(user)) <= USERS_MODULES
+    if is_wheel(installed):
+        output(run([installed / "env/bin/python", "-c", EVERY_MODULE], user))
 
 
 @pytest.mark.thorough

@@ -45,7 +45,13 @@ def objective_of(task: str, config: BertConfig, num_outputs: int | None, with_po
 
 
 def build_program(
-    task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool, *, packed: bool = False
+    task: str,
+    config: BertConfig,
+    num_outputs: int | None,
+    with_pooler: bool,
+    *,
+    packed: bool = False,
+    cpu_kernels: bool = False,
 ) -> ForwardProgram:
     """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only."""
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
@@ -56,7 +62,10 @@ def build_program(
         network.eval()
         outputs = objective.outputs(feed, network)
         names = ("masked_lm_logits",) if task == "masked-lm" else outputs_of(task, with_pooler)
-        return ForwardProgram(main, feed, {name: paddle.assign(outputs[name]) for name in names}, objective.packing())
+        outputs = {name: paddle.assign(outputs[name]) for name in names}
+    if cpu_kernels:
+        use_cpu_kernels(main)
+    return ForwardProgram(main, feed, outputs, objective.packing())
 
 
 class Network:
@@ -95,9 +104,8 @@ class Network:
         return dict(zip(program.outputs, values, strict=True))
 
     def _build(self, task: str, packed: bool) -> ForwardProgram:
-        program = build_program(task, self.config, self._num_outputs, self._with_pooler, packed=packed)
-        if self._on_cpu:
-            use_cpu_kernels(program.main)
+        kinds = {"packed": packed, "cpu_kernels": self._on_cpu}
+        program = build_program(task, self.config, self._num_outputs, self._with_pooler, **kinds)
         self.check(task, program.main)
         self._programs[task, packed] = program
         return program

@@ -8,8 +8,11 @@ import contextlib
 import ctypes
 import logging
 import os
+import traceback
 import warnings
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from bert.interpreter import install_command
 
@@ -73,6 +76,10 @@ IS_PADDLE_3 = VERSION[0] == 3
 # Importing Paddle gives the root logger a handler, which would show every message of a run a second time.
 logging.getLogger().handlers[:] = _handlers
 paddle.enable_static()
+if not IS_PADDLE_3:
+    # Paddle writes the Python stack into every operator, for its errors. All of it takes a third of the time to build a
+    # program, and most of its size; the innermost calls are Paddle's own and those of the layer.
+    framework.traceback = SimpleNamespace(extract_stack=partial(traceback.extract_stack, limit=8))
 if not paddle.is_compiled_with_cuda():
     # One thread runs the operators in one order, and at once frees what none reads any more. Paddle's several threads,
     # most of them waiting, took 2 to 4% more CPU time and 2 to 5% more memory (bert-tiny, bert-mini).

@@ -126,7 +126,7 @@ ROWS = [
         10,
         "kill -9 while pruning to one checkpoint",
         "one is valid, always",
-        (120, 120),
+        (70, 230),
         "pruning takes all",
         "checkpoints/test_directories.py",
         "kill_9",

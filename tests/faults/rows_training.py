@@ -248,7 +248,7 @@ ROWS = [
         (3, 50),
         ("no guard against overflows",),
     ),
-    Row(17, "loss spike x 100", "alert or roll back, as configured, exactly", spikes, (3, 5), ("spikes are not seen",)),
+    Row(17, "loss spike x 100", "alert or roll back, as configured, exactly", spikes, (1, 5), ("spikes are not seen",)),
     Row(
         20,
         "one bit of one rank's parameters drifts",

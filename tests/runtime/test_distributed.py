@@ -194,10 +194,9 @@ def test_logged_metrics_are_of_the_global_batch(two_ranks):
 
 @pytest.mark.thorough
 def test_two_launchers_that_meet_on_loopback_equal_one_rank(tmp_path):
-    launch_two_hosts(RANKS / "cases.py", str(tmp_path), "float32_2_passes", "drift", log_dir=tmp_path / "log")
+    launch_two_hosts(RANKS / "cases.py", str(tmp_path), "float32_2_passes", log_dir=tmp_path / "log")
     with np.load(tmp_path / "float32_2_passes.npz") as found:
         assert tiny.relative_difference(dict(found), one_rank_parameters("float32_2_passes")) < 1e-5
-    assert all("1 of 46 parameters" in result["error"] for result in results(tmp_path, "drift"))
 
 
 def test_one_process_without_a_launcher_is_a_group_of_one(monkeypatch):

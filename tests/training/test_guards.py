@@ -125,11 +125,13 @@ def feed(guard: SpikeGuard, losses):
 
 
 def test_a_jump_over_the_factor_is_a_spike_and_names_its_updates(tmp_path):
-    spikes = feed(spike_guard(tmp_path), [10, 9, 8, 7, 6, 25, 5])
+    guard = spike_guard(tmp_path)
+    spikes = feed(guard, [10, 9, 8, 7, 6, 25, 5])
     assert [spike is not None for spike in spikes] == [False] * 5 + [True, False]
     spike = spikes[5]
     assert (spike.first, spike.last, spike.loss, spike.usual) == (50, 60, 25.0, 8.0)
     assert str(spike) == "loss spike: 25.0000 in the updates of steps 51-60, 3.1 times the usual 8.0000"
+    assert guard.after_interval(interval(99.0, 80)) is None  # an alert rolls nothing back
 
 
 def test_what_is_usual_does_not_follow_a_spike(tmp_path):
