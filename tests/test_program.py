@@ -225,7 +225,7 @@ def test_the_loss_scale_grows_after_its_interval_and_halves_on_overflow():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_persistent_overflow_ends_the_run_and_changes_nothing(tmp_path, precision):
     settings = PRECISIONS[precision].model_dump() | ({"scale_loss": 4.0} if precision == "float16" else {})
     settings |= {"max_consecutive_skipped_steps": 5, "num_steps_per_checkpoint": 1, "keep_checkpoints": 20}

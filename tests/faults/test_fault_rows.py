@@ -24,7 +24,7 @@ from tests.faults.trainings import digest, must_end, newest_step, reference
 
 TRAININGS = (1, 2, 3, 33)
 SUITES = {row.number for row in rows_suites.ROWS}  # made of tests that run anyway
-QUICK, THOROUGH = {14, 15, 20}, {16, 17, 35}  # the others take more than some seconds
+QUICK, THOROUGH = {14, 15, 20}, {17, 35}  # the others take more than some seconds
 
 
 def marks(row: Row) -> list:
