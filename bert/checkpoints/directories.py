@@ -312,7 +312,7 @@ def require_space(parent: Path, num_bytes: int) -> None:
     free = shutil.disk_usage(parent).free
     if free < num_bytes:
         raise CheckpointError(
-            f"{parent} has {free / 1e6:.0f} MB free and the checkpoint needs {num_bytes / 1e6:.0f} MB; free some "
+            f"{parent} has {free / 1e6:.1f} MB free and the checkpoint needs {num_bytes / 1e6:.1f} MB; free some "
             "space, lower --keep-checkpoints, or use another --output-dir"
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.text.columns import NoColumnError
+from data.text.encodings import NotTextError
 from data.text.inputs import Findings, table_input
 from data.text.readers import Reading, table_rows
 from data.text.tables import TableForm
@@ -32,7 +33,10 @@ def read_labelled_lines(path: Path) -> LabelledLines:
         rows = list(table_rows(table_input(path), TableForm(COLUMNS), Reading(), Findings()))
     except NoColumnError as error:
         raise ValueError(f"probe_file={path} {error}; it must have the columns text and label") from None
-    found = [[str((row.values or {}).get(name, "")).strip() for name in COLUMNS] for row in rows]
+    except NotTextError as error:
+        raise ValueError(f"probe_file={path} {error}; correct --probe-file") from None
+    cells = [[(row.values or {}).get(name) for name in COLUMNS] for row in rows]
+    found = [["" if cell is None else str(cell).strip() for cell in pair] for pair in cells]  # null: without a label
     whole = [pair for pair in found if all(pair)]
     number = min(len(whole), MOST_LINES)
     chosen = [whole[index * len(whole) // number] for index in range(number)]

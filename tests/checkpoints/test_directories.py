@@ -417,7 +417,7 @@ def test_the_newest_valid_and_the_best_are_never_pruned_for_room(four_steps, mon
 
 def test_a_save_that_cannot_fit_is_refused_before_it_starts(tmp_path):
     require_space(tmp_path, 1)
-    with pytest.raises(CheckpointError, match="the checkpoint needs 1000000000000 MB; free some space, lower --keep"):
+    with pytest.raises(CheckpointError, match="the checkpoint needs 1000000000000.0 MB; free some space, lower --keep"):
         require_space(tmp_path, 10**18)
 
 

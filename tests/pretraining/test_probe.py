@@ -16,6 +16,7 @@ from tests.support.corpora import vocabulary
     ("content", "message"),
     [
         (None, "must be an existing table; correct --probe-file"),
+        ("", "probe_file=.*lines.csv is empty; its first line must name the columns; correct --probe-file"),
         ("text,kind\na,b\n", "it must have the columns text and label"),
         ("text,label\n" + "a,x\n" * 9, "has 1 labels in 9 lines"),
         ("text,label\n" + "a,x\n" * 9 + "b,y\n", "the rarest 'y' on 1; it must have two labels and each on at least 3"),
@@ -34,6 +35,12 @@ def test_lines_of_a_long_table_are_taken_from_all_of_it(tmp_path):
     (tmp_path / "lines.csv").write_text("label,text\n" + "".join(rows))
     lines = read_labelled_lines(tmp_path / "lines.csv")
     assert len(lines.texts) == MOST_LINES and lines.most_frequent_share() == 0.8
+
+
+def test_a_line_whose_label_is_null_has_none(tmp_path):
+    rows = "".join(f'{{"text": "line {number}", "label": {(0, 1, "null")[number % 3]}}}\n' for number in range(12))
+    (tmp_path / "lines.jsonl").write_text(rows)
+    assert read_labelled_lines(tmp_path / "lines.jsonl").labels == ["0", "1"] * 4
 
 
 SIZE = 108  # a multiple of the heads, at least the vocabulary's
