@@ -162,8 +162,9 @@ def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks,
     several = f"{ranks.num_processes} ranks (processes)"
     count = f"{several if ranks.num_processes > 1 else '1 rank (process)'} on {place}"
     nodes = f" of each of {ranks.num_nodes} nodes" if ranks.num_nodes > 1 else ""
-    newest = list_steps(config.checkpoint_dir())[-1:] if started.initialization.from_checkpoint else []
-    action = f"continuing at step {newest[0]}" if newest else "starting"
+    named = started.initialization.last_step_of_checkpoint  # an earlier one, if it is a number
+    steps = list_steps(config.checkpoint_dir()) if started.initialization.from_checkpoint else []
+    action = f"continuing at step {named if isinstance(named, int) else steps[-1]}" if steps else "starting"
     stops = "; Ctrl-C saves and stops" if config.trains() else ""
     return f"{config.stage()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
 

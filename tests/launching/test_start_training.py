@@ -74,6 +74,15 @@ def test_an_interrupted_run_names_the_reason_and_the_step(tmp_path, saved, capsy
     )
 
 
+def test_the_step_that_is_named_is_that_at_which_a_run_continues(tmp_path, capsys):
+    config = config_of(tmp_path)
+    for step in (18, 22):
+        (config.checkpoint_dir() / str(step)).mkdir(parents=True)
+    named = config_of(tmp_path, from_checkpoint=config.checkpoint_dir(), last_step_of_checkpoint=18)
+    launch(named, Ranks(num_processes=1), FakeRunner(0))
+    assert "continuing at step 18 with" in capsys.readouterr().out
+
+
 def test_a_stop_file_is_named_as_the_reason(tmp_path, capsys):
     config = config_of(tmp_path)
     config.log_dir().mkdir(parents=True)
