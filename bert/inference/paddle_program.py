@@ -104,8 +104,9 @@ class Network:
         return dict(zip(program.outputs, values, strict=True))
 
     def _build(self, task: str, packed: bool) -> ForwardProgram:
-        kinds = {"packed": packed, "cpu_kernels": self._on_cpu}
-        program = build_program(task, self.config, self._num_outputs, self._with_pooler, **kinds)
+        program = build_program(
+            task, self.config, self._num_outputs, self._with_pooler, packed=packed, cpu_kernels=self._on_cpu
+        )
         self.check(task, program.main)
         self._programs[task, packed] = program
         return program

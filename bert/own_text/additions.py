@@ -139,8 +139,8 @@ def add_files(
                 "texts may equal held-out ones; pass another --output-dir if that matters",
                 flush=True,
             )
-        group_by, place = source.group_by(request.group_by), [texts / name / "files"]
-        command = import_command(request, plan, text, place, follow_links=True, held_out_as=earlier, group_by=group_by)
+        place = [texts / name / "files"]
+        command = import_command(request, plan, source, text, place, follow_links=True, held_out_as=earlier)
         if code := steps.step(f"importing {len(files):,} files that were added", command, text / "report.json"):
             return code
         part = "train" if plan.held_out_fraction else "all"

@@ -189,7 +189,7 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
     for source in request.sources:
         folder = request.output_dir / "data/text" / source.name
         title = f"importing the text{f' of {source.name}' if source.name else ''}"
-        command = import_command(request, plan, folder, source.paths, group_by=source.group_by(request.group_by))
+        command = import_command(request, plan, source, folder)
         steps.append((title, command, folder / REPORT_NAME))
     if request.tokens is None or request.add_words:
         own = [text_folder(request, plan, "train", source) for source in request.sources if source.name != REPLAY]
@@ -216,17 +216,22 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
 
 
 def import_command(
-    request: TextRequest, plan: TextPlan, folder: Path, paths: Sequence[Path], **changes: Any
+    request: TextRequest,
+    plan: TextPlan,
+    source: Source,
+    folder: Path,
+    paths: Sequence[Path] | None = None,
+    **changes: Any,
 ) -> list[str]:
-    """Files -> the imported text below a folder."""
+    """The files of a source, or those at `paths` that belong to it -> the imported text below a folder."""
     command = module_command(
         "data.import_text",
         output_dir=folder,
         held_out_fraction=plan.held_out_fraction,
         lang=plan.language,
-        **{**request.import_options(), **changes},
+        **{**request.import_options(), "group_by": source.group_by(request.group_by), **changes},
     )
-    return [*command, "--input", *(str(path.absolute()) for path in paths)]
+    return [*command, "--input", *(str(path.absolute()) for path in paths or source.paths)]
 
 
 def _static_masks(config: PretrainingConfig) -> dict[str, float]:

@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import psutil
@@ -74,9 +73,7 @@ class TextFacts:
         return self.words if self.has_spaces() else self.characters / 2
 
 
-def text_facts(
-    paths: Sequence[Path], reading: Reading, follow_links: bool = False
-) -> tuple[TextFacts, AbstractSet[str]]:
+def text_facts(paths: Sequence[Path], reading: Reading, follow_links: bool = False) -> tuple[TextFacts, set[str]]:
     """Count the text below the paths; of much text, a part, scaled to the whole. Prints what is left out, and why.
 
     Returns:

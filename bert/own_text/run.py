@@ -9,7 +9,6 @@ with the same line it continues; with more --hours, --epochs or --max-steps it t
 import dataclasses
 import math
 import time
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +93,7 @@ def _new_record(request: TextRequest, before: TextRecord | None) -> TextRecord:
         request.text_field,
         group_by=request.group_by,
     )
-    facts, groups = dict[str, TextFacts](), dict[str, AbstractSet[str]]()
+    facts, groups = dict[str, TextFacts](), dict[str, set[str]]()
     for source in request.sources:
         of_name = f"{source.name}: " if source.name else ""
         print(f"reading {of_name}{' '.join(map(str, source.paths))} ...", flush=True)
@@ -200,10 +199,10 @@ class TextRun:
         self._request, self._record, self._config, self._begun = request, record, config, begun
         self._plan, self._runner = record.plan, Runner()
         # The end loads Paddle once more, as the ranks that measured the speed did: on a busy machine both take longer.
-        # A share of the time bounds what is kept for it, so that the run ends neither early nor late by more than that.
+        # A run whose end takes less than what is kept for it ends early, so a share of the hours bounds that.
         most = constants.END_SHARE * 3600 * (request.hours or constants.MOST_HOURS)
-        longest = max(constants.END_SECONDS, min(constants.MOST_END_SECONDS, most))
-        self._end_seconds = min(longest, max(constants.END_SECONDS, constants.END_COST * record.start_seconds))
+        kept = min(constants.END_COST * record.start_seconds, constants.MOST_END_SECONDS, most)
+        self._end_seconds = max(constants.END_SECONDS, kept)
         self._length = {"hours": request.hours, "epochs": request.epochs, "max_steps": request.setting("max_steps")}
 
     def run(self) -> int:

@@ -5,7 +5,6 @@ import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from bert.samples.mixture import Mix, shares
@@ -105,7 +104,7 @@ def _refuse_shared_files(sources: Sequence[Source]) -> None:
                 )
 
 
-def refuse_shared_groups(group_by: str | None, groups: Mapping[str, AbstractSet[str]]) -> None:
+def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -> None:
     """Refuse groups that several sources have: each is divided by itself."""
     for (one, of_one), (other, of_other) in itertools.combinations(groups.items(), 2):
         if shared := len(of_one & of_other):

@@ -58,9 +58,7 @@ class TextColumn:
         chosen = self.among(columns)
         if chosen is None:
             rows = list(rows)
-            longest = _longest_text(rows)
-            if longest is not None and len(longest) > _LONGEST_NAME:  # a text where a name should be
-                raise NoHeaderError("has no names of columns in its first line, which is a row; add a line of names")
+            longest = None if is_without_header(rows) else _longest_text(rows)
             if not self._may_guess or longest is None:
                 raise NoColumnError(self._missing(columns, longest, rows))
             chosen = self.guess = longest
@@ -81,6 +79,11 @@ class TextColumn:
         if nested and not hint:
             hint = f" (what is inside of {', '.join(nested[:3])} is not read: write it into a field of its own)"
         return f"has no column {wanted}, only {[name[:_LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
+
+
+def is_without_header(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the name of the column with the longest text is a text itself: the first line is a row."""
+    return len(_longest_text(rows) or "") > _LONGEST_NAME
 
 
 def _longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:

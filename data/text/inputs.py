@@ -180,7 +180,7 @@ class Findings:
 
     counts: Counter = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)  # the first ones, "file:line: reason"
-    bad_rows: Counter = field(default_factory=Counter)  # by file, as it is shown
+    bad_rows: dict[str, tuple[str, int]] = field(default_factory=dict)  # file -> its first one, and how many
     encodings: Counter = field(default_factory=Counter)
     left_out: list[str] = field(default_factory=list)  # what was not read, "file: reason"
     guessed: list[str] = field(default_factory=list)  # tables whose text column was guessed, "file: column"
@@ -192,10 +192,12 @@ class Findings:
 
     def bad_row(self, path: Path, number: int, problem: str) -> None:
         """Count a row that is left out, and name it among the first of its file."""
+        name, row = shown(path), f"{number}: {problem}"
+        first, before = self.bad_rows.get(name, (row, 0))
         self.counts["bad rows"] += 1
-        self.bad_rows[shown(path)] += 1
-        if self.bad_rows[shown(path)] <= _MAX_ROWS:
-            self.problem(f"{shown(path)}:{number}: {problem}")
+        self.bad_rows[name] = first, before + 1
+        if before < _MAX_ROWS:
+            self.problem(f"{name}:{row}")
 
     def leave_out(self, count: str, path: Path | str, reason: str) -> None:
         """Count what is left out, and name it among the first ten thousand."""

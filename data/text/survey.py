@@ -18,7 +18,6 @@ _CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u304
 _CHINESE_SHARE = 1 / 3  # of the characters of a Chinese text; the rest are marks, digits, Latin letters and markup
 _MOST_KANA = 0.1  # for each Chinese character
 _MAX_REASONS, _MAX_NAMES = 20, 3
-_OF_A_ROW = re.compile(r":\d+: ")
 _WARNED_SHARE = 0.1  # of the bytes of a folder
 
 
@@ -102,10 +101,9 @@ class Survey:
                 yield f"warning: {share:.0%} of the bytes of these files are not used"
         if rows := findings.counts["bad rows"]:
             yield f"rows left out{sample}: {rows:,}"
-            for name, count in findings.bad_rows.most_common(_MAX_REASONS):
-                of_file = (line[len(name) :] for line in findings.problems if line.startswith(name))
-                first = next(filter(_OF_A_ROW.match, of_file), "")
-                yield f"  {Path(name).name}{first} (the first of {count:,})"
+            most = sorted(findings.bad_rows.items(), key=lambda item: -item[1][1])
+            for name, (first, count) in most[:_MAX_REASONS]:
+                yield f"  {Path(name).name}:{first} (the first of {count:,})"
             if len(findings.bad_rows) > _MAX_REASONS:
                 yield f"  ... and in {len(findings.bad_rows) - _MAX_REASONS:,} more files"
 

@@ -21,7 +21,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data.text.columns import SAMPLE_CHARACTERS, SAMPLE_ROWS, NoColumnError, NoHeaderError, TextColumn
+from data.text.columns import (
+    SAMPLE_CHARACTERS,
+    SAMPLE_ROWS,
+    NoColumnError,
+    NoHeaderError,
+    TextColumn,
+    is_without_header,
+)
 from data.text.encodings import MAX_ROW_CHARACTERS, NotTextError, whole_lines
 from data.text.inputs import CHUNK_BYTES, damage_named
 
@@ -110,7 +117,6 @@ def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
         return rows
     text, names = form.text, form.text.names
     head = _first(rows, lambda row: len(str(row.values)), lambda row: text.among(row.values or ()) is not None)
-    refusal = None
     if objects := [row.values for row in head if row.values]:
         try:
             chosen = text.choose(list(dict.fromkeys(key for row in objects for key in row)), objects)
@@ -119,18 +125,17 @@ def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
             later = next(rows, None)
             if later is None:
                 raise
-            head.append(later)
-            refusal = error
-    return _unless_refused(chain(head, rows), text, refusal)
+            return _unless_refused(chain(head, [later], rows), text, error)
+    return chain(head, rows)
 
 
-def _unless_refused(rows: Iterator[Row], text: TextColumn, refusal: NoColumnError | None) -> Iterator[Row]:
+def _unless_refused(rows: Iterator[Row], text: TextColumn, refusal: NoColumnError) -> Iterator[Row]:
     """The rows; at their end the refusal of the first ones is raised, unless a later one has a text."""
+    has_text = False
     for row in rows:
-        if refusal is not None and text.among(row.values or ()) is not None:
-            refusal = None
+        has_text = has_text or text.among(row.values or ()) is not None
         yield row
-    if refusal is not None:
+    if not has_text:
         raise refusal
 
 
@@ -256,7 +261,10 @@ class _Table:
             names = [n if n and n not in names[:at] else f"column {at + 1}" for at, n in enumerate(names)]
         head = [] if form.text is None or form.text.among(names) else _first(lines, lambda line: len(line or ""))
         sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self._delimiter)
-        columns = form.all_columns(names, (dict(zip(names, row, strict=False)) for row in sample))
+        rows = [dict(zip(names, row, strict=False)) for row in sample]
+        if is_without_header(rows):
+            raise NoHeaderError("has no names of columns in its first line, which is a row; add a line of names")
+        columns = form.all_columns(names, rows)
         self._lines = chain(head, lines) if form.header else chain([opening], lines)
         self._places = _places(names, columns, form.optional)
         self._last_place = max((self._places[column] for column in columns), default=-1)  # but for the optional one

@@ -57,6 +57,12 @@ LEFT_OUT = {
         b'{"id": 1, "body": {"de": "Text."}}\n' * 60,
         "has no column 'text', only ['id', 'body'] (what is ",
     ),
+    "asked.jsonl": (
+        json.dumps(
+            {"What is it that you would like to tell the next person who asks?": "A long answer. " * 9}
+        ).encode(),
+        "has no column 'text', only ['What is it",
+    ),
     ".hidden.txt": (b"Hidden.", "is hidden"),
     "other.csv": (b"a,b\n1,2\n", "has no column 'text', only ['a', 'b']; name the right one with --text-field"),
     "package.json": (b'{"name": "x"}', "has no column 'text', only ['name']; name the right one with --text-field"),
