@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lint, types, shell scripts and tests.
 #   bash scripts/run_tests.sh                           all tests but the slow ones
-#   bash scripts/run_tests.sh --quick                   without the thorough ones too: run it on every change
+#   bash scripts/run_tests.sh --quick                   without the long ones too: run it on every change
 #   bash scripts/run_tests.sh tests/samples -k masking  only these tests, no lint: any other arguments are pytest's
 #   bash scripts/run_tests.sh tests/cluster -m slow     slow tests
 #   bash scripts/run_tests.sh --paddle 3.1              what depends on Paddle's version, on that version (or 2.6)
@@ -36,7 +36,7 @@ if [[ -n "${version}" ]]; then
   if (($# == 0)); then set -- "${OF_PADDLE[@]}" "${parallel[@]}"; fi
   exec "${PYTHON}" -m pytest -m "${tests}" "$@"
 elif [[ "${1:-}" == --quick ]]; then
-  tests="not slow and not thorough"
+  tests="not slow and not long"
   shift
 elif (($# > 0)); then
   exec "${PYTHON}" -m pytest -m "${tests}" "$@"

@@ -95,7 +95,7 @@ print(json.dumps([[op.type for op in operators], ranks]))
 
 
 @needs_operator
-@pytest.mark.thorough
+@pytest.mark.long
 def test_fleet_sums_its_gradients_over_the_ranks_and_so_does_the_operator():
     """And Fleet moves the gradients into a buffer of its own, where the operator, which has another, misses them."""
     endpoints = ",".join(f"127.0.0.1:{6170 + rank}" for rank in range(8))

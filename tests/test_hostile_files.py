@@ -274,7 +274,7 @@ def measure():
         process.communicate()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, table in TABLES.items() for name in table])
 def test_a_hostile_file_ends_in_one_line_in_bounded_time_and_memory(tmp_path, measure, kind, name):
     source, words, message = case_of(kind, name, tmp_path)

@@ -114,7 +114,7 @@ def command(installed: Path, *words) -> list:
     return [installed / "env/bin/bert-on-paddle", *words]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_the_installed_package_takes_no_generic_name(installed, user):
     if is_wheel(installed):  # an editable install imports the checkout's modules
         code = IMPORTS.replace("VERSION", __version__)
@@ -124,7 +124,7 @@ def test_the_installed_package_takes_no_generic_name(installed, user):
     assert not listed & {"bert", "data", "program.py", "run_squad.py", "tests", "scripts"}
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("installed", ["wheel", pytest.param("editable", marks=pytest.mark.slow)], indirect=True)
 def test_the_commands_run_in_any_folder(installed, user):
     assert output(run(command(installed, "--version"), user)) == f"bert-on-paddle {__version__}\n"
@@ -141,7 +141,7 @@ def test_the_commands_run_in_any_folder(installed, user):
         output(run([installed / "env/bin/python", "-c", EVERY_MODULE], user))
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_errors_suggest_commands_that_work(installed, user):
     path = f"{installed / 'env/bin'}:{os.environ['PATH']}"
     (user / "raw").mkdir()
@@ -158,7 +158,7 @@ def test_errors_suggest_commands_that_work(installed, user):
     assert unknown.returncode == 2 and "sqaud is not a command" in unknown.stderr
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_the_doctor_knows_the_requirements(installed, user):
     report = json.loads(output(run(command(installed, "doctor", "--json"), user)))
     (packages,) = [finding for finding in report["findings"] if finding["name"] == "packages"]
@@ -166,7 +166,7 @@ def test_the_doctor_knows_the_requirements(installed, user):
     assert packages["level"] == "ok" and packages["found"] == wanted, packages
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_the_tested_versions_satisfy_the_package(installed):
     (site,) = (installed / "env/lib").glob("*/site-packages")
     (found,) = importlib.metadata.distributions(name="bert-on-paddle", path=[str(site)])
@@ -191,7 +191,7 @@ print(train("squad", output_dir="reader", from_pretrained_params="model", **sett
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("installed", ["wheel", pytest.param("editable", marks=pytest.mark.slow)], indirect=True)
 def test_the_examples_of_the_readme_run_as_written(installed, user):
     (user / "model").mkdir()
@@ -250,7 +250,7 @@ for call in (
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_wrong_calls_are_value_errors_with_the_commands_text(installed, user):
     task, flag, evaluated, predicted, text, served, port = output(
         run([installed / "env/bin/python", "-c", WRONG_CALLS], user)
@@ -274,7 +274,7 @@ serve()
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("installed", ["wheel"], indirect=True)
 def test_the_functions_are_typed(installed, user):
     (user / "mine.py").write_text(TYPED)

@@ -42,7 +42,7 @@ def batch_of(step: int, micro_steps: int = 1, size: int = 12) -> list[dict]:
 # Operators
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("precision", "micro_steps", "optimizer"),
     [("float32", 1, tiny.LAMB), ("float16", 3, tiny.LAMB), ("float16", 1, ADAMW), ("bfloat16", 3, ADAMW)],
@@ -175,7 +175,7 @@ def test_nothing_that_outlives_an_update_is_unknown():
 # Overflow
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("precision,where", [("float32", 0), ("float16", 1), ("bfloat16", 2), ("fixed_scale", 2)])
 def test_one_overflowing_pass_discards_the_update_and_nothing_else(precision, where):
     session = tiny.Session(precision=PRECISIONS[precision], micro_steps=3)
@@ -224,7 +224,7 @@ def test_the_loss_scale_grows_after_its_interval_and_halves_on_overflow():
     assert scales == [1024, 1024, 2048, 2048, 1024, 1024, 1024, 2048]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_persistent_overflow_ends_the_run_and_changes_nothing(tmp_path, precision):
     settings = PRECISIONS[precision].model_dump() | ({"scale_loss": 4.0} if precision == "float16" else {})
@@ -239,7 +239,7 @@ def test_persistent_overflow_ends_the_run_and_changes_nothing(tmp_path, precisio
         tiny.assert_identical(tensors, same)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
     """2^20 takes 20 halvings: more consecutive skipped updates than the limit, without divergence."""
     config = tiny.pretraining_config(tmp_path, amp=True, max_consecutive_skipped_steps=5)
@@ -251,7 +251,7 @@ def test_dynamic_scaling_may_overflow_until_its_scale_is_down(tmp_path):
 # Learning
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("masked", "padding", "optimizer"), [((0,), 1, FAST_LAMB), ((1, *[0] * 11), 0, FAST_ADAMW)], ids=["none", "one"]
 )

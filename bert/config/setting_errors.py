@@ -54,6 +54,8 @@ do-lower-case lower-case uncased
     if line
 )
 
+# Settings and flags of earlier versions, without dashes -> what to do instead.
+LEFT_OUT: dict[str, str] = {}
 
 _RULES = {  # by the type of a pydantic error, whose own words are for programmers
     "path_type": "must be a path, in quotes if it is of digits alone",
@@ -91,7 +93,10 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
-    """`did you mean ...?` with the known word of another trainer's name or the most similar one; else `otherwise`."""
+    """What took the place of a word that was left out, or `did you mean ...?` with the known word of another trainer's
+    name or the most similar one; else `otherwise`."""
+    if _plain(word) in LEFT_OUT:
+        return f"it was left out: {LEFT_OUT[_plain(word)]}"
     plain = {_plain(name): name for name in known}
     same = (name for names in OTHER_TRAINERS if _plain(word) in names for name in names if name in plain)
     close = [*same, *difflib.get_close_matches(_plain(word), list(plain), n=1, cutoff=0.6)]

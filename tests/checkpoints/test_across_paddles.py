@@ -39,7 +39,7 @@ def other_python() -> Path:
     return python
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_run_goes_on_under_another_paddle_and_back(other_python, tmp_path):
     data = make_data(tmp_path / "data")
     expected = train(sys.executable, data, tmp_path / "whole")

@@ -294,7 +294,7 @@ def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(
     assert failures > 0
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("step", [4, 5], ids=["same_step", "new_step"])
 def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_continues(
     tmp_path, refusals, step, record_property

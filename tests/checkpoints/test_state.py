@@ -58,7 +58,7 @@ QUICK = "lamb_float16_2_passes"
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.thorough] if name != QUICK else []) for name in EXACT_CASES]
+    "name", [pytest.param(name, marks=[pytest.mark.long] if name != QUICK else []) for name in EXACT_CASES]
 )
 def test_three_steps_and_three_resumed_are_the_bytes_of_six(tmp_path, name):
     """With dropout, accumulation, mixed precision, and an update skipped before the interruption."""
@@ -140,7 +140,7 @@ def trained(tmp_path_factory):
     return config
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes,lines",
     [
@@ -173,7 +173,7 @@ def test_what_does_not_fit_is_refused_with_the_differences(trained, changes, lin
         assert line in str(error.value)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_another_kind_of_mixed_precision_is_refused(tmp_path):
     """A constant or bfloat16 run would go on with a loss scale that was made for gradients of another kind."""
     config = config_of(tmp_path, **FLOAT16)

@@ -12,7 +12,7 @@ from bert import REPOSITORY
 from tests.support import corpora, tiny
 from tests.support.squad_files import file_of, paragraph, question
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.long
 TRAINED = {"e2e_train_time", "training_sequences_per_second"}
 
 

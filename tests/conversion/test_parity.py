@@ -137,7 +137,7 @@ def imported(package, tmp_path_factory) -> Path:
     return target
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_published_encoder_served_by_paddle_inference_gives_its_known_outputs(imported, tmp_path):
     assert (
         run_export.main(["--checkpoint", str(imported), "--to", str(tmp_path / "x"), "--format", "paddle-inference"])
@@ -159,7 +159,7 @@ def test_a_published_encoder_served_by_paddle_inference_gives_its_known_outputs(
 # ---- other libraries ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
     record_property("trials", INPUTS * len(TASKS))
     models = recorded_outputs.write_models(checkpoints, "paddlenlp", tmp_path)
@@ -169,7 +169,7 @@ def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path,
     compare_all(found, expected)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.skipif(
     importlib.util.find_spec("paddlenlp") is None, reason="paddlenlp is not installed, as with Paddle 3"
 )

@@ -202,7 +202,7 @@ def test_without_a_token_a_network_or_permission_to_use_it(hub, source, monkeypa
     assert not hub.requests, hub_url
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.skipif(TORCH_VENV is None, reason="BERT_TORCH_VENV names no environment with torch and transformers")
 def test_transformers_fills_masks_with_what_was_pushed(hub, source, tmp_path):
     assert push(source) == 0

@@ -145,7 +145,7 @@ def files(work: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_dump_becomes_shards_of_both_phases_and_a_second_run_changes_nothing(inputs, tmp_path):
     work = tmp_path / "work"
     code, _, error = run(work, *command(inputs))

@@ -172,7 +172,7 @@ def command(corpus: Path, sink: Path, workers: int, *flags: str) -> list[str]:
     return [sys.executable, "-m", "data.preprocess_bert_pretrain", *arguments(corpus, sink, *more)]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_run_killed_again_and_again_ends_in_the_same_bytes(tmp_path, record_property):
     record_property("trials", times(6, 100))
     write_vocabulary(tmp_path / "vocab.txt")
@@ -206,7 +206,7 @@ def test_a_run_killed_again_and_again_ends_in_the_same_bytes(tmp_path, record_pr
     assert hashes(tmp_path / "killed") == expected
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_corpus_nor_with_a_line(tmp_path):
     write_vocabulary(tmp_path / "vocab.txt")
     line = b"The old boats wait under the bridges of the river over stones. "

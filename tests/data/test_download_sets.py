@@ -51,7 +51,7 @@ def test_squad_lies_where_the_recipes_look(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count(": complete") == 4
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path):
     data = b"{}" * 15_144_136  # of the right length
     with serving({"/train-v1.1.json": Served(data)}) as url, pytest.raises(DownloadError, match="not the one whose"):

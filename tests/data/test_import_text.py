@@ -591,7 +591,7 @@ def test_a_killed_import_leaves_no_text_and_the_next_is_whole(tmp_path, number):
     assert documents(tmp_path / "cut") == documents(tmp_path / "whole")
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "flags", "limit"),
     [
@@ -621,7 +621,7 @@ def _peak(*arguments) -> int:
     return peak_of("from data import import_text; import_text.main(sys.argv[1:])", *arguments)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_documents(tmp_path):
     rng, peaks = random.Random(5), []
     for count in (500, 5_000):
@@ -632,7 +632,7 @@ def test_memory_does_not_grow_with_the_number_of_documents(tmp_path):
     assert peaks[1] < peaks[0] + 80_000, peaks  # SQLite's cache of 64 MiB at most
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_bomb_is_read_in_pieces(tmp_path):
     """Half a gigabyte of blanks in 15 kB."""
     path = tmp_path / "bomb.txt.zst"

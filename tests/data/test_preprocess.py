@@ -82,7 +82,7 @@ def test_the_vocabulary_decides_the_case_unless_a_flag_does(corpus, tmp_path, ca
     assert read_manifest(tmp_path / "sink").settings["lowercase"] is lowercase
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     "flags",
     [
@@ -120,7 +120,7 @@ def test_shards_of_several_row_groups_do_not_depend_on_which_are_left_to_write(c
     assert hashes(tmp_path / "whole") == hashes(tmp_path / "again") != hashes(tmp_path / "one group")
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_dask_workers_write_the_same_bytes(corpus, tmp_path):
     pytest.importorskip("distributed", reason="bash scripts/setup.sh dask")
     flags = ("--num-shards", "3", "--masking", "static", "--bin-size", "32")

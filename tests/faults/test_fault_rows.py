@@ -28,7 +28,7 @@ QUICK, THOROUGH = {14, 15, 20}, {17, 35}  # the others take more than some secon
 
 
 def marks(row: Row) -> list:
-    return [] if row.number in QUICK else [pytest.mark.thorough if row.number in THOROUGH else pytest.mark.slow]
+    return [] if row.number in QUICK else [pytest.mark.long if row.number in THOROUGH else pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,14 @@ def test_nothing_is_lost(row):
     assert outcome.lost == 0 and outcome.tried >= min(row.counts), outcome.losses
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("number", TRAININGS)
 def test_a_training_that_is_killed_or_told_to_stop_goes_on_exactly(number):
     outcome = run_row(chosen_rows(str(number))[0], count=1)
     assert outcome.lost == 0 and outcome.tried == 1, outcome.losses
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_stop_file_saves_and_the_same_command_goes_on(tmp_path):
     """What `touch OUTPUT_DIR/STOP` does to a real run; one that was left from before it does not stop it."""
     server, data, whole = reference()

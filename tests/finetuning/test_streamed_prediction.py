@@ -105,7 +105,7 @@ def stopping(window: int, render):
 CLASSES = {"glue": "SentenceTask", "ner": "TaggingTask", "squad": "SquadTask"}
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", TASKS)
 def test_windows_and_interruptions_leave_the_bytes_as_they_are(name, models, tmp_path, monkeypatch, capsys):
     _, task, _, make, _ = TASKS[name]
@@ -141,7 +141,7 @@ def assert_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
     assert found == expected
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_partial_results_of_other_weights_are_kept_and_refused(models, tmp_path, monkeypatch, capsys):
     source = sentence_file(tmp_path)
     monkeypatch.setattr(glue, "WINDOW_EXAMPLES", 9)

@@ -184,7 +184,7 @@ def test_flash_attention_without_a_short_type_is_refused():
         derive(RECIPES["phase1_large_tf32"](), fuse_attention="on")
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_settings_for_gpu_kernels_leave_the_program_on_a_cpu_as_it_is(tmp_path):
     """Operator by operator, so to the last bit, dropout included."""
     programs = []

@@ -42,7 +42,7 @@ def trained(session, steps, overflows: tuple[int, int] | None = None) -> list[fl
     return losses
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_losses_are_those_of_float32_and_every_number_of_16_bits_is_rounded(name):
     roundings: list[Rounding] = []
@@ -70,7 +70,7 @@ def test_rounding_is_to_the_nearest(monkeypatch):
     assert rounded.dtype == np.float32 and (rounded != exact).mean() > 0.9
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_an_overflow_halves_the_scale_and_changes_nothing():
     """In any micro-step: tests/test_program.py."""
     session = session_of(FLOAT16)
@@ -83,7 +83,7 @@ def test_an_overflow_halves_the_scale_and_changes_nothing():
     assert [session.value(counter) for counter in COUNTERS] == [3, 1, 0]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_scale_that_is_too_high_falls_until_the_gradients_are_finite():
     session = session_of(PrecisionSettings(amp=True, scale_loss=2.0**30))
     trained(session, range(20))
@@ -92,7 +92,7 @@ def test_a_scale_that_is_too_high_falls_until_the_gradients_are_finite():
     assert session.value(session.program.loss_scale) == 2.0 ** (30 - skipped)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_resumed_run_has_the_losses_of_the_uninterrupted_one(tmp_path):
     whole, other = session_of(FLOAT16), session_of(FLOAT16)
     trained(whole, range(3), overflows=(1, 0))
@@ -104,7 +104,7 @@ def test_a_resumed_run_has_the_losses_of_the_uninterrupted_one(tmp_path):
     tiny.assert_identical(other.parameters(), whole.parameters())
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_fleets_own_strategies_train_as_our_program_does():
     ours, theirs = session_of(FLOAT16), session_of(FLOAT16, FLEETS)
     losses = [trained(session, range(5), overflows=(2, 1)) for session in (theirs, ours)]
@@ -113,7 +113,7 @@ def test_fleets_own_strategies_train_as_our_program_does():
         assert theirs.value(name) == ours.value(name), name
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_parameters_are_cast_in_the_first_micro_step_of_an_update_alone():
     session = session_of(FLOAT16)
     block = session.program.main.global_block()

@@ -39,7 +39,7 @@ def facts(**settings):
     return record(tiny.Session(**settings).program, INPUTS)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(("micro_steps", "dropout"), [(1, 0.0), (2, 0.1)])
 def test_the_worst_moment_is_what_the_allocator_counts(micro_steps, dropout):
     """Paddle's own statistics, of the update in which its thread that frees variables lagged least."""

@@ -25,7 +25,7 @@ checkpoints, expected = test_parity.checkpoints, test_parity.expected  # fixture
 SERVED = [task for task in TASKS if task != "pretraining"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("task", SERVED)
 def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
     record_property("trials", INPUTS)
@@ -117,7 +117,7 @@ def test_a_damaged_export_is_refused_by_its_name(tmp_path, content):
 @pytest.mark.parametrize(
     ("task", "request_"),
     [
-        pytest.param("encoder", "word1 word2", marks=pytest.mark.thorough),
+        pytest.param("encoder", "word1 word2", marks=pytest.mark.long),
         ("sequence-classification", ("word1", "word2 word3")),
     ],
 )

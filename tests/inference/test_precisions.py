@@ -48,8 +48,8 @@ KINDS = [
     ("task", "kind"),
     [
         ("sequence-classification", KINDS[2]),
-        *[pytest.param("token-classification", kind, marks=pytest.mark.thorough) for kind in KINDS],
-        *[pytest.param(task, KINDS[3], marks=pytest.mark.thorough) for task in ("question-answering", "encoder")],
+        *[pytest.param("token-classification", kind, marks=pytest.mark.long) for kind in KINDS],
+        *[pytest.param(task, KINDS[3], marks=pytest.mark.long) for task in ("question-answering", "encoder")],
     ],
 )
 def test_every_precision_is_checked_and_loads(folders, texts, tmp_path, capsys, task, kind):

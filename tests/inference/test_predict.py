@@ -196,7 +196,7 @@ def test_a_conversation_with_every_head(folders):
     assert "8 numbers:" in out.getvalue() and "cosine with the sentence before: 1.000" in out.getvalue()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("last", ["\x04", "\x03"])
 def test_a_terminal_gets_a_prompt_and_is_left_cleanly(folders, last):
     process, terminal = pty.fork()
@@ -228,7 +228,7 @@ def test_a_terminal_gets_a_prompt_and_is_left_cleanly(folders, last):
     assert os.waitstatus_to_exitcode(status[1]) == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_lines(folders, tmp_path):
     peaks = []
     for number in (5_000, 80_000):

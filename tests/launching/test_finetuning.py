@@ -58,7 +58,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_dry_run_counts_the_data_and_starts_nothing(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert main("glue", ["--dry-run", "--output-dir", "out", "--num-gpus", "2"]) == 0

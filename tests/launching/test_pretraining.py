@@ -100,7 +100,7 @@ def test_a_phase_continues_itself_else_starts_where_phase_1_ended(tmp_path):
     assert start_of(back, previous=one) == back
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_phase_2_waits_for_the_whole_of_phase_1(workplace):
     code, output = finish("--seed", "4", "--steps-this-run", "4")
     assert code == 0 and "phase 1 has steps left" in output, output
@@ -127,7 +127,7 @@ def test_both_phases_summary_picture_and_done(workplace):
     assert json.loads((workplace / "out/summary.json").read_text()) == summary
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_is_passed_on_once_and_the_exit_code_says_try_again(workplace, number):
     process = start("--seed", "75")
@@ -139,7 +139,7 @@ def test_a_signal_is_passed_on_once_and_the_exit_code_says_try_again(workplace, 
     assert not (workplace / "out/phase2.yaml").exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_nobody_reading_the_output_is_no_failure(workplace):
     process = start()
     assert [process.stdout.readline() for _ in range(4)][1::2] == ["training 1\n", "training 2\n"]
@@ -148,7 +148,7 @@ def test_nobody_reading_the_output_is_no_failure(workplace):
     assert (workplace / "out/summary.json").exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_failure_ends_the_run_with_its_code(workplace):
     code, output = finish("--seed", "666")
     assert code == 3 and "error: phase1 ended with exit code 3" in output

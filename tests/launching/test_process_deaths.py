@@ -102,7 +102,7 @@ def kill_and_count(process: subprocess.Popen, victim: int, folder: Path) -> None
     process.wait(10)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["launcher", "launcher of the ranks", "first rank", "second rank"])
 def test_no_rank_outlives_what_started_it(tmp_path, kind, record_property):
     record_property("trials", ROUNDS)

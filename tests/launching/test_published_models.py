@@ -16,7 +16,7 @@ from tests.support.fake_hub import hub, num_requests, tiny_model, weights
 from tests.support.faulty_server import Served, serving
 from tests.support.launching import launch
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.long
 NAME = "bert-large-cased"
 SETTINGS = f"--from-pretrained-params {NAME} --device cpu --max-steps 2 --no-visualdl".split()
 

@@ -34,7 +34,7 @@ def trained(monkeypatch, kind, precision, optimizer, overflows: int | None):
     return session
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", [tiny.LAMB, ADAMW], ids=["Lamb", "AdamW"])
 @pytest.mark.parametrize("precision", [tiny.FLOAT32, tiny.FLOAT16], ids=["float32", "float16"])
 def test_one_buffer_trains_as_gradients_of_their_own(monkeypatch, precision, optimizer):

@@ -121,7 +121,7 @@ def test_fused_projections_change_nothing_but_the_last_digit(weights, forward):
         np.testing.assert_allclose(fused, ours, rtol=1e-6, atol=5e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_fused_projections_train_the_same_parameters_alike():
     sessions = [tiny.Session(fuse_mha=fuse_mha, optimizer=tiny.STEADY_LAMB) for fuse_mha in (False, True)]
     assert sessions[0].program.parameters == sessions[1].program.parameters
@@ -173,7 +173,7 @@ def test_positions_and_token_types_matter(forward):
     assert np.abs(forward(typed)[1] - base).max() > 1e-4
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(("activation", "low", "high"), [("gelu_tanh", 1e-6, 0.2), ("relu", 0.2, 1e3)])
 def test_activations_are_what_they_are_called(weights, forward, activation, low, high):
     (feed,) = tiny.feeds(tiny.random_batch(0))

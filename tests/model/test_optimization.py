@@ -146,7 +146,7 @@ def test_the_logged_gradient_norm_is_that_before_clipping():
     assert rig.read(GRADIENT_NORM)[0] == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["Lamb", "AdamW"])
 @pytest.mark.parametrize(("bad", "parameter"), zip([np.nan, np.inf, -np.inf, np.nan], SHAPES, strict=True))
 def test_one_value_that_is_not_finite_changes_nothing_and_holds_the_learning_rate(name, bad, parameter):
@@ -263,7 +263,7 @@ def test_every_lamb_operator_decays_or_not_by_its_parameters_name():
         assert op.attr("weight_decay") == pytest.approx(expected), name
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(("amp", "micro_steps"), [(False, 1), (True, 2)])
 def test_adamw_with_a_flag_on_the_host_skips_only_the_damaged_update(amp, micro_steps):
     """With LAMB: tests/test_program.py."""

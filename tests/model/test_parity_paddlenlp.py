@@ -64,7 +64,7 @@ def comparison(tmp_path_factory):
     return ours, theirs
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("output", ["logits", "next_sentence_logits", "loss"])
 def test_outputs_are_equal(comparison, output):
     ours, theirs = comparison
@@ -72,13 +72,13 @@ def test_outputs_are_equal(comparison, output):
     np.testing.assert_allclose(ours[output], theirs[output], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_the_loss_of_the_training_program_is_this_loss(comparison):
     ours, theirs = comparison
     assert ours["loss of program.py"] == pytest.approx(float(theirs["loss"]), rel=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_gradients_are_equal(comparison):
     ours, theirs = comparison
     gradients = [name for name in ours if name.startswith("gradient:")]

@@ -80,7 +80,7 @@ def test_operators_that_draw_themselves_draw_twice_from_one_seed(monkeypatch):
     assert not set(masks[1]) & set(masks[2])
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_recomputation_takes_less_memory():
     """Peaks of what Paddle allocates, which only grow: each in a process of its own."""
     command = [sys.executable, "-c", PEAK_OF_AN_UPDATE]
@@ -103,7 +103,7 @@ print(core.host_memory_stat_peak_value("Allocated", 0))
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_run_trains_on_long_sequences_from_weights_of_fewer_positions(tmp_path):
     """The first 16 positions are repeated; 2,048 tokens are read, on the way that a user takes."""
     (tmp_path / "few").mkdir()

@@ -38,10 +38,10 @@ def feed_of(rows, separate: bool, seed: int = 1) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("model", "unpad"),
     [
-        pytest.param(tiny.MODEL, True, id="bert-packed", marks=pytest.mark.thorough),
+        pytest.param(tiny.MODEL, True, id="bert-packed", marks=pytest.mark.long),
         pytest.param(tiny.MODEL, False, id="bert-padded"),
         pytest.param(MODERN, True, id="modernbert-packed"),
-        pytest.param(MODERN, False, id="modernbert-padded", marks=pytest.mark.thorough),
+        pytest.param(MODERN, False, id="modernbert-padded", marks=pytest.mark.long),
     ],
 )
 def test_losses_and_gradients_are_those_of_a_row_for_each_document(model, unpad):

@@ -18,7 +18,7 @@ from tests.support.suggestions import finished, start
 WORDS = {"urgent": "word1 word2", "soon": "word3 word4", "routine": "word5 word6"}
 SHARES = {"routine": 0.7, "soon": 0.2, "urgent": 0.1}
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.long
 
 
 def notes(path, number, columns, delimiter, encoding, seed):

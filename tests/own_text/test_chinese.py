@@ -132,7 +132,7 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
         read_text_request(line_of("--text", "t", "--word-segmenter", "jieba"))
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @needs_jieba
 @pytest.mark.parametrize("masking", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
 def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):

@@ -129,7 +129,7 @@ def open_data(workplace) -> PretrainingDataset:
     return PretrainingDataset(out / "data/shards/train", Vocabulary.from_file(out / "data/vocab.txt"), settings, seed=1)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_added_files_are_used_from_the_next_pass_on(workplace, capfd):
     words = ("--held-out-fraction", "0.2", "--duplicate-factor", "1", "--global-batch-size", "16")
     workplace.stops = [75]
@@ -154,7 +154,7 @@ def test_added_files_are_used_from_the_next_pass_on(workplace, capfd):
     assert "were added below" not in shown and "added: 2 files" in shown and len(open_data(workplace).mixes) == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_sources_are_mixed_by_their_weights(workplace, capfd):
     other = workplace.folder / "other"
     other.mkdir()

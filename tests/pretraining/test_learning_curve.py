@@ -49,7 +49,7 @@ def fingerprint(one: Comparison) -> str:
     return digest.hexdigest()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     "optimizer, variant",
     [

@@ -45,14 +45,14 @@ def one_rank_parameters(name: str, micro_steps: int = 1) -> dict:
     return session.parameters()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", cases.EQUALITY_CASES)
 def test_two_ranks_with_and_without_accumulation_equal_one_rank_with_one_pass(two_ranks, name):
     with np.load(two_ranks / f"{name}.npz") as found:
         assert tiny.relative_difference(dict(found), one_rank_parameters(name)) < 1e-5
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_accumulated_passes_equal_one_pass():
     expected = one_rank_parameters("float32_1_pass")
     assert tiny.relative_difference(one_rank_parameters("float32_1_pass", 3), expected) < 1e-5
@@ -64,7 +64,7 @@ def test_the_masks_of_the_compared_batches_fall_unevenly():
     assert len({piece["masked_lm_weights"].sum() for piece in pieces}) > 2
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_mean_of_means_would_be_noticed():
     session = tiny.Session(micro_steps=2, optimizer=tiny.STEADY_LAMB)
     for step in range(cases.NUM_UPDATES):
@@ -75,7 +75,7 @@ def test_a_mean_of_means_would_be_noticed():
     assert tiny.relative_difference(session.parameters(), one_rank_parameters("float32_1_pass")) > 1e-3
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", cases.EQUALITY_CASES)
 def test_ranks_start_and_end_with_the_same_bytes_though_seeded_apart(two_ranks, name):
     first, second = results(two_ranks, name)
@@ -84,7 +84,7 @@ def test_ranks_start_and_end_with_the_same_bytes_though_seeded_apart(two_ranks, 
     assert first["start"] != first["end"][0]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_optimizer_state_has_the_same_names_whatever_the_number_of_ranks(two_ranks):
     for name in ("float16_3_passes", "fleet_float16_2_passes"):
         precision, optimizer, micro_steps = cases.EQUALITY_CASES[name]
@@ -94,7 +94,7 @@ def test_optimizer_state_has_the_same_names_whatever_the_number_of_ranks(two_ran
             assert there[key] == here[key], (name, key)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["float32_2_passes", "float16_3_passes", "adamw_2_passes"])
 def test_gradients_are_reduced_once_per_update_not_per_pass(two_ranks, name):
     main, update = results(two_ranks, name)[0]["operators"]
@@ -125,7 +125,7 @@ def test_an_update_does_not_wait_for_the_streams_around_its_all_reduce(kind):
     assert kind == "all_reduce" or left.attr("use_calc_stream")
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", cases.EQUALITY_CASES)
 def test_programs_of_cpu_ranks_hold_no_operators_of_cuda_or_nccl(two_ranks, name):
     result = results(two_ranks, name)[0]
@@ -135,7 +135,7 @@ def test_programs_of_cpu_ranks_hold_no_operators_of_cuda_or_nccl(two_ranks, name
     assert {"c_broadcast", "broadcast"} & set(result["startup_operators"])
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", cases.OVERFLOW_CASES)
 def test_an_overflow_on_one_rank_skips_the_update_on_all(two_ranks, name):
     first, second = (result["history"] for result in results(two_ranks, name))
@@ -151,7 +151,7 @@ def test_an_overflow_on_one_rank_skips_the_update_on_all(two_ranks, name):
         assert skipped["loss_scale"] == before["loss_scale"] / 2 == after["loss_scale"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_rank_that_drifts_by_one_bit_is_caught_and_the_parameter_named(two_ranks):
     for result in results(two_ranks, "drift"):
         assert "at step 7 the ranks hold different values of 1 of 46 parameters" in result["error"]
@@ -159,7 +159,7 @@ def test_a_rank_that_drifts_by_one_bit_is_caught_and_the_parameter_named(two_ran
         assert result["error_on_device"] == result["error"], "as GPUs compare them"
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_signal_to_one_rank_stops_and_saves_all(two_ranks):
     first, second = results(two_ranks, "trainer")
     assert first["step"] == second["step"] == 5
@@ -168,14 +168,14 @@ def test_a_signal_to_one_rank_stops_and_saves_all(two_ranks):
     assert first["sequences"] == second["sequences"] == 5 * cases.GLOBAL_BATCH
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_ranks_that_look_for_a_stop_now_and_then_stop_together(two_ranks):
     """Asked in update 5, they look after every third: as on GPUs, where rank 0's measure counts."""
     found = results(two_ranks, "trainer_as_on_gpus")
     assert [(rank["step"], rank["saved"]) for rank in found] == [(6, [6])] * 2
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_logged_metrics_are_of_the_global_batch(two_ranks):
     """Two ranks with two micro-batches each log the loss, accuracies and counts of one large micro-batch."""
     lines = (two_ranks / "trainer-0" / "results" / "phase1" / "metrics.jsonl").read_text().splitlines()
@@ -192,7 +192,7 @@ def test_logged_metrics_are_of_the_global_batch(two_ranks):
     assert len(lines) == 5
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_two_launchers_that_meet_on_loopback_equal_one_rank(tmp_path):
     launch_two_hosts(RANKS / "cases.py", str(tmp_path), "float32_2_passes", log_dir=tmp_path / "log")
     with np.load(tmp_path / "float32_2_passes.npz") as found:

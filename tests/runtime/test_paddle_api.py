@@ -30,7 +30,7 @@ print("whole", numpy.random.default_rng(3).integers(10), scipy.special.erf(1.0))
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["bert.runtime.paddle_api", "program", "bert.pretraining.task"])
 def test_decompression_works_in_a_process_that_loads_paddle_first(first):
     """libpaddle.so exports zlib's symbols; `import bert` loads the real ones before."""
@@ -96,7 +96,7 @@ libc.fclose(file)
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_all_threads_share_one_arena_of_malloc():
     """Otherwise each of the executor's threads keeps freed memory, which costs half as much memory again."""
     if "glibc" not in platform.libc_ver():

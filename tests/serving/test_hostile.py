@@ -11,7 +11,7 @@ import requests
 
 from tests.serving.servers import serving
 
-pytestmark = pytest.mark.thorough
+pytestmark = pytest.mark.long
 _HEAD = b"POST /predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 

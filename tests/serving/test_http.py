@@ -126,7 +126,7 @@ def test_other_hosts_and_endless_headers_are_refused(server, headers, status):
     assert requests.get(f"{server.url}/health", headers=headers, timeout=30).status_code == status
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allowed(tmp_path, monkeypatch):
     flags = ("--allowed-hosts", "Bert.example, other.example")
     with serving(tmp_path, "masked-lm", *flags, fake=True, BERT_API_KEY="open sesame\n") as server:  # from a file
@@ -185,7 +185,7 @@ def busy(server, folder):
         go_on.touch()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_late_answer_is_504_and_those_behind_it_are_served(tmp_path):
     with (
         serving(tmp_path, "encoder", "--timeout-seconds", 3, fake=True) as server,
@@ -238,7 +238,7 @@ def test_metrics_count_what_happened(server):
     assert server.metric("bert_ready") == 1 and server.metric("bert_queue_inputs") == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_model_process_that_dies_is_started_again(tmp_path):
     with serving(tmp_path, "masked-lm", fake=True) as server:
         first = server.model_pid()
@@ -252,7 +252,7 @@ def test_a_model_process_that_dies_is_started_again(tmp_path):
         server.wait_for("was ended by signal 9; it is started again")
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_before_the_model_is_loaded_the_server_lives_and_is_not_ready(tmp_path):
     with serving(tmp_path, "masked-lm", fake=True, ready=False, FAKE_START="1.5") as server:
         ready = server.get("/ready")
@@ -264,7 +264,7 @@ def test_before_the_model_is_loaded_the_server_lives_and_is_not_ready(tmp_path):
         assert server.post({"text": "a [MASK]"}).status_code == 200
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_lets_the_requests_end_and_leaves_no_process(tmp_path, number):
     with (
@@ -285,7 +285,7 @@ def test_a_stop_lets_the_requests_end_and_leaves_no_process(tmp_path, number):
             server.get("/health")
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_killed_server_leaves_no_process(tmp_path):
     with serving(tmp_path, "encoder", fake=True) as server:
         model = psutil.Process(server.model_pid())
@@ -293,7 +293,7 @@ def test_a_killed_server_leaves_no_process(tmp_path):
         model.wait(10)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mode,reason", [("refuse", "error: nowhere does not exist"), ("die", "ended with code 7 before")]
 )

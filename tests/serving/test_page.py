@@ -5,7 +5,7 @@ import pytest
 from tests.serving.browser import PROGRAM, chromium
 from tests.serving.servers import serving
 
-pytestmark = [pytest.mark.thorough, pytest.mark.skipif(PROGRAM is None, reason="no Chromium: apt-get install chromium")]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(PROGRAM is None, reason="no Chromium: apt-get install chromium")]
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,7 @@ def words_of_vocabulary() -> list[str]:
     return [token.strip("#") for token in vocabulary().tokens]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_ten_thousand_varied_documents_agree_with_the_reference(lowercase):
     words, documents = vocabulary(), varied_documents(10_000)

@@ -90,7 +90,7 @@ def test_the_run_ends_in_time_however_seldom_it_logs(tmp_path, log_freq):
     assert stable_step(config.checkpoint_dir()) == 39
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("factor", [0.4, 2.0])
 def test_a_decay_whose_speed_changes_still_ends_in_time_and_its_rate_never_rises(tmp_path, factor, capsys):
     config, clock = settings(tmp_path, finish_in=52, log_freq=1), Clock(lambda step: factor if step >= 42 else 1.0)
@@ -112,7 +112,7 @@ def test_the_log_has_the_end_only_once_it_is_known_and_corrections_that_matter(t
     assert len(said) < len(decays(config)), "small corrections are events alone"
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("eval_freq", [10, 0])
 def test_evaluations_are_part_of_the_time_and_the_last_is_measured_before_the_decay(tmp_path, eval_freq):
     config, clock, steps = settings(tmp_path, finish_in=62, eval_freq=eval_freq), Clock(), []
@@ -148,7 +148,7 @@ def test_a_run_killed_in_its_decay_repeats_what_was_decided(tmp_path):
     tiny.assert_identical(resumed.parameters, uninterrupted.parameters)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{"finish_in": 22}, {"max_steps": 60}], ids=["time", "updates"])
 def test_a_longer_run_continues_before_the_decay_without_a_jump(tmp_path, more):
     config = settings(tmp_path, max_steps=20, log_freq=1)
@@ -169,7 +169,7 @@ def test_a_longer_run_continues_before_the_decay_without_a_jump(tmp_path, more):
     assert (again.step, again.finished) == (finished.step, True), "it stays finished"
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_longer_run_needs_the_checkpoint_before_the_decay(tmp_path):
     config = settings(tmp_path, max_steps=10)
     train(config)

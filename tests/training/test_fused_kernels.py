@@ -271,7 +271,7 @@ def test_a_self_test_that_dies_or_hangs_speaks_against_what_it_should_compare(tm
     assert len(started) == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_ranks_exchange_their_findings_before_they_have_a_communicator():
     """Two processes over the store that NCCL's set-up uses on GPUs."""
     port = free_port()

@@ -180,7 +180,7 @@ def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
     assert run.outcome.totals.sequences == 3 * 12
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
     """The same batch every time, at a rate near 0: losses differ by their dropout masks alone, and repeat."""
     options = dict(model=tiny.MODEL_WITH_DROPOUT, max_steps=4, learning_rate=1e-12)
@@ -218,7 +218,7 @@ def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
         assert other == pytest.approx(results[0], rel=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help():
     """A finite scale above 1 is still falling; an infinite one never comes down."""
     session = tiny.Session(precision=tiny.FLOAT16)

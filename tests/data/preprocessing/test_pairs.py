@@ -172,7 +172,7 @@ def test_half_of_the_pairs_of_a_long_document_have_a_random_next_of_its_other_pa
     assert 0.4 < np.mean([row["is_random_next"] for row in rows]) < 0.6
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_they_do_not_depend_on_the_number_of_workers(sources):
     run(sources, sources / "one", "--local-n-workers", "1")
     run(sources, sources / "two", "--local-n-workers", "2")

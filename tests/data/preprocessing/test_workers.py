@@ -60,7 +60,7 @@ def test_a_failure_ends_the_others_whatever_they_are_sending():
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_no_handler_of_signals_keeps_a_worker():
     """With Paddle in the process, whose handler of SIGTERM may wait for ever for a lock of malloc."""
     program = (
@@ -115,7 +115,7 @@ def test_a_result_that_cannot_be_sent_or_loaded_is_an_error(make, expected):
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("num_workers", [2, 64])
 def test_a_ctrl_c_while_workers_are_started_is_not_lost(num_workers):
     program = (

@@ -303,7 +303,7 @@ def test_namespaces_come_from_the_header(dump):
     assert read_namespaces(dump) == NAMESPACES
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_dump(tmp_path):
     """Ten times the dump, the same memory; and a bomb of 400 MB in a few hundred bytes costs no more."""
     peaks = {}

@@ -119,7 +119,7 @@ def test_a_task_is_learned_scored_and_predicted(trained, files):
     assert [row[1] for row in dev[1:]] == predictions
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp_path):
     arguments = (
         f"--task-name SST-2 --data-dir {files} {TRAINING} --output-dir {tmp_path}/out --num-steps-per-checkpoint 60"
@@ -133,7 +133,7 @@ def test_a_stopped_run_ends_as_the_one_that_was_not(weights, files, trained, tmp
     assert summary(tmp_path, "glue-sst-2")["eval_score"] == summary(trained, "glue-sst-2")["eval_score"]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     custom = "--task-name custom --text-column words --label-column kind"
     run(
@@ -168,7 +168,7 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
         assert float(line.split("\t")[2]) == pytest.approx(result["probability"], abs=2e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_numbers_are_predicted(weights, tmp_path):
     rng = np.random.RandomState(2)
     for name, size in (("train", 240), ("dev", 60)):
@@ -190,7 +190,7 @@ def test_numbers_are_predicted(weights, tmp_path):
     assert (tmp_path / "out/glue-custom/predictions.tsv").read_text().startswith("index\tprediction\n0\t")
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_mnli_is_scored_on_both_sets_and_the_diagnostics_follow(weights, tmp_path):
     rng = np.random.RandomState(3)
     header = "index\tsentence1\tsentence2\tgold_label\n"

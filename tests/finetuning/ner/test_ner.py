@@ -53,7 +53,7 @@ def trained(weights, tmp_path_factory):  # noqa: F811
     return folder
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 def test_entities_are_learned(trained):
     found = json.loads((trained / "out/ner/summary.json").read_text())
     assert found["eval_f1"] > 0.9 and found["eval_LOC_f1"] > 0.9 and found["eval_precision"] > 0.85

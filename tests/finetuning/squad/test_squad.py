@@ -134,7 +134,7 @@ def test_evaluation_alone_gives_the_same_scores(trained):
         assert summary_of(again)[name] == summary_of(trained)[name]
 
 
-@pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_ranks_give_the_predictions_of_one(trained, tmp_path):
     words = f"--do-predict --device cpu --predict-batch-size 7 --predict-file {trained.data.predict_file} --output-dir "
