@@ -72,9 +72,7 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
         "squad.answer_settings text_files"
     ),
     "bert.inference": "command_line lines tables",
-    "bert.own_text": (
-        "additions constants corpus facts flags model_choice plan record report request run sources speed"
-    ),
+    "bert.own_text": ("constants corpus facts flags model_choice plan record report request run sources speed"),
     "bert.pretraining": "entry epochs labelled_lines",
     "bert.runtime": "topology",
     "bert.serving": "batching connections request_handling routes running schemas settings worker",

@@ -116,6 +116,11 @@ def refuse_other_data(made: Mapping[str, Any], now: Mapping[str, Any], output_di
             "the content of --probe-file, which chooses the best weights, differs from that of the run in "
             f"{output_dir}; restore it, or pass another --output-dir"
         )
+    if made and made["files"] != now["files"] and made["text"] != now["text"]:  # not a folder that was moved
+        raise ValueError(
+            f"text={' '.join(now['text'])} differs from {' '.join(made['text'])} of the run in {output_dir}; pass "
+            f"another --output-dir ({_continuing_elsewhere(output_dir)} this text)"
+        )
     for name, value in {"weights": {}, "add_words": None, **made}.items() if made else ():
         if name in ("text", "files", "labelled_lines") or now[name] == value:
             continue
@@ -125,7 +130,17 @@ def refuse_other_data(made: Mapping[str, Any], now: Mapping[str, Any], output_di
         )
 
 
-def continuing_elsewhere(output_dir: Path) -> str:
+def warn_of_changed_files(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> None:
+    """Print a warning where files were added or changed since the data of a run were made (`data_facts`)."""
+    if made and made["files"] != now["files"]:
+        print(
+            f"warning: the files of {' '.join(now['text'])} are not those that were imported; the training goes on "
+            f"with the text that it has ({_continuing_elsewhere(output_dir)} the new text)",
+            flush=True,
+        )
+
+
+def _continuing_elsewhere(output_dir: Path) -> str:
     """The flags that train the model of a run on another text."""
     return f"--from-pretrained-params {shlex.quote(str(output_dir))} --output-dir NEW continues the model on"
 
@@ -163,7 +178,7 @@ def prepare(
         raise ValueError(
             f"the data of the run in {request.output_dir} are gone ({lost[0].parent}), and files of --text are not as "
             "they were, so they cannot be made again; restore one of the two "
-            f"({continuing_elsewhere(request.output_dir)} the new text)"
+            f"({_continuing_elsewhere(request.output_dir)} the new text)"
         )
     steps = Steps(request.output_dir / "data/prepared.json", run, source)  # another vocabulary makes everything anew
     for title, command, product in todo:
@@ -176,7 +191,7 @@ def prepare(
     for part in ("train", "held_out"):  # of a start with other sources
         (shards(request, part) / MIXTURE_NAME).unlink(missing_ok=True)
     if len(request.sources) > 1:
-        counts = {s.name: {s.folder(): count_samples(shards(request, "train") / s.name)} for s in request.sources}
+        counts = {source.name: count_samples(shards(request, "train") / source.name) for source in request.sources}
         write_mixture(shards(request, "train"), [Mix(pass_over(request.sources, counts))])
         if plan.held_out_fraction:
             write_mixture(shards(request, "held_out"), [held_out_mix(request.sources)])
@@ -215,23 +230,16 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
     return steps
 
 
-def import_command(
-    request: TextRequest,
-    plan: TextPlan,
-    source: Source,
-    folder: Path,
-    paths: Sequence[Path] | None = None,
-    **changes: Any,
-) -> list[str]:
-    """The files of a source, or those at `paths` that belong to it -> the imported text below a folder."""
+def import_command(request: TextRequest, plan: TextPlan, source: Source, folder: Path) -> list[str]:
+    """The files of a source -> the imported text below a folder."""
     command = module_command(
         "data.import_text",
         output_dir=folder,
         held_out_fraction=plan.held_out_fraction,
         lang=plan.language,
-        **{**request.import_options(), "group_by": source.group_by(request.group_by), **changes},
+        **{**request.import_options(), "group_by": source.group_by(request.group_by)},
     )
-    return [*command, "--input", *(str(path.absolute()) for path in paths or source.paths)]
+    return [*command, "--input", *(str(path.absolute()) for path in source.paths)]
 
 
 def _static_masks(config: PretrainingConfig) -> dict[str, float]:

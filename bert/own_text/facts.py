@@ -12,7 +12,7 @@ import psutil
 from bert.config.architecture import BertConfig
 from bert.doctor.facts import gpus, has_package
 from bert.launching.ranks import num_gpus
-from bert.own_text.sources import REPLAY, Source
+from bert.own_text.sources import REPLAY
 from bert.runtime import topology
 from data.text.inputs import Findings, Input, list_inputs
 from data.text.readers import Reading
@@ -92,19 +92,6 @@ def text_facts(paths: Sequence[Path], reading: Reading, follow_links: bool = Fal
         is_estimate=found.scale > 1.0,
     )
     return facts, found.groups
-
-
-def files_of(sources: Sequence[Source], follow_links: bool = False) -> dict[str, tuple[Path, int, int]]:
-    """`NAME:PATH` in its source -> the file, its size and time, of all files that are read; none of a folder that is
-    gone. The number of its folder stands before the path in the second and later folders of a source."""
-    found: dict[str, tuple[Path, int, int]] = {}
-    for source in sources:
-        for number, root in enumerate(source.paths):
-            for file in _inputs([root], follow_links):
-                inside = file.path.relative_to(root) if root.is_dir() else Path(root.name)
-                key = f"{source.name}:{number or ''}{'/' if number else ''}{inside}"
-                found[key] = (file.path, (fact := file.path.stat()).st_size, fact.st_mtime_ns)
-    return found
 
 
 def fingerprint(paths: Sequence[Path], follow_links: bool = False) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bert.files import read_json, write_atomically
-from bert.own_text.additions import Addition
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.plan import TextPlan
 
@@ -32,7 +31,7 @@ class TextRecord:
         finished: the length with which the training was finished; None: it is not.
         start_seconds: that the ranks which measured the speed took to start.
         seconds_used: by all starts, without the time between them.
-        additions: files that were added after the training began.
+        additions: files that an earlier version added after the training began; none are added any more.
     """
 
     text: TextFacts
@@ -46,7 +45,7 @@ class TextRecord:
     finished: dict[str, float | None] | None = None
     start_seconds: float = 0.0
     seconds_used: float = 0.0
-    additions: list[Addition] = dataclasses.field(default_factory=list)
+    additions: list[Any] = dataclasses.field(default_factory=list)
     version: int = _VERSION
 
     def __post_init__(self) -> None:

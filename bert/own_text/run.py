@@ -25,7 +25,7 @@ from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchPlan, PretrainingLaunch
 from bert.launching.start_training import explain_exit
-from bert.own_text import additions, constants, corpus, report
+from bert.own_text import constants, corpus, report
 from bert.own_text.facts import TextFacts, machine_facts, text_facts
 from bert.own_text.model_choice import candidates
 from bert.own_text.plan import make_plan, on_devices, refuse_hours
@@ -78,10 +78,7 @@ def record_of(request: TextRequest) -> TextRecord:
         before.plan = on_devices(before.plan, request, machine_facts(request.output_dir))
         data = corpus.data_facts(request, before.plan)
         corpus.refuse_other_data(before.data, data, request.output_dir)
-        for addition in before.additions:
-            print(addition, flush=True)
-        if note := additions.note_of_changes(request, before.data, data):
-            print(note, flush=True)
+        corpus.warn_of_changed_files(before.data, data, request.output_dir)
         return before
 
 
@@ -226,29 +223,10 @@ class TextRun:
         request, record, run = self._request, self._record, self._runner.run
         steps, files = _list_steps(request.output_dir), "" if record.additions else record.data.get("files", "")
         code = corpus.prepare(request, self._plan, self._config, run, files=files, has_trained=bool(steps))
-        if not code and steps:
-            code = self._add_files(max(steps))
-        elif not code:
-            additions.Changes(request).save()
         if not code:
             corpus.check_samples(request, self._config.batch.resolved_global_batch_size(self._plan.ranks))
             self._config = training_config(request, record)  # vocabulary and samples are known now
         return explain_exit(code, self._config, self._runner)
-
-    def _add_files(self, step: int) -> int:
-        """Exit code of the command that failed, else 0."""
-        request, record = self._request, self._record
-        added = additions.add_files(request, self._plan, self._config, self._runner.run, step)
-        if isinstance(added, int):
-            return added
-        if added is not None:
-            print(added, flush=True)
-            if (last := training_config(request, record).run.max_steps) <= added.from_update:
-                print(f"warning: update {last:,} is the last, so they are not reached; raise --max-steps or --epochs")
-            record.additions.append(added)
-            record.data |= {name: corpus.data_facts(request, self._plan)[name] for name in ("files", "text")}
-            record.save(request.output_dir)
-        return OK
 
     def _train_in_time(self) -> int:
         record, request = self._record, self._request

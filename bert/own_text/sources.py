@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert.samples.mixture import Mix, shares
+from bert.samples.mixture import Mix
 
-ADDED = "added-"  # begins the names of the folders of added files
 REPLAY = "replay"  # the name of the source of general text
 REPLAY_SHARE = 0.1
 _NAMED = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<weight>[^:/]*):(?P<path>.+)")
@@ -70,8 +69,8 @@ def _weighted(words: Sequence[tuple[str, re.Match[str]]]) -> list[Source]:
         weight, name, (path,) = _number(found["weight"]), found["name"], _paths([found["path"]])
         if not 0 < weight <= 1:
             raise ValueError(f"text={word}: the weight {found['weight']!r} must be above 0 and at most 1")
-        if (is_ours := name == REPLAY or name.startswith(ADDED)) or name in [source.name for source in sources]:
-            used = "means something else here" if is_ours else "is used twice"
+        if name in (REPLAY, *(source.name for source in sources)):
+            used = "means something else here" if name == REPLAY else "is used twice"
             raise ValueError(f"text={word}: the name {name} {used}; pass another")
         if not path.exists():
             raise ValueError(f"text={word}: no such file or folder: {path}")
@@ -114,20 +113,15 @@ def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -
             )
 
 
-def pass_over(sources: Sequence[Source], counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+def pass_over(sources: Sequence[Source], counts: Mapping[str, int]) -> dict[str, int]:
     """Samples that a pass takes of each folder: it reads the text without --replay once, or as often by the weights.
 
     Args:
-        counts: samples of the folders of each source.
+        counts: samples of each source.
     """
-    if len(sources) == 1:
-        return dict(counts[sources[0].name])
-    own = sum(sum(counts[source.name].values()) for source in sources if source.name != REPLAY)
-    total = own / sum(source.share for source in sources if source.name != REPLAY)
-    taken: dict[str, int] = {}
-    for source in sources:
-        taken |= shares(counts[source.name], round(total * source.share))
-    return taken
+    own = [source for source in sources if source.name != REPLAY]
+    total = sum(counts[source.name] for source in own) / sum(source.share for source in own)
+    return {source.folder(): round(total * source.share) for source in sources}
 
 
 def held_out_mix(sources: Sequence[Source]) -> Mix:

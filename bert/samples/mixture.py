@@ -3,8 +3,9 @@
     {"mixes": [{"samples": {".": 9000, "replay": 1000}, "from_pass": 0, "from_update": 0}, ...]}
 
 A folder is named by its path below that of the file, "." is that one itself. A pass (an epoch) takes so many samples of
-each: more than there are by reading the folder again, fewer by continuing in the next pass. A later mix counts from its
-pass on, which begins with the global batch `from_update`: so samples are added to a run that has begun.
+each: more than there are by reading the folder again, fewer by continuing in the next pass. One mix is written. Earlier
+versions added samples to a run that had begun: a later mix counts from its pass on, which begins with the global batch
+`from_update`.
 """
 
 import json

@@ -472,21 +472,35 @@ def test_the_folder_of_an_earlier_version_is_refused(workplace):
     )
 
 
-def test_files_that_change_after_the_training_began_are_noticed(workplace, capsys):
+@pytest.mark.parametrize("name", ["0.txt", "added.txt"])
+def test_a_run_goes_on_with_the_text_that_it_has(workplace, capsys, name):
+    """Files that are changed or added later are not taken in."""
     assert workplace.start("--hours", "0.1") == 0
     assert workplace.start("--hours", "0.1") == 0
-    assert "changed" not in capsys.readouterr().out
-    (workplace.text / "0.txt").write_text(SENTENCE * 10)
-    assert workplace.start("--hours", "0.1") == 0
-    assert "warning: 1 of the files of" in (shown := capsys.readouterr().out) and "continues the model on" in shown
+    assert "were imported" not in capsys.readouterr().out
+    (workplace.text / name).write_text(SENTENCE * 10)
     workplace.text = workplace.text / "../text"
-    assert workplace.start("--hours", "0.1") == 0, "it is the same folder"
-    assert "warning: 1 of the files of" in capsys.readouterr().out
+    assert workplace.start("--hours", "0.2") == 0 and len(workplace.trained) == 2
+    shown = capsys.readouterr().out
+    assert re.search("warning: the files of .* are not those that were imported; the training goes on with", shown)
+    assert re.search("--from-pretrained-params .*/out --output-dir NEW continues the model on the new text", shown)
 
-    workplace.text = workplace.folder / "other"
-    workplace.text.mkdir()
-    (workplace.text / "new.txt").write_text(SENTENCE * 10)
-    assert re.search("text=.*/other differs from .*/text of the run in", workplace.refused("--hours", "0.1"))
+    (other := workplace.folder / "other").mkdir()
+    (other / "new.txt").write_text(SENTENCE * 10)
+    refused = workplace.refused("--text", str(other), "--hours", "0.1")
+    assert re.search("text=.*/other differs from .*/text of the run in .*--from-pretrained-params", refused)
+
+
+def test_a_run_to_which_an_earlier_version_added_files_continues(workplace, monkeypatch):
+    workplace.stops = [75]
+    assert workplace.start("--max-steps", "9") == 75
+    addition = {"files": 2, "documents": 2, "samples": 9, "from_pass": 4, "from_update": 8}
+    record = workplace.record() | {"additions": [addition]}
+    (workplace.folder / "out/own_text.json").write_text(json.dumps(record))
+    assert workplace.start("--max-steps", "12") == 0 and workplace.record()["additions"] == [addition]
+    monkeypatch.setattr(corpus, "prepare", PREPARE)
+    refused = workplace.refused("--max-steps", "20")
+    assert "data of the run" in refused and "cannot be made again" in refused, "by one import of all files"
 
 
 def test_data_that_are_gone_are_made_again_only_of_the_same_files(workplace, monkeypatch):
@@ -573,7 +587,7 @@ def test_a_folder_that_was_moved_is_the_same_text(workplace, capsys):
     assert workplace.start("--hours", "0.1") == 0
     workplace.text = workplace.text.rename(workplace.folder / "moved")
     assert workplace.start("--hours", "0.1") == 0
-    assert "Already done" in (shown := capsys.readouterr().out) and "warning: the files" not in shown
+    assert "Already done" in (shown := capsys.readouterr().out) and "were imported" not in shown
 
 
 def vocabulary_of(folder: Path, *words: str) -> Path:
@@ -784,8 +798,7 @@ def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_p
         done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
 
-    (tmp_path / "odd/added.txt").write_text((tmp_path / "odd/0.txt").read_text(encoding="latin-1") + " One more. " * 50)
     process = start("--max-steps", "30")
     output, _ = process.communicate(timeout=400)
-    assert process.returncode == 0 and "continuing at step" in output and "added: 1 files" in output, output
+    assert process.returncode == 0 and "continuing at step" in output, output
     assert json.loads((tmp_path / "out/phase1/summary.json").read_text())["steps"] == 30

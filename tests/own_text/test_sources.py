@@ -1,7 +1,5 @@
-"""Weighted sources, replayed text, and files that are added while a run is under way. The data are real, the training
-is a stand-in."""
+"""Weighted sources and replayed text. The data are real, the training is a stand-in."""
 
-import os
 import re
 from pathlib import Path
 
@@ -10,11 +8,10 @@ import pytest
 from bert.launching.process_runner import Runner
 from bert.own_text import corpus
 from bert.own_text import run as own_text
-from bert.own_text.additions import Changes
 from bert.own_text.request import TextRequest, read_text_request
 from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.samples.dataset import PretrainingDataset
-from bert.samples.mixture import Mix, read_mixture, write_mixture
+from bert.samples.mixture import Mix, read_mixture
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
 from tests.own_text.test_command import Workplace
@@ -86,72 +83,16 @@ def test_groups_are_of_one_source_and_general_text_has_none(workplace, capsys):
 
 def test_a_pass_takes_the_samples_by_the_weights():
     sources = (Source("a", (), 0.7), Source("b", (), 0.3))
-    assert pass_over(sources, {"a": {"a": 50, "a/added-2": 20}, "b": {"b": 130}}) == {
-        "a": 100,
-        "a/added-2": 40,
-        "b": 60,
-    }
+    assert pass_over(sources, {"a": 70, "b": 130}) == {"a": 140, "b": 60}
     replaying = (Source("", (), 0.9), Source("replay", (), 0.1))
-    assert pass_over(replaying, {"": {".": 900}, "replay": {"replay": 5000}}) == {".": 900, "replay": 100}
+    assert pass_over(replaying, {"": 900, "replay": 5000}) == {".": 900, "replay": 100}
     assert held_out_mix(replaying) == Mix({".": 900_000, "replay": 0})
-
-
-def test_files_that_are_added_are_told_from_those_that_are_changed_or_moved(tmp_path):
-    text = tmp_path / "text"
-    (text / "deep").mkdir(parents=True)
-    for name in ("one.txt", "two.txt", "deep/three.txt"):
-        (text / name).write_text(name)
-        os.utime(text / name, ns=(1, hash(name) % 10**9))
-    request = TextRequest(sources=(Source("", (text,)),), output_dir=tmp_path / "out")
-    assert not Changes(request).is_known
-    Changes(request).save()
-    assert not Changes(request).added and not Changes(request).altered
-    (text / "deep/three.txt").rename(text / "3.txt")
-    assert not Changes(request).added and not Changes(request).altered, "moved"
-    (text / "new.txt").write_text("new")
-    (text / "one.txt").write_text("other")
-    (text / "two.txt").unlink()
-    changes = Changes(request)
-    assert list(changes.added) == [":new.txt"] and changes.altered == 2
-    changes.begin("added-1")
-    assert list(Changes(request).added) == [":new.txt"], "killed before they were mixed in"
-    write_mixture(tmp_path / "out/data/shards/train", [Mix({".": 9}), Mix({".": 9, "added-1": 3})])
-    (text / "newer.txt").write_text("newer")
-    assert list(Changes(request).added) == [":newer.txt"], "killed after that"
-    (text / "newer.txt").unlink()
-    text.rename(tmp_path / "elsewhere")
-    assert not Changes(request).added and Changes(request).altered == 3, "a folder that is gone"
 
 
 def open_data(workplace) -> PretrainingDataset:
     out = workplace.folder / "out"
     settings = LoaderSettings(masking="dynamic", max_seq_length=128, max_predictions_per_seq=20)
     return PretrainingDataset(out / "data/shards/train", Vocabulary.from_file(out / "data/vocab.txt"), settings, seed=1)
-
-
-@pytest.mark.long
-def test_added_files_are_used_from_the_next_pass_on(workplace, capfd):
-    words = ("--held-out-fraction", "0.2", "--duplicate-factor", "1", "--global-batch-size", "16")
-    workplace.stops = [75]
-    assert workplace.start("--max-steps", "9", *words) == 75
-    before = open_data(workplace)
-    again, fresh = (workplace.text / "7.txt").read_text(), "Something else was found. It was written down. It was read."
-    for name, text in (("x.txt", again), ("deep/y.txt", fresh)):
-        (workplace.text / name).parent.mkdir(exist_ok=True)
-        (workplace.text / name).write_text(text)
-    capfd.readouterr()
-    assert workplace.start("--max-steps", "40", *words) == 0
-    shown = capfd.readouterr().out
-    assert "2 files were added below" in shown and re.search("added: 2 files, [12] documents to train on", shown)
-    data, per_pass = open_data(workplace), before.num_samples // 16
-    (first, second), at = data.mixes, -(-4 // per_pass)
-    assert (second.from_pass, second.from_update) == (at, at * per_pass)
-    assert second.total() > first.total() and data.earlier_fingerprints() == {before.fingerprint: at * per_pass}
-    assert workplace.record()["additions"][0]["from_update"] == second.from_update
-    assert "are not reached" not in shown
-    assert workplace.start("--max-steps", "50", *words) == 0, "they are not added twice"
-    shown = capfd.readouterr().out
-    assert "were added below" not in shown and "added: 2 files" in shown and len(open_data(workplace).mixes) == 2
 
 
 @pytest.mark.long
