@@ -24,10 +24,12 @@ PRECISIONS = {  # the names that NVIDIA's scripts have for them
 }
 _ALIASES = {"num_processes": ["--num-gpus"]}
 POSITIONAL_PLAN = "positional arguments"  # the name of their plan
+_FIRST_WORDS = 6  # one of which is the precision in every script of NVIDIA's that has one
+FLAGS_INSTEAD = "pass flags (scripts/COMING_FROM_NVIDIA.md lists them)"
 
 
 class Positional(NamedTuple):
-    """A positional argument of NVIDIA's scripts."""
+    """A positional argument of a script of NVIDIA's Paddle trainer."""
 
     name: str
     default: str | None = None
@@ -46,7 +48,6 @@ class Launcher:
     names: Mapping[str, Iterable[str]]  # that --config takes, in lists by their titles
     settings: type[LaunchSettings] = LaunchSettings
     positional: Sequence[Positional] = ()
-    other_forms: Mapping[int, str] = field(default_factory=dict)  # place of the precision -> another's positional form
     shown: Sequence[str] = ()  # groups of settings that the first help lists
     hidden: Sequence[str] = ()  # settings in them that it leaves out
     phases: Sequence[int] = ()  # each has flags of its own, --phaseN-NAME
@@ -81,7 +82,7 @@ def read_command_line(launcher: Launcher, words: Sequence[str]) -> CommandLine:
     """Parse a command line; the words before the first flag are positional (`-` and negative numbers are no flags)."""
     first = next((index for index, word in enumerate(words) if word.startswith("--") or word == "-h"), len(words))
     flags = LauncherParser(launcher).read(words[first:])
-    _refuse_other_form(launcher, words[:first])
+    _refuse_other_order(launcher, words[:first])
     return CommandLine(words, words[:first], *sorted_by_owner(launcher, flags))
 
 
@@ -184,14 +185,14 @@ def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str,
     return values
 
 
-def _refuse_other_form(launcher: Launcher, words: Sequence[str]) -> None:
-    """Refuse arguments of another trainer's script of this name, known by the place of the precision in them."""
-    for place, theirs in launcher.other_forms.items():
-        if words[place - 1 : place] and words[place - 1] in PRECISIONS:
-            ours = " ".join(row.name for row in launcher.positional[:6])
+def _refuse_other_order(launcher: Launcher, words: Sequence[str]) -> None:
+    """Refuse the arguments of another trainer's script of this name, which has the precision at another place."""
+    ours = [row.name for row in launcher.positional]
+    for number, word in enumerate(words[:_FIRST_WORDS]):
+        if word in PRECISIONS and "precision" in ours and number != ours.index("precision"):
             raise ValueError(
-                f"argument {place} is a precision ({words[place - 1]}), as in {theirs}; here the arguments are {ours} "
-                "...: see --help positional, or pass flags"
+                f"argument {number + 1} is a precision ({word}), here it is {ours[number]}: the words are of another "
+                f"script than NVIDIA's for Paddle; {FLAGS_INSTEAD}"
             )
 
 

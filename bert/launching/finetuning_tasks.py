@@ -1,6 +1,5 @@
 """The table of fine-tuning launchers: what the arguments of run_squad.sh, run_glue.sh, run_ner.sh ... stand for."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,14 @@ from bert.finetuning.glue.task_table import task_name
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad.config import ENTRY as SQUAD
-from bert.launching.arguments import CommandLine, Launcher, Positional, read_positional, settings_of_nvidia
+from bert.launching.arguments import (
+    FLAGS_INSTEAD,
+    CommandLine,
+    Launcher,
+    Positional,
+    read_positional,
+    settings_of_nvidia,
+)
 from bert.launching.settings import LaunchSettings
 
 SQUAD_PRESETS = {"dgxa100-80g_8gpu_amp": "squad_large", "dgxa100-80g_8gpu_tf32": "squad_large_tf32"}  # on 8 GPUs
@@ -100,24 +106,6 @@ _SQUAD_POSITIONAL = (  # a default of None: as the recipe or the weights say
     Positional("benchmark_warmup_steps", "100"),
     Positional("fuse_mha", "true"),
 )
-_GLUE_POSITIONAL = (  # of NVIDIA's PyTorch run_glue.sh
-    Positional("init_checkpoint", None, "from_pretrained_params"),
-    Positional("data_dir", "$BERT_PREP_WORKING_DIR/download/glue/MRPC/"),
-    Positional("vocab_file"),
-    Positional("config_file"),
-    Positional("output_dir", "results/MRPC"),
-    Positional("task_name", "mrpc"),
-    Positional("num_gpus", "8", "num_processes"),
-    Positional("batch_size", "16"),  # of one GPU in an update
-    Positional("gradient_accumulation_steps", "1", "gradient_merge_steps"),
-    Positional("learning_rate", "2.4e-5"),
-    Positional("warmup_proportion", "0.1"),
-    Positional("epochs", "3"),
-    Positional("max_steps", "-1.0"),
-    Positional("precision", "fp16"),
-    Positional("seed", "2"),
-    Positional("mode", "train eval"),
-)
 
 
 def _squad_form(line: CommandLine) -> Form:
@@ -160,39 +148,16 @@ def _glue_form(line: CommandLine) -> Form:
         return _form_of_recipe(GLUE.recipes, name or _glue_recipe(line.training))
     if name is not None:
         raise ValueError(f"config={name} contradicts the positional arguments; give only one of them")
-    names = ("task", "data_dir", "checkpoint")
-    if len(line.positional) > len(names):
-        return _glue_form_of_nvidia(read_positional(line, _GLUE_POSITIONAL))
-    if len(line.positional) != len(names):
+    if len(line.positional) != 3:
         raise ValueError(
-            f"{len(line.positional)} positional arguments ({' '.join(line.positional)}) must be {len(names)}, "
-            f"{' '.join(names)}, or the 4 to {len(_GLUE_POSITIONAL)} of NVIDIA's PyTorch script (--help positional); "
-            "or use flags (--help)"
+            f"{len(line.positional)} positional arguments ({' '.join(line.positional)}) must be 3, TASK DATA_DIR "
+            f"CHECKPOINT; {FLAGS_INSTEAD}"
         )
     task = task_name(line.positional[0])
     settings: dict[str, Any] = dict(
         task_name=task, data_dir=line.positional[1], from_pretrained_params=line.positional[2]
     )
     return Form(settings | ({"config": task.lower()} if task.lower() in GLUE.recipes else {"do_predict": True}))
-
-
-def _glue_form_of_nvidia(values: dict[str, str]) -> Form:
-    """The arguments of NVIDIA's PyTorch run_glue.sh: an update has `batch_size` sequences on each GPU."""
-    settings = settings_of_nvidia(values)
-    mode, steps, batch = settings.pop("mode"), settings["gradient_merge_steps"], settings["batch_size"]
-    words = {word.replace("prediction", "predict") for word in re.split(r"[^a-zA-Z0-9]+", mode.strip())}
-    settings |= {name: name.removeprefix("do_") in words for name in _ALL_MODES}
-    if not words <= {name.removeprefix("do_") for name in _ALL_MODES}:
-        raise ValueError(f"mode={mode} must name train, eval or prediction, or several of them, as in 'train eval'")
-    if not (steps.isdecimal() and batch.isdecimal() and 0 < int(steps) <= int(batch) and int(batch) % int(steps) == 0):
-        raise ValueError(f"batch_size={batch} must be a multiple of gradient_accumulation_steps={steps}; change one")
-    settings["batch_size"] = str(int(batch) // int(steps))
-    settings["max_steps"] = settings["max_steps"].removesuffix(".0")  # a number with a point there
-    settings["report_file"] = f"{settings['output_dir']}/dllogger.json"
-    ranks = settings.pop("num_processes")
-    if "hidden_size" not in implied_by_weights(settings):
-        settings["bert_model"] = "bert-large-uncased"
-    return Form(settings, {"num_processes": ranks if settings["do_train"] else "1"})
 
 
 def _glue_recipe(flags: Mapping[str, Any]) -> str:
@@ -284,11 +249,6 @@ TASKS = {
         names={"Presets": SQUAD_PRESETS, "Recipes": SQUAD.recipes},
         settings=SquadLaunch,
         positional=_SQUAD_POSITIONAL,
-        other_forms={
-            3: "NVIDIA's TensorFlow 1 run_squad.sh (batch_size learning_rate precision use_xla ...)",
-            4: "NVIDIA's TensorFlow 2 run_squad.sh (num_gpu batch_size learning_rate precision ...)",
-            5: "NVIDIA's PyTorch run_squad.sh before it had a warm-up (init_checkpoint epochs batch_size ...)",
-        },
         form=_squad_form,
         quickstart_output="results/{}",
         vocabulary_size=2048,
@@ -309,11 +269,8 @@ TASKS = {
         "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
         "project.",
         epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run. "
-        "Several tasks, seeds and rates in one table: `all --help`. NVIDIA's positional arguments are read too: --help "
-        "positional.",
+        "Several tasks, seeds and rates in one table: `all --help`.",
         names={"Recipes": [*GLUE.recipes, *NER.recipes]},
-        positional=_GLUE_POSITIONAL,
-        other_forms={4: "NVIDIA's TensorFlow run_glue.sh (task_name batch_size learning_rate precision ...)"},
         form=_glue_form,
     ),
     "classify": FineTuningLauncher(

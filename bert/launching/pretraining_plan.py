@@ -16,6 +16,7 @@ from bert.config.setting_sources import merged, read_settings
 from bert.config.training_settings import derive
 from bert.interpreter import is_installed
 from bert.launching.arguments import (
+    FLAGS_INSTEAD,
     POSITIONAL_PLAN,
     CommandLine,
     Launcher,
@@ -78,10 +79,6 @@ LAUNCHER = Launcher(
     names={"Presets of both phases": [*PRESETS, evening.NAME], "Recipes of one phase": RECIPES},
     settings=PretrainingLaunch,
     positional=POSITIONAL,
-    other_forms={
-        4: "NVIDIA's TensorFlow run_pretraining_adam.sh (train_batch_size eval_batch_size learning_rate precision ...)",
-        6: "NVIDIA's TensorFlow run_pretraining_lamb.sh (batch_size_phase1 batch_size_phase2 eval_batch_size ...)",
-    },
     phases=(1, 2),
     add_flags=add_text_flags,
 )
@@ -150,23 +147,20 @@ def _preset_form(name: str, line: CommandLine) -> _Form:
     return _Form(name, launch, phases)
 
 
-def _refuse_form_of_pytorch(words: Sequence[str]) -> None:
+def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
     """Refuse the arguments of NVIDIA's PyTorch script, whose batch is what a GPU has in an update.
 
     Its ninth argument is true or false, ours a number; of its first eight only the size of the batch differs.
     """
-    batch = words[0]
-    is_large = batch.isdecimal() and int(batch) > _LARGEST_MICRO_BATCH
-    if is_large or words[8:9] in (["true"], ["false"]):
+    if (words[0].isdecimal() and int(words[0]) > _LARGEST_MICRO_BATCH) or words[8:9] in (["true"], ["false"]):
         raise ValueError(
-            f"batch_size={batch} is of NVIDIA's PyTorch run_pretraining.sh, where it is the sequences of one GPU in an "
-            "update; here it is a micro-batch, and argument 9 the number of them in an update: see --help positional, "
-            "or pass --config large_pytorch, that script's recipe"
+            f"batch_size={words[0]} is of NVIDIA's PyTorch run_pretraining.sh, the sequences of one GPU in an update; "
+            f"pass --config large_pytorch, that script's recipe, or {FLAGS_INSTEAD.removeprefix('pass ')}"
         )
 
 
 def _positional_form(line: CommandLine) -> _Form:
-    _refuse_form_of_pytorch(line.positional)
+    _refuse_order_of_pytorch(line.positional)
     values = settings_of_nvidia(read_positional(line, POSITIONAL))
     is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package
     results = (Path() if is_own_copy else Path(values["code_dir"])) / "results"
