@@ -52,11 +52,6 @@ class BatchSchedule:
 
 class BatchSettings(Settings):
     batch_size: int = Field(32, ge=1, description="sequences per micro-batch on one rank")
-    fit_batch_size: bool = Field(
-        False,
-        description="try the micro-batch at the start and halve it until it fits in memory, with more of them in an "
-        "update, whose sequences stay the same",
-    )
     gradient_merge_steps: int = Field(1, ge=1, description="micro-batches accumulated into one update")
     global_batch_size: int | None = Field(
         None,

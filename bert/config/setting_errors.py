@@ -55,7 +55,9 @@ do-lower-case lower-case uncased
 )
 
 # Settings and flags of earlier versions, without dashes -> what to do instead.
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT: dict[str, str] = {
+    "fit-batch-size": "a batch that does not fit ends in an error that names one that does; --dry-run shows the memory"
+}
 
 _RULES = {  # by the type of a pydantic error, whose own words are for programmers
     "path_type": "must be a path, in quotes if it is of digits alone",

@@ -280,17 +280,14 @@ class HardwareSettings(Settings):
         "auto", description="bind each rank to its own share of the cores; auto: on GPUs, to the cores near its own"
     )
     fuse_mha: bool = Field(True, description="one matrix product for queries, keys and values; same parameters")
-    fuse_linear: Switch = Field(
-        "auto",
-        description="GPU: matrix product and bias in one kernel; auto: with --amp, if a test at the start finds it "
-        "right and fast",
-    )
+    fuse_linear: Switch = Field("auto", description="GPU: matrix product and bias in one kernel; auto: off")
     fuse_dropout_add: Switch = Field(
-        "auto", description="GPU: dropout and residual in one kernel, which keeps no mask; auto: as --fuse-linear"
+        "auto", description="GPU: dropout and residual in one kernel, which keeps no mask; auto: off"
     )
     fuse_attention: Switch = Field(
         "auto",
-        description="GPU, with --amp: FlashAttention, which stores nothing of length x length; auto: as --fuse-linear",
+        description="GPU, with --amp: FlashAttention, which stores nothing of length x length; auto: on cards that "
+        "have it (Ampere and newer)",
     )
     unpad: Switch = Field(
         "auto",
@@ -383,8 +380,13 @@ class TrainingConfig(Settings):
         is_plain = self.hardware.unpads("gpu") and self.model.has_window()
         return self.hardware.fusions() | ({"attention": "off"} if is_plain else {})
 
+    def wanted_kernels(self) -> set[str]:
+        """The fused kernels that are used on GPUs which have them: what is `on`; `auto` is attention with --amp."""
+        wanted = {"on", "auto"} if self.precision.amp else {"on"}
+        return {name for name, value in self.fusions().items() if value in (wanted if name == "attention" else {"on"})}
+
     def kernels(self) -> FusedKernels:
-        """The fused kernels of GPUs that are `on`; those that are `auto` are decided where a run starts on GPUs."""
+        """The fused kernels of GPUs that are `on`; what is `auto` depends on the card."""
         on = {name: value == "on" for name, value in self.fusions().items()}
         return FusedKernels(**on, unpad=self.hardware.unpads("gpu"))
 

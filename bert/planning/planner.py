@@ -68,7 +68,6 @@ class Plan:
     sequence_length: float  # mean padded length, in tokens
     max_steps: int | None  # None: as many as epochs need, which the data decides
     update: UpdateTime | None
-    fused_update: UpdateTime | None  # with the fused kernels that are `auto`; None: the program has none
     mfu: float | None
     price_per_hour: float | None  # of one node
     notice: str | None
@@ -77,18 +76,9 @@ class Plan:
         assert self.update is not None
         return self.global_batch_size / self.update.total()
 
-    def fused_sequences_per_second(self) -> float | None:
-        """With the fused kernels that are `auto`; None where the program has none of them."""
-        return self.global_batch_size / self.fused_update.total() if self.fused_update else None
-
-    def seconds(self, fused: bool = False) -> float | None:
-        """Time of all updates, without evaluation and checkpoints; None if nothing fits or max_steps is unknown.
-
-        Args:
-            fused: with the fused kernels that are `auto`, if the program has any.
-        """
-        update = (self.fused_update if fused else None) or self.update
-        return self.seconds_of(update, self.max_steps) if update and self.max_steps else None
+    def seconds(self) -> float | None:
+        """Time of all updates, without evaluation and checkpoints; None if nothing fits or max_steps is unknown."""
+        return self.seconds_of(self.update, self.max_steps) if self.update and self.max_steps else None
 
     def seconds_of(self, update: UpdateTime, steps: int) -> float:
         """Time of `steps` updates, of which those of a warm-up have fewer micro-steps."""
@@ -119,6 +109,9 @@ def make_plan(
         notice = f"{hardware.name} has no {config.precision.amp_dtype} arithmetic; planned in float32"
         precision = config.precision.model_copy(update={"amp": False, "use_pure_fp16": False})
         config = config.model_copy(update={"precision": precision})
+    has_attention = "attention" in config.wanted_kernels() and part.bfloat16  # FlashAttention needs Ampere
+    hardware_settings = config.hardware.model_copy(update={"fuse_attention": "on" if has_attention else "off"})
+    config = config.model_copy(update={"hardware": hardware_settings})
     world_size = hardware.world_size()
     global_batch = config.batch.resolved_global_batch_size(world_size)
     memory = memory_per_rank(config, world_size)
@@ -130,13 +123,11 @@ def make_plan(
         notice = f"what hides padding from FlashAttention takes {_gb(bias)} of the activations"
         if not config.model.is_modern():  # FlashAttention reads packed tokens without a window
             notice += "; --unpad on needs none"
-    update = fused_update = mfu = None
+    update = mfu = None
     steps, schedule = config.run.max_steps, config.batch.schedule(world_size)
     if batch_size is not None:
         micro_steps = global_batch // world_size // batch_size
         update = update_time(config, hardware, batch_size, micro_steps, length)
-        if (kind := _fused_kind(config, part)) is not None:
-            fused_update = update_time(config, hardware, batch_size, micro_steps, length, kind)
         flops = training_flops_per_sequence(config.model, round(length), round(_predictions(config, length)))
         peak, _ = part.arithmetic(config.precision)  # TFLOP/s
         mfu = global_batch * flops / update.total() / (peak * 1e12 * world_size)  # Chowdhery et al., 2022
@@ -151,7 +142,6 @@ def make_plan(
         sequence_length=length,
         max_steps=steps if steps > 0 else None,
         update=update,
-        fused_update=fused_update,
         mfu=mfu,
         price_per_hour=price_per_hour,
         notice=notice,
@@ -183,23 +173,12 @@ def update_time(
     )
 
 
-def program_kind(config: Any, automatic: bool = False) -> ProgramKind:
-    """The program of these settings; what is `auto` is decided at the start of a run and counts as `automatic`."""
-    on = ("on", "auto") if automatic else ("on",)
-    fused: set[Fusion] = {_FUSIONS[name] for name, value in config.fusions().items() if value in on}
+def program_kind(config: Any) -> ProgramKind:
+    """The program of these settings on a GPU that has every kernel."""
+    fused: set[Fusion] = {_FUSIONS[name] for name in config.wanted_kernels()}
     if config.hardware.fuse_mha:
         fused.add("qkv")
     return ProgramKind(frozenset(fused), config.optimizer.optimizer == "AdamW", config.hardware.recompute)
-
-
-def _fused_kind(config: Any, part: Part) -> ProgramKind | None:
-    """The program if every kernel that is `auto` passes its self-test; None where none can, or none is `auto`."""
-    if not config.precision.amp:
-        return None
-    kind = program_kind(config, automatic=True)
-    if not part.bfloat16 and config.fusions()["attention"] == "auto":  # before Ampere: no FlashAttention
-        kind = dataclasses.replace(kind, fused=kind.fused - {"attention"})
-    return kind if kind != program_kind(config) else None
 
 
 def _predictions(config: Any, length: float) -> float:
@@ -264,14 +243,8 @@ def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
     slow, fast = plan.hardware.part.speed_range
     rows["range"] = (
         f"{slow * speed:,.0f} to {fast * speed:,.0f} sequences/s, "
-        f"{duration(seconds / fast)} to {duration(seconds / slow)} ({slow:.0%} to {fast:.0%} of the speed, fused too)"
+        f"{duration(seconds / fast)} to {duration(seconds / slow)} ({slow:.0%} to {fast:.0%} of the speed)"
     )
-    if plan.fused_update:
-        rows["fused"] = (
-            f"{plan.fused_sequences_per_second():,.0f} sequences/s, "
-            f"{duration(plan.seconds_of(plan.fused_update, steps))}, if the kernels "
-            "that are auto pass their self-test at the start; above is without them"
-        )
     return rows
 
 
@@ -333,9 +306,7 @@ def _planned(configs: Sequence[Any], hardware: Hardware, flags: PlanFlags) -> st
     seconds = [time for plan in plans if (time := plan.seconds()) is not None]
     if len(seconds) == len(plans) > 1:
         cost = "" if price is None else f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
-        fused = [plan.seconds(fused=True) or 0.0 for plan in plans]
-        faster = "" if fused == seconds else f"; {duration(sum(fused))} with the kernels that are auto"
-        texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}{faster}")
+        texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}")
     return "\n\n".join(texts)
 
 

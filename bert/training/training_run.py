@@ -26,12 +26,12 @@ from bert.reporting.logs import QUIET_STEPS, Log, Messages
 from bert.reporting.trackers import check_trackers
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.runtime.topology import device_name
-from bert.training.batch_fitting import fitted
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
 from bert.training.initialization import initialize_weights, resume_schedule, schedule_of
 from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.loss_guards import is_trained
+from bert.training.memory import memory_errors
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, progress_at_start, take_over_best
 from bert.training.task import Evaluation, Session, Task
@@ -56,9 +56,6 @@ def run(config: Any, open_task: Callable[[Any, Group], Task]) -> int:
         stop.install()
         log = Log() if messages is None else _open_log(task, messages, stack)
         threads = join_ranks(task.config, group)
-        if task.trains and task.config.batch.fit_batch_size:
-            fitting = fitted(task.config, task.objective, group, build)
-            task = task if fitting is task.config else open_task(fitting, group)
         facts = {
             **json.loads(task.config.model_dump_json()),
             "world_size": group.world_size,
@@ -104,7 +101,8 @@ def _train(
         last = _last_step(config, progress.step)
         trainer = Trainer(program, device, task, log, stop, progress, last, checkpoints, evaluate)
         packing = program.objective.packing()
-        outcome = trainer.run(lambda step: task.batches(step, packing))
+        with memory_errors(config, group):
+            outcome = trainer.run(lambda step: task.batches(step, packing))
         figures = evaluation.figures() | summary(config, outcome, device, program)
         return _end(task, evaluation, outcome, figures, log, stop)
 

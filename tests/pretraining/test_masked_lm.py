@@ -1,21 +1,18 @@
 """`--objective mlm`: masked LM alone, on single sequences or on the text of pairs."""
 
 import json
-from dataclasses import replace
 from unittest import mock
 
 import numpy as np
 import pytest
 
 from bert.checkpoints.directories import CheckpointError
-from bert.config.architecture import FusedKernels
 from bert.config.training_settings import derive
 from bert.model.objectives import MaskedLMObjective
 from bert.pretraining.task import Pretraining, held_out_sets
 from bert.samples.loader import evaluation_batches
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.sample_table import SampleTable
-from bert.training.batch_fitting import fullest_feed
 from bert.training.training_run import run
 from tests.support import runs, tiny
 from tests.support.corpora import random_table, vocabulary, write_shards, write_vocabulary
@@ -88,8 +85,6 @@ def test_documents_that_the_shards_hold_apart_are_trained_and_evaluated_apart(tm
     assert not feed["masked_lm_weights"][feed["masked_lm_positions"] % feed["input_ids"].shape[1] == 3].any()
     assert run(config, Pretraining) == 0
     assert json.loads((config.stage_dir() / "summary.json").read_text())["eval_masked_lm_loss"] > 0
-    fullest = fullest_feed(replace(task.objective, kernels=FusedKernels(unpad=True)), config)
-    assert len(fullest["first_tokens"]) == config.batch.batch_size
 
 
 def test_trainings_that_mask_more_are_evaluated_alike(tmp_path):

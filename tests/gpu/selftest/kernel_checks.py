@@ -91,17 +91,18 @@ def judge_kernels(missing: dict[str, dict[str, list[str]]], different: list[str]
 
 
 def fused_kernels(dtype: str, unpad: bool, bench: Bench) -> Verdict:
-    """The self-test that every run in mixed precision begins with, at the model and length of phase 2."""
+    """Fused kernels beside plain operators, at the model and length of phase 2."""
     request = {
         "model": BUILT_IN_MODELS["bert-large-uncased"].model_dump(),
         "amp_dtype": dtype,
         "compare": list(FUSED_KERNELS),
-        "look_at_card": [],
         "unpad": unpad,
         "batch_size": 8,
         "length": 512,
     }
-    output = bench.run([sys.executable, "-m", "bert.training.kernel_comparison", json.dumps(request)], TIMEOUT_SECONDS)
+    output = bench.run(
+        [sys.executable, "-m", "tests.gpu.selftest.kernel_comparison", json.dumps(request)], TIMEOUT_SECONDS
+    )
     return judge_fused_kernels(json_in(output), bench.machine)
 
 
@@ -109,7 +110,7 @@ def judge_fused_kernels(answer: dict[str, dict[str, str]], machine: Machine) -> 
     """A GPU has all kernels, but for attention on older cards; a CPU must be told why it has none.
 
     Args:
-        answer: what `bert.training.kernel_comparison` prints.
+        answer: what `tests.gpu.selftest.kernel_comparison` prints.
     Raises:
         Failed: a kernel differs from plain operators or fails, or is said to be on a CPU.
     """

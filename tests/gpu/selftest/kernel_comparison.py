@@ -1,6 +1,6 @@
-"""The self-test of fused kernels, a process of its own: compares them with plain operators in values and in time.
+"""Compares fused kernels with plain operators in values and in time, in a process of its own.
 
-    python -m bert.training.kernel_comparison '{"model": {...}, "amp_dtype": "float16", "compare": ["attention"], ...}'
+    python -m tests.gpu.selftest.kernel_comparison '{"model": {...}, "amp_dtype": "float16", ...}'
 
 It prints one line of JSON: `reasons`, kernel -> why it cannot be used, "" if it can; `times`, kernel -> text.
 
@@ -25,17 +25,15 @@ from bert.model.attention import PaddedSequences, attention_bias, packed_layout
 from bert.model.modeling import PLAIN, Linear, dropout_add
 from bert.runtime.paddle_api import core, default_device, nn, paddle, place_of, static, unique_name, write_variable
 from bert.samples.packing import Packing, pack
+from bert.training.fused_kernels import lacking
 from program import cast_forward
 
 Arrays = dict[str, np.ndarray]
 # Of the largest value of each tensor: some eight times the type's spacing, where a wrong mask or scale differs by 1.
 TOLERANCE = {"float16": 0.02, "bfloat16": 0.1, "float32": 1e-4}
-OPERATORS = {"linear": "fused_gemm_epilogue", "dropout_add": "fused_dropout_add", "attention": "flash_attn"}
-ATTENTION_OF_PACKED_TOKENS = "flash_attn_unpadded"
-CAPABILITY = {"attention": (8, 0)}  # its kernels are compiled for Ampere and later
 FUSED = FusedKernels(linear=True, dropout_add=True, attention=True)
 LONGEST = 2048  # tokens of a sequence that is compared: at 8,192 plain attention takes 13 GB
-SLOWER = 1.05  # times plain operators' time: so that a resumed run chooses as before, though times vary
+SLOWER = 1.05  # times plain operators' time; times vary
 SEED, UPSTREAM = 7, 8  # of weights and dropout, of the gradients of outputs
 SIGMAS = 6
 
@@ -72,19 +70,6 @@ def slowness(seconds: Callable[[str], float]) -> tuple[str, str]:
 def _last_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1][:200] if lines else ''}"
-
-
-def lacking(name: str, unpad: bool = False) -> str:
-    """What this wheel or this card lacks for a kernel, of packed tokens with `unpad`."""
-    operator = ATTENTION_OF_PACKED_TOKENS if unpad and name == "attention" else OPERATORS[name]
-    if operator not in core.get_all_op_names():
-        return f"this Paddle has no {operator}"
-    if default_device() != "gpu":
-        return "there is no GPU"
-    needed, has = CAPABILITY.get(name, (0, 0)), paddle.device.cuda.get_device_capability()
-    if tuple(has) < needed:
-        return f"{operator} needs compute capability {needed[0]}.{needed[1]}, this card has {has[0]}.{has[1]}"
-    return ""
 
 
 class Comparison:
@@ -313,7 +298,7 @@ def main(request: str) -> None:
     compared, timed = (
         Comparison(model, dtype, device, shape, FUSED, packing) for shape in (few, (settings["batch_size"], length))
     )
-    reasons = {name: lacking(name, unpad) for name in (*settings["compare"], *settings["look_at_card"])}
+    reasons = {name: lacking(name, unpad) for name in settings["compare"]}
     times = {}
     for name in settings["compare"]:
         reasons[name] = reasons[name] or disagreement(partial(compared.arrays, name), TOLERANCE[dtype])

@@ -1,0 +1,51 @@
+"""Reports a micro-batch that does not fit in a rank's memory in one sentence, which names one that does."""
+
+import contextlib
+from collections.abc import Iterator
+
+import psutil
+
+from bert.config.training_settings import TrainingConfig
+from bert.planning.estimates import memory_per_rank
+from bert.runtime.distributed import Group
+from bert.runtime.paddle_api import paddle
+
+USABLE = 0.9  # of a device's memory: the framework's workspaces take the rest
+
+
+@contextlib.contextmanager
+def memory_errors(config: TrainingConfig, group: Group) -> Iterator[None]:
+    """A context in which an update that finds no memory ends in a ValueError with the remedy."""
+    try:
+        yield
+    except Exception as error:  # Paddle's is a MemoryError, or another with these words
+        words = ("ResourceExhausted", "out of memory")
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
+            raise
+        raise ValueError(too_large(config, group.world_size, _memory_bytes(group))) from error
+
+
+def too_large(config: TrainingConfig, world_size: int, memory_bytes: float) -> str:
+    """The micro-batch, and the largest that keeps the update, is at most half of it and fits by estimate."""
+    batch_size, total = config.batch.batch_size, config.batch.resolved_global_batch_size(world_size)
+    memory = memory_per_rank(config, world_size)
+    fixed, per_sequence = memory.total() - memory.activations, memory.activations / batch_size
+    fitting = [
+        size
+        for size in range(1, batch_size // 2 + 1)
+        if total // world_size % size == 0 and fixed + size * per_sequence <= USABLE * memory_bytes
+    ]
+    remedy = "pass --recompute, a shorter --max-seq-length or a smaller model"
+    if fitting:
+        remedy = (
+            f"pass --batch-size {fitting[-1]} --global-batch-size {total}, which fits by estimate and leaves an update "
+            "as it is, or --recompute"
+        )
+    return f"batch_size={batch_size} does not fit in the {memory_bytes / 1e9:.3g} GB of memory of a rank; {remedy}"
+
+
+def _memory_bytes(group: Group) -> float:
+    """Bytes of memory for a rank: its card's, or its share of the machine's."""
+    if group.device == "gpu":
+        return float(paddle.device.cuda.get_device_properties().total_memory)
+    return psutil.virtual_memory().total / group.local_world_size

@@ -1,0 +1,25 @@
+"""A micro-batch that does not fit in memory: the error names one that does; the error of Paddle is injected."""
+
+import pytest
+
+from bert.training.memory import memory_errors, too_large
+from tests.support import tiny
+
+
+def test_the_error_names_the_largest_batch_that_fits_and_keeps_the_update(tmp_path):
+    config = tiny.pretraining_config(tmp_path, batch_size=12, gradient_merge_steps=2)
+    assert "pass --batch-size 6 --global-batch-size 48," in too_large(config, 2, 80e9)
+    odd = tiny.pretraining_config(tmp_path, batch_size=9, gradient_merge_steps=1, global_batch_size=18)
+    assert "pass --batch-size 3 --global-batch-size 18," in too_large(odd, 1, 80e9)  # 4 does not divide 18
+    assert "does not fit in the 0.0001 GB of memory of a rank; pass --recompute, a shorter" in too_large(config, 2, 1e5)
+
+
+def test_only_errors_of_memory_are_explained(tmp_path):
+    config = tiny.pretraining_config(tmp_path)
+    for error, expected in (
+        (MemoryError("ResourceExhaustedError: Out of memory error on GPU 0"), "batch_size=12 does not fit"),
+        (RuntimeError("CUDA error: out of memory"), "batch_size=12 does not fit"),
+        (RuntimeError("a broken kernel"), "a broken kernel"),
+    ):
+        with pytest.raises((ValueError, RuntimeError), match=expected), memory_errors(config, tiny.ONE_RANK):
+            raise error
