@@ -71,6 +71,7 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
         "prediction_stream squad.config squad.examples squad.features squad.metrics squad.predictions "
         "squad.answer_settings text_files"
     ),
+    "bert.model": "head_specs",
     "bert.inference": "command_line lines tables",
     "bert.own_text": ("constants corpus facts flags model_choice plan record report request run sources speed"),
     "bert.pretraining": "entry epochs labelled_lines",

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import CheckpointError, VerifiedCheckpoint
 from bert.checkpoints.progress import LoopState, Progress
+from bert.model.head_specs import HEAD_TENSORS
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import read_variable, write_variable
 from program import TrainingProgram
@@ -20,18 +22,10 @@ from program import TrainingProgram
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "bert_config.json"
-# Prefix of a head's tensors -> its name in messages.
-_HEADS = {
-    "cls.predictions.": "masked-LM head",
-    "cls.seq_relationship.": "next-sentence head",
-    "bert.pooler.": "pooler",
-    "qa_outputs.": "question-answering head",
-    "classifier.": "classifier",
-}
 # Checkpoints of `--use-pure-fp16` had parameters in float16; their float32 values were state of the optimizer under the
 # first name, and what else it kept of them under parameters with the second at the end.
 _MASTER, _OF_MASTER = "/master_weight", "_fp32_master_0"
-_OTHER_HEADS = tuple(f"{what}: {head}" for what in ("missing", "unknown") for head in _HEADS)
+_OTHER_HEADS = tuple(f"{what}: {name}" for what in ("missing", "unknown") for name in chain(*HEAD_TENSORS.values()))
 
 
 def capture(scope, program: TrainingProgram, before: tuple[dict, dict] = ({}, {})) -> tuple[dict, dict, dict]:
@@ -208,8 +202,9 @@ def _heads_that_differ(lines: list[str]) -> Iterator[str]:
         ("missing: ", "no {head} in the weights, it starts from its random initialisation: {names}"),
         ("unknown: ", "{head} not used by this model: {names}"),
     ):
-        for prefix, head in _HEADS.items():
-            if names := [line.removeprefix(kind) for line in lines if line.startswith(kind + prefix)]:
+        for head, tensors in HEAD_TENSORS.items():
+            prefixes = tuple(kind + name for name in tensors)
+            if names := [line.removeprefix(kind) for line in lines if line.startswith(prefixes)]:
                 yield text.format(head=head, names=", ".join(names))
 
 

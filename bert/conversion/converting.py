@@ -21,25 +21,14 @@ from bert.config.architecture import BertConfig
 from bert.config.flags import Formatter, Parser
 from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
 from bert.conversion.model_card import CardRequest, write_card
-from bert.conversion.model_description import ARCHITECTURES, LABELS_FILE, TASK_FILE, architecture_of, kept_texts
+from bert.conversion.model_description import LABELS_FILE, TASK_FILE, architecture_of, kept_texts
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import Tokens, write_tokenizer, write_vocabulary
 from bert.files import read_json, sync
+from bert.model.head_specs import HEADS
 
 REPORT_FILE = "conversion.json"
-# Heads (keys of tensor_names.HEADS) that a task needs, and those it also takes.
-_NEEDS = {
-    "pretraining": ("pooler", "masked-LM head", "next-sentence head"),
-    "masked-lm": ("masked-LM head",),
-    "question-answering": ("question-answering head",),
-    "sequence-classification": ("pooler", "classifier"),
-    "token-classification": ("classifier",),
-    "next-sentence": ("pooler", "next-sentence head"),
-    "encoder": (),
-}
-_TAKE_A_POOLER = ("masked-lm", "question-answering", "token-classification", "encoder")
-TASKS = tuple(ARCHITECTURES)
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,7 @@ class Model(PretrainedWeights):
         return "bert.pooler.dense.weight" in self.parameters
 
     def description(self, config: BertConfig, library: int = 0) -> dict[str, Any]:
-        """The content of config.json; `library` is the place of its class for the task in ARCHITECTURES."""
+        """The content of config.json; `library` is the place of its class in HEADS[task].classes."""
         values = {"architectures": [architecture_of(self.task, config, library)], **json.loads(config.to_json())}
         count = self.num_outputs()
         if "classification" in self.task and count:
@@ -114,25 +103,26 @@ def choose_task(weights: PretrainedWeights, requested: str | None) -> str:
     """
     heads, described = tensor_names.heads_of(weights.parameters), weights.task
     if requested is not None:
-        if lacking := [head for head in _NEEDS[requested] if head not in heads]:
+        if lacking := [head for head in HEADS[requested].needs if head not in heads]:
             raise ConversionError(
                 f"task={requested} needs a {' and a '.join(lacking)}; the source has "
                 f"{', '.join(heads) or 'the bare encoder'}: choose another --task"
             )
         return requested
-    if described == "masked-lm" and all(head in heads for head in _NEEDS["pretraining"]):
+    if described == "masked-lm" and all(head in heads for head in HEADS["pretraining"].needs):
         return "pretraining"  # bert-base-uncased of Hugging Face is described as less than it holds
-    if described is not None and all(head in heads for head in _NEEDS[described]):
+    if described is not None and all(head in heads for head in HEADS[described].needs):
         return described
     tops = set(heads) - {"pooler"}
-    tasks = [task for task, needs in _NEEDS.items() if tops == set(needs) - {"pooler"} and set(needs) <= set(heads)]
+    needs = {task: set(head.needs) for task, head in HEADS.items()}
+    tasks = [task for task, needed in needs.items() if tops == needed - {"pooler"} and needed <= set(heads)]
     if tops == {"classifier"} and "pooler" in heads:
         tasks = ["sequence-classification"]
         if weights.format == "paddlenlp":
             tasks += ["question-answering", "token-classification"]
     if len(tasks) != 1:
         raise ConversionError(
-            f"the source has {', '.join(heads)} and does not name its task; pass --task {' or '.join(tasks or TASKS)}"
+            f"the source has {', '.join(heads)} and does not name its task; pass --task {' or '.join(tasks or HEADS)}"
         )
     return tasks[0]
 
@@ -140,8 +130,7 @@ def choose_task(weights: PretrainedWeights, requested: str | None) -> str:
 def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
     """The encoder and the task's heads; other heads are left out, each with a note."""
     modern = tensor_names.is_modern(parameters)
-    takes_pooler = task in _TAKE_A_POOLER and not (modern and task == "encoder")
-    used = {*_NEEDS[task], *(("pooler",) if takes_pooler else ())}
+    used = {*HEADS[task].needs, *(() if modern and task == "encoder" else ("pooler",))}
     unused = [head for head in tensor_names.heads_of(parameters) if head not in used]
     notes += [f"left out: {head}, not used by {task}" for head in unused]
     names = {name for head in unused for name in tensor_names.heads_by_name(modern)[head]}
@@ -426,7 +415,7 @@ def source_parser(
     parser.add_argument(
         "--to", dest="target", required=needs_target, type=Path, metavar="DIR", help="the folder to make"
     )
-    parser.add_argument("--task", choices=TASKS, help=task_help)
+    parser.add_argument("--task", choices=HEADS, help=task_help)
     parser.add_argument(
         "--config-file", type=Path, help="the model's bert_config.json or config.json, if none is beside the weights"
     )

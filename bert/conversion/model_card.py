@@ -19,6 +19,7 @@ from bert.checkpoints.directories import CARD_FILE, weights_folder
 from bert.conversion.locating import published_model
 from bert.conversion.raw_tensors import ConversionError
 from bert.files import read_json
+from bert.model.head_specs import HEADS
 from bert.planning.hardware import load_parts, part_of
 from bert.reporting.progress import duration, metric_form
 from bert.reporting.report import Block, heading, table, text, to_markdown
@@ -36,15 +37,6 @@ _USE = re.compile(r"^## Use\n.*?(?=^## )", re.DOTALL | re.MULTILINE)
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARY = "paddlepaddle"
 _LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
-_FILL_MASK = ("fill-mask", '"The [MASK] was late again."')
-_PIPELINES = {  # task -> pipeline of transformers, its example
-    "pretraining": _FILL_MASK,
-    "masked-lm": _FILL_MASK,
-    "question-answering": ("question-answering", 'question="Who opened it?", context="Anna opened it in 1987."'),
-    "sequence-classification": ("text-classification", '"What a great film!"'),
-    "token-classification": ("token-classification", '"Anna Lindqvist visited Malmo."'),
-    "encoder": ("feature-extraction", '"A text."'),
-}
 _RECIPE = {  # row -> settings
     "objective": "{objective}",
     "masks": "{masked_lm_ratio:.0%}, {masking}",
@@ -143,7 +135,7 @@ def _stated(request: CardRequest) -> dict[str, Any]:
 
 
 def _front_matter(model: "Model", to_format: str, request: CardRequest, runs: Sequence[RunRecord]) -> dict[str, Any]:
-    pipeline, known = _PIPELINES.get(model.task, ("", ""))[0], _languages(runs)
+    pipeline, known = HEADS[model.task].pipeline[0], _languages(runs)
     base = _published(_source(runs[0])) if runs else None
     values = {
         **({"language": known} if known else {}),
@@ -245,7 +237,7 @@ def _blocks(
 
 
 def _use(model: "Model", to_format: str, name: str) -> list[Block]:
-    pipeline, example = _PIPELINES.get(model.task, ("", ""))
+    pipeline, example = HEADS[model.task].pipeline
     if model.tokens is not None:
         example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
     said = json.dumps(name, ensure_ascii=False)

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from bert.config.architecture import MODEL_TYPES, BertConfig, our_values
 from bert.config.setting_errors import explain
 from bert.conversion.raw_tensors import ConversionError, read_json
+from bert.model.head_specs import HEADS
 
 LABELS_FILE = "labels.json"
 CONFIG_FILES = ("bert_config.json", "config.json", "model_config.json")
@@ -35,24 +36,13 @@ _MUST_BE = {
     "pool_act": "tanh",
 }
 _READ_ELSEWHERE = frozenset(("architectures", "init_class", "id2label", "label2id", "num_labels", "problem_type"))
-# Class names in other libraries, by task. Ours and Hugging Face's first, PaddleNLP's last.
-ARCHITECTURES = {
-    "pretraining": ("BertForPreTraining", "BertForPretraining"),
-    "masked-lm": ("BertForMaskedLM",),
-    "question-answering": ("BertForQuestionAnswering",),
-    "sequence-classification": ("BertForSequenceClassification",),
-    "token-classification": ("BertForTokenClassification",),
-    "next-sentence": ("BertForNextSentencePrediction",),
-    "encoder": ("BertModel",),
-}
-
-
 _FAMILY = re.compile("^(ModernBert|Roberta|XLMRoberta|Camembert)(?=For|Model)")
 
 
 def architecture_of(task: str, config: BertConfig, library: int = 0) -> str:
     """The class of a task in Hugging Face (0) or PaddleNLP (-1)."""
-    name = ARCHITECTURES["masked-lm" if task == "pretraining" and not config.has_token_types() else task][library]
+    head = HEADS["masked-lm" if task == "pretraining" and not config.has_token_types() else task]
+    name = head.classes[library]
     return name.replace("Bert", {"modernbert": "ModernBert", "roberta": "Roberta"}.get(config.model_type, "Bert"))
 
 
@@ -60,7 +50,7 @@ class Description(NamedTuple):
     """The content of a model's description file."""
 
     config: BertConfig
-    task: str | None  # a key of ARCHITECTURES, None if the file names no task
+    task: str | None  # a key of HEADS, None if the file names no task
     labels: tuple[str, ...] | None  # names of a classifier's classes, by index
 
 
@@ -113,7 +103,7 @@ def _task(values: Mapping[str, Any]) -> str | None:
     named = values.get("architectures") or values.get("init_class")
     named = named[0] if isinstance(named, list) and named else named
     named = _FAMILY.sub("Bert", named) if isinstance(named, str) else named
-    return next((task for task, classes in ARCHITECTURES.items() if named in classes), None)
+    return next((task for task, head in HEADS.items() if named in head.classes), None)
 
 
 def _labels(values: Mapping[str, Any]) -> tuple[str, ...] | None:

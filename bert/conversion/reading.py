@@ -38,7 +38,7 @@ class PretrainedWeights:
     vocab_file: Path | None  # a vocab.txt or tokenizer.json beside the weights
     format: str  # "native", "huggingface", "modernbert", "roberta", "paddlenlp", "nvidia-paddle" or "tensorflow"
     notes: list[str]
-    task: str | None  # a key of model_description.ARCHITECTURES, None if unknown
+    task: str | None  # a key of HEADS, None if unknown
     labels: tuple[str, ...] | None  # names of a classifier's classes
     folder: Path  # of the weights
 

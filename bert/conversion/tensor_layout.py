@@ -17,7 +17,8 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import tensor_names
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors
-from bert.conversion.tensor_names import DECODER_BIAS, POSITION_EMBEDDINGS, WORD_EMBEDDINGS
+from bert.conversion.tensor_names import POSITION_EMBEDDINGS, WORD_EMBEDDINGS
+from bert.model.head_specs import DECODER_BIAS
 
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
 # losses are those of the unpadded model, and no gradient moves the row.

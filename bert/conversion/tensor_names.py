@@ -12,6 +12,7 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion.raw_tensors import ConversionError
+from bert.model.head_specs import DECODER_BIAS, HEAD_TENSORS
 
 EMBEDDINGS = (
     "word_embeddings.weight",
@@ -44,28 +45,12 @@ _MODERN_PARTS = (
 _FINAL_NORM = "bert.encoder.LayerNorm.weight"  # which no BERT has
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 POSITION_EMBEDDINGS = "bert.embeddings.position_embeddings.weight"
-DECODER_BIAS = "cls.predictions.bias"
-
-# The heads on the encoder and their tensors, by the names used in messages.
-HEADS: dict[str, tuple[str, ...]] = {
-    "pooler": ("bert.pooler.dense.weight", "bert.pooler.dense.bias"),
-    "masked-LM head": (
-        "cls.predictions.transform.dense.weight",
-        "cls.predictions.transform.dense.bias",
-        "cls.predictions.transform.LayerNorm.weight",
-        "cls.predictions.transform.LayerNorm.bias",
-        DECODER_BIAS,
-    ),
-    "next-sentence head": ("cls.seq_relationship.weight", "cls.seq_relationship.bias"),
-    "question-answering head": ("qa_outputs.weight", "qa_outputs.bias"),
-    "classifier": ("classifier.weight", "classifier.bias"),
-}
 
 # Its prediction head, which pools in classifiers of texts, takes the place of a pooler.
 _MODERN_HEADS = {
     "pooler": ("cls.predictions.transform.dense.weight", "cls.predictions.transform.LayerNorm.weight"),
     "masked-LM head": (DECODER_BIAS,),
-    **{head: HEADS[head] for head in ("question-answering head", "classifier")},
+    **{head: HEAD_TENSORS[head] for head in ("question-answering head", "classifier")},
 }
 
 # Duplicates of another tensor, dropped on reading once they are seen to be equal.
@@ -88,7 +73,7 @@ def is_modern(names: Iterable[str]) -> bool:
 
 def heads_by_name(modern: bool) -> dict[str, tuple[str, ...]]:
     """The heads of a BERT or a ModernBERT and their tensors."""
-    return _MODERN_HEADS if modern else HEADS
+    return _MODERN_HEADS if modern else HEAD_TENSORS
 
 
 def encoder_names(num_layers: int, modern: bool = False) -> Iterator[str]:
@@ -247,7 +232,7 @@ Shape = tuple[int | None, ...]  # None: any size
 
 
 def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """The heads that are there, keys of HEADS."""
+    """The heads that are there, keys of HEAD_TENSORS."""
     heads = heads_by_name(is_modern(parameters))
     return tuple(head for head, names in heads.items() if any(name in parameters for name in names))
 

@@ -15,7 +15,8 @@ from bert.conversion.model_description import stated_lower_case, tokenizer_warni
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights
 from bert.conversion.tensor_layout import pad_vocabulary
-from bert.conversion.tensor_names import DECODER_BIAS, WORD_EMBEDDINGS
+from bert.conversion.tensor_names import WORD_EMBEDDINGS
+from bert.model.head_specs import DECODER_BIAS
 from bert.tokenization.library import LibraryVocabulary
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_beside
 from bert.tokenization.wordpiece import reference_tokenizer

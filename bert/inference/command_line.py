@@ -9,9 +9,10 @@ from pydantic import Field, field_validator, model_validator
 
 from bert.config.flags import Formatter, Parser, add_flag, flag_name, members
 from bert.config.settings_base import Settings
+from bert.model.head_specs import PREDICTIONS
 
 MODEL_HEADER = "x-bert-model"  # of a server's answers: the fingerprint of the model
-Task = Literal["masked-lm", "encoder", "question-answering", "sequence-classification", "token-classification"]
+Task = Literal[PREDICTIONS]  # type: ignore[valid-type]
 
 
 class ModelSettings(Settings):

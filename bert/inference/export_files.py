@@ -9,6 +9,7 @@ import numpy as np
 from bert.conversion.converting import Request
 from bert.conversion.raw_tensors import ConversionError
 from bert.interpreter import install_command
+from bert.model.head_specs import HEADS
 
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
@@ -18,12 +19,6 @@ CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the sc
 Arrays = Mapping[str, np.ndarray]  # of a network's inputs or outputs
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa
-_OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {  # shapes after the batch; `s` is the sequence length
-    "encoder": {"last_hidden_state": ("s", "hidden"), "pooler_output": ("hidden",)},
-    "question-answering": {"start_logits": ("s",), "end_logits": ("s",)},
-    "sequence-classification": {"logits": ("labels",)},
-    "token-classification": {"logits": ("s", "labels")},
-}
 
 
 @dataclass(frozen=True)
@@ -44,9 +39,10 @@ def missing_package(user: str, package: str, extra: str, purpose: str = "") -> s
 
 def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str, ...]]:
     """Outputs of an exported model of a task, by name."""
-    if task not in _OUTPUTS:
+    if not HEADS[task].is_exported:
+        served = ", ".join(name for name, head in HEADS.items() if head.is_exported)
         raise ConversionError(
-            f"task={task} is not one that is served ({', '.join(_OUTPUTS)}); choose with --task, e.g. "
+            f"task={task} is not one that is served ({served}); choose with --task, e.g. "
             "--task encoder for its hidden states"
         )
-    return {name: shape for name, shape in _OUTPUTS[task].items() if with_pooler or name != "pooler_output"}
+    return {name: shape for name, shape in HEADS[task].outputs.items() if with_pooler or name != "pooler_output"}

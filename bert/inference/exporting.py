@@ -24,6 +24,7 @@ from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import require_packages
 from bert.inference.openvino_files import write_openvino_export
 from bert.inference.samples import Sample, random_sample, read_texts, table_of_texts
+from bert.model.head_specs import HEADS
 
 _PRECISIONS = {  # of the formats that are served
     "paddle-inference": ("float32", "bfloat16", "int8"),
@@ -113,7 +114,7 @@ def export(request: ExportRequest) -> dict[str, Any]:
             "and Paddle quantises no product without a bias; use --format paddle-inference in float32 or bfloat16, or "
             "--format hf and the exporter of Hugging Face's optimum"
         )
-    if request.task is None and model.task in ("pretraining", "masked-lm", "next-sentence"):
+    if request.task is None and not HEADS[model.task].is_exported:
         model.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")
         parameters = converting.parameters_for("encoder", model.parameters, model.notes)
         model = dataclasses.replace(model, parameters=parameters, task="encoder", labels=None)

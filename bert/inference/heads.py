@@ -321,7 +321,7 @@ def load_model(
     Args:
         source: a checkpoint, the output folder of a run, an export, another library's model, a published name, or the
             address of a server.
-        task: one of settings.TASKS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
+        task: one of PREDICTIONS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
     """
     if is_address(source):
         named = [name for name, value in {"max_seq_length": max_seq_length, **settings}.items() if value not in _UNSET]

@@ -17,19 +17,10 @@ from bert.files import checksum_of, checksum_of_file
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
+from bert.model.head_specs import HEADS, PREDICTIONS
 from bert.runtime.paddle_api import default_device
 
 logger = logging.getLogger(__name__)
-
-# The words for a task in messages; the keys are those of converting.TASKS that a model can be used for.
-HEADS = {
-    "masked-lm": "a masked-LM head",
-    "encoder": "an encoder (sentence vectors)",
-    "question-answering": "a question-answering head",
-    "sequence-classification": "a classifier of texts",
-    "token-classification": "a tagger, which classifies words",
-}
-
 
 Forward = Callable[[str, Arrays], Arrays]  # a network and its weights, as `Network.run`
 
@@ -39,7 +30,7 @@ class OpenedModel:
     """A model that is ready to run."""
 
     path: Path  # the folder of the weights or of the export
-    task: str  # a key of HEADS
+    task: str  # one of PREDICTIONS
     forward: Forward
     tokens: Tokens
     usage: Usage
@@ -55,7 +46,7 @@ class OpenedModel:
     def describe(self) -> str:
         """One line: what it is, and where its weights are."""
         classes = f" ({', '.join(self.labels[:5])}{' ...' if len(self.labels) > 5 else ''})" if self.labels else ""
-        return f"{self.path}: {HEADS[self.task]}{classes}, {'un' if self.tokens.lowercase else ''}cased"
+        return f"{self.path}: {HEADS[self.task].noun}{classes}, {'un' if self.tokens.lowercase else ''}cased"
 
 
 def open_model(
@@ -73,7 +64,7 @@ def open_model(
     Args:
         source: a checkpoint, the output folder of a run (its best or newest weights), an export for Paddle Inference or
             ONNX, a model of Hugging Face or PaddleNLP or its published name.
-        task: a key of HEADS; None: that of the model's head. Every checkpoint has an encoder.
+        task: one of PREDICTIONS; None: that of the model's head. Every checkpoint has an encoder.
     """
     path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():
@@ -92,7 +83,7 @@ def open_model(
             f"num_attention_heads={model.num_attention_heads}; omit the model's sizes"
         )
     task = converting.choose_task(pretrained, task)
-    task = {"pretraining": "masked-lm", "next-sentence": "encoder"}.get(task, task)
+    task = HEADS[task].predicts or task
     tokens = _tokens(folder, vocab_file or pretrained.vocab_file, do_lower_case)
     check_ids(tokens, config, [])
     labels = None
@@ -131,15 +122,16 @@ def _open_export(
     predictor = Predictor(path, cpu_threads=cpu_threads)
     description = predictor.description
     task, labels = description.get("task"), tuple(description.get("labels") or ())
-    if task not in HEADS:
+    if task not in PREDICTIONS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
     if lacking := [name for name in outputs_of(task, with_pooler=False) if name not in predictor.outputs]:
         raise ConversionError(
             f"{path / DESCRIPTION_FILE} lacks {' and '.join(lacking)} of {task}; export the model again"
         )
-    if requested not in (None, task):
+    if requested is not None and requested != task:
+        needed = HEADS[requested].noun if requested in HEADS else requested
         raise ConversionError(
-            f"{path} is an export of {HEADS[task]}, task={requested} needs {HEADS.get(str(requested), requested)}; "
+            f"{path} is an export of {HEADS[task].noun}, task={requested} needs {needed}; "
             "use the checkpoint that it was made from, or export it with --task"
         )
     tokens = _tokens(path, vocab_file, do_lower_case)

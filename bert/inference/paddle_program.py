@@ -8,14 +8,8 @@ import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
 from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, Arrays, outputs_of
-from bert.model.objectives import (
-    EncoderObjective,
-    MaskedLMObjective,
-    Objective,
-    QuestionAnsweringObjective,
-    SequenceClassificationObjective,
-    TokenClassificationObjective,
-)
+from bert.model.head_specs import HEADS
+from bert.model.objectives import OBJECTIVES, Objective
 from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.paddle_api import paddle, place_of, static, unique_name
 from bert.samples.packing import Packing, pack
@@ -35,13 +29,11 @@ class ForwardProgram:
 
 def objective_of(task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool = False) -> Objective:
     """The objective whose network has the outputs of a task."""
-    if "classification" in task:
+    options: dict[str, Any] = {"with_pooler": with_pooler} if task == "encoder" else {}
+    if "classifier" in HEADS[task].needs:
         assert num_outputs is not None
-        kind = SequenceClassificationObjective if task == "sequence-classification" else TokenClassificationObjective
-        return kind(config, num_labels=num_outputs)
-    if task == "encoder":
-        return EncoderObjective(config, with_pooler=with_pooler)
-    return MaskedLMObjective(config) if task == "masked-lm" else QuestionAnsweringObjective(config)
+        options = {"num_labels": num_outputs}
+    return OBJECTIVES[task](config, **options)
 
 
 def build_program(
@@ -61,7 +53,7 @@ def build_program(
         feed, network = objective.inputs(with_labels=False), objective.network()
         network.eval()
         outputs = objective.outputs(feed, network)
-        names = ("masked_lm_logits",) if task == "masked-lm" else outputs_of(task, with_pooler)
+        names = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler)
         outputs = {name: paddle.assign(outputs[name]) for name in names}
     if cpu_kernels:
         use_cpu_kernels(main)

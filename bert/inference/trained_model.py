@@ -15,8 +15,9 @@ from scipy.special import softmax
 from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.loader import FeatureTable, check_finite, prediction_batches
 from bert.inference.lines import SINGLE_KEYS, Keys, RawRequest, texts_of
-from bert.inference.model_folder import HEADS, OpenedModel
+from bert.inference.model_folder import OpenedModel
 from bert.inference.tables import checked_lines
+from bert.model.head_specs import HEADS
 from bert.tokenization.library import text_tokenizer
 
 Request = tuple[str, ...]  # a text, a pair of texts, or a question and its context
@@ -100,7 +101,7 @@ class TrainedModel:
             raise ValueError("texts must be a list of texts, not one text; pass [text]")
         if not self.opened.can_encode():
             raise ValueError(
-                f"{self.opened.path} is an export of {HEADS[self.task]}, without the outputs of encoder; use the "
+                f"{self.opened.path} is an export of {HEADS[self.task].noun}, without the outputs of encoder; use the "
                 "checkpoint that it was made from, or export it with --task encoder"
             )
         if not texts:
@@ -120,7 +121,7 @@ class TrainedModel:
 
     def _lacks(self, method: str, task: str) -> ValueError:
         return ValueError(
-            f"this model has {HEADS[self.opened.task]}; {method} needs {HEADS[task]} ({self.opened.path})"
+            f"this model has {HEADS[self.opened.task].noun}; {method} needs {HEADS[task].noun} ({self.opened.path})"
         )
 
     # -- for the heads

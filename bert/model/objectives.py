@@ -340,3 +340,12 @@ class TokenClassificationObjective(HeadObjective):
         weights = (labels >= 0).astype("float32")
         loss = masked_lm_loss(logits, paddle.clip(labels, min=0), weights, feed["label_normalizer"])
         return loss, [weighted_correct(logits, labels, weights), weights.sum()]
+
+
+OBJECTIVES: dict[str, type[Objective]] = {  # of the heads that predict, by their names in `bert.model.head_specs`
+    "masked-lm": MaskedLMObjective,
+    "encoder": EncoderObjective,
+    "question-answering": QuestionAnsweringObjective,
+    "sequence-classification": SequenceClassificationObjective,
+    "token-classification": TokenClassificationObjective,
+}

@@ -13,8 +13,8 @@ from bert.finetuning.prediction_stream import CODE
 from bert.inference.command_line import ModelSettings
 from bert.inference.export_files import Arrays
 from bert.inference.heads import load_from_settings, vector_results
-from bert.inference.model_folder import HEADS
 from bert.inference.trained_model import MASK, Request, Result, TrainedModel
+from bert.model.head_specs import HEADS
 from bert.serving.worker import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class ModelServer:
         return Description(
             name=name if opened.usage.name in (None, "custom") else opened.usage.name,
             task=model.task,
-            summary=HEADS[model.task],
+            summary=HEADS[model.task].noun,
             labels=opened.labels,
             is_regression=getattr(model, "is_regression", False),
             num_texts=model.num_texts,

@@ -1,0 +1,94 @@
+"""What a model can be trained for: one row for each head, read by conversion, model cards, prediction and export.
+
+A new head is a row of HEADS, a layer in `bert.model.heads`, an objective in `bert.model.objectives` and, to predict, a
+class in `bert.inference.heads`. This module loads no Paddle.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DECODER_BIAS = "cls.predictions.bias"
+# What can stand on an encoder, by the names used in messages, and its tensors.
+HEAD_TENSORS: dict[str, tuple[str, ...]] = {
+    "pooler": ("bert.pooler.dense.weight", "bert.pooler.dense.bias"),
+    "masked-LM head": (
+        "cls.predictions.transform.dense.weight",
+        "cls.predictions.transform.dense.bias",
+        "cls.predictions.transform.LayerNorm.weight",
+        "cls.predictions.transform.LayerNorm.bias",
+        DECODER_BIAS,
+    ),
+    "next-sentence head": ("cls.seq_relationship.weight", "cls.seq_relationship.bias"),
+    "question-answering head": ("qa_outputs.weight", "qa_outputs.bias"),
+    "classifier": ("classifier.weight", "classifier.bias"),
+}
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """One head: its tensors, its names in other libraries, and its outputs."""
+
+    noun: str  # in messages: "this model has NOUN"
+    needs: tuple[str, ...]  # keys of HEAD_TENSORS that it cannot do without
+    classes: tuple[str, ...]  # of a BERT with it: Hugging Face's, which is ours, first, PaddleNLP's last
+    pipeline: tuple[str, str] = ("", "")  # transformers' pipeline, and arguments for an example
+    outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name -> shape after the batch, s: sequence
+    is_exported: bool = True  # for serving
+    predicts: str | None = None  # the head that predictions use instead; None: this one
+
+
+_FILL_MASK = ("fill-mask", '"The [MASK] was late again."')
+HEADS: dict[str, HeadSpec] = {
+    "pretraining": HeadSpec(
+        noun="heads of pre-training",
+        needs=("pooler", "masked-LM head", "next-sentence head"),
+        classes=("BertForPreTraining", "BertForPretraining"),
+        pipeline=_FILL_MASK,
+        is_exported=False,
+        predicts="masked-lm",
+    ),
+    "masked-lm": HeadSpec(
+        noun="a masked-LM head",
+        needs=("masked-LM head",),
+        classes=("BertForMaskedLM",),
+        pipeline=_FILL_MASK,
+        outputs={"masked_lm_logits": ("vocabulary",)},  # of each masked position of the batch
+        is_exported=False,
+    ),
+    "encoder": HeadSpec(
+        noun="an encoder (sentence vectors)",
+        needs=(),
+        classes=("BertModel",),
+        pipeline=("feature-extraction", '"A text."'),
+        outputs={"last_hidden_state": ("s", "hidden"), "pooler_output": ("hidden",)},
+    ),
+    "question-answering": HeadSpec(
+        noun="a question-answering head",
+        needs=("question-answering head",),
+        classes=("BertForQuestionAnswering",),
+        pipeline=("question-answering", 'question="Who opened it?", context="Anna opened it in 1987."'),
+        outputs={"start_logits": ("s",), "end_logits": ("s",)},
+    ),
+    "sequence-classification": HeadSpec(
+        noun="a classifier of texts",
+        needs=("pooler", "classifier"),
+        classes=("BertForSequenceClassification",),
+        pipeline=("text-classification", '"What a great film!"'),
+        outputs={"logits": ("labels",)},
+    ),
+    "token-classification": HeadSpec(
+        noun="a tagger, which classifies words",
+        needs=("classifier",),
+        classes=("BertForTokenClassification",),
+        pipeline=("token-classification", '"Anna Lindqvist visited Malmo."'),
+        outputs={"logits": ("s", "labels")},
+    ),
+    "next-sentence": HeadSpec(
+        noun="a next-sentence head",
+        needs=("pooler", "next-sentence head"),
+        classes=("BertForNextSentencePrediction",),
+        is_exported=False,
+        predicts="encoder",
+    ),
+}
+PREDICTIONS = tuple(name for name, head in HEADS.items() if head.predicts is None)
