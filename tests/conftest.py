@@ -14,6 +14,9 @@ if str(REPOSITORY) not in sys.path:
     sys.path.insert(0, str(REPOSITORY))
 
 
+pytest_plugins = ["tests.support.cpu_time"]
+
+
 def pytest_addoption(parser):
     parser.addoption("--write-golden", action="store_true", help="replace the golden numbers by what is computed now")
 
@@ -26,14 +29,6 @@ def pytest_configure():
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
-
-
-def pytest_collection_modifyitems(config, items):
-    if config.getoption("-m"):
-        return
-    for item in items:
-        if "slow" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason="takes minutes: run with -m slow"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,6 +1,6 @@
 """The image without an engine: linted, its copies and packages tried, and the commands that build and run it.
 
-`-m slow` installs the image's packages into a fresh environment, as its RUN step does.
+Long tests install the image's packages into a fresh environment, as its RUN step does.
 """
 
 import json
@@ -243,7 +243,7 @@ def installed(target: str, folder: Path) -> dict[str, str]:
     return clean
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_packages_of_the_servers_image_are_enough(tmp_path):
     """A model is served by what the target installs and copies, and nothing else."""
     clean = installed("serve", tmp_path)
@@ -266,7 +266,7 @@ def test_the_packages_of_the_servers_image_are_enough(tmp_path):
         assert server.wait(60) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_package_step_of_the_cpu_image_works_in_a_fresh_environment(tmp_path):
     """Then what the image runs by default."""
     clean = installed("train", tmp_path)

@@ -125,7 +125,7 @@ def test_the_installed_package_takes_no_generic_name(installed, user):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("installed", ["wheel", pytest.param("editable", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("installed", ["wheel", pytest.param("editable", marks=pytest.mark.long)], indirect=True)
 def test_the_commands_run_in_any_folder(installed, user):
     assert output(run(command(installed, "--version"), user)) == f"bert-on-paddle {__version__}\n"
     listed = output(run(command(installed), user))
@@ -192,7 +192,7 @@ print(train("squad", output_dir="reader", from_pretrained_params="model", **sett
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("installed", ["wheel", pytest.param("editable", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.parametrize("installed", ["wheel", pytest.param("editable", marks=pytest.mark.long)], indirect=True)
 def test_the_examples_of_the_readme_run_as_written(installed, user):
     (user / "model").mkdir()
     for name, content in tiny_model(positions=128).items():

@@ -187,7 +187,7 @@ def test_what_the_packages_need_is_compared_where_the_lock_has_changed(monkeypat
     assert capsys.readouterr().err == f"{needed} is 0.0.1, wanted {versions[needed]}\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_bill_of_software_has_the_packages_of_the_lock_and_their_licences(tmp_path):
     environment = {**os.environ, "BERT_PYTHON": sys.executable}
     subprocess.run(["bash", "scripts/sbom.sh", tmp_path], cwd=REPOSITORY, env=environment, check=True, timeout=900)

@@ -105,7 +105,7 @@ def test_weights_decay_alike_under_all_names():
         assert not decays(name) and not decays(paddlenlp_name(name))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_ours_and_paddlenlp_run_and_agree(tmp_path):
     pytest.importorskip("paddlenlp")
     words = [sys.executable, "-m", "tests.benchmarks.compare_training", "--cases", "bert-tiny", "--folder", tmp_path]

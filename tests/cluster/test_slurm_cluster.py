@@ -1,6 +1,6 @@
 """run.sub on a real Slurm of two nodes: preempted at its time limit, requeued, exactly continued, chained, refused.
 
-bash scripts/run_tests.sh tests/cluster -m slow      some ten minutes; needs root, slurm-wlm and munge
+bash scripts/run_tests.sh tests/cluster      some ten minutes; needs root, slurm-wlm and munge
 """
 
 import json
@@ -19,10 +19,8 @@ from bert import REPOSITORY
 from tests.support import corpora
 from tests.support.waiting import wait_until
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(slurm_cluster.why_not() is not None, reason=f"no Slurm: {slurm_cluster.why_not()}"),
-]
+REASON = slurm_cluster.why_not()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no Slurm: {REASON}")
 TRAINING_SECONDS = 90  # of phase 1 of the preempted run, which gets 25 to 55 seconds at a time
 
 

@@ -1,6 +1,6 @@
 """Two nodes with networks of their own: the launcher by hand, and scripts/run_pretraining.sh, which finds addresses.
 
-bash scripts/run_tests.sh tests/cluster -m slow      needs root and iproute2
+bash scripts/run_tests.sh tests/cluster      needs root and iproute2
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from workplace import Host, two_hosts
 from tests.support.waiting import wait_until
 
 REASON = workplace.why_not()
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=f"no network namespaces: {REASON}")]
+pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no network namespaces: {REASON}")
 STEPS = "30"
 
 

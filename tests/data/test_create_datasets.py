@@ -160,7 +160,7 @@ def test_a_dump_becomes_shards_of_both_phases_and_a_second_run_changes_nothing(i
     assert {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()} == times
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(10))
 def test_a_killed_run_is_continued(inputs, tmp_path, number):
     rng = random.Random(number)

@@ -570,7 +570,7 @@ def test_errors_of_the_disk_name_the_path_and_the_remedy(tmp_path, monkeypatch):
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 40))])
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 40))])
 def test_a_killed_import_leaves_no_text_and_the_next_is_whole(tmp_path, number):
     rng = random.Random(number)
     (tmp_path / "a.txt").write_text("\n".join(sentence(rng, 20) for _ in range(20_000)))
@@ -597,7 +597,7 @@ def test_a_killed_import_leaves_no_text_and_the_next_is_whole(tmp_path, number):
     [
         ("txt", ["--document-separator", "line"], 60_000),
         ("txt", ["--deduplicate", "near"], 60_000),
-        pytest.param("gz", ["--document-separator", "blank-line"], 60_000, marks=pytest.mark.slow),
+        pytest.param("gz", ["--document-separator", "blank-line"], 60_000, marks=pytest.mark.long),
         ("zst", [], 60_000),
         ("jsonl", [], 600_000),
     ],

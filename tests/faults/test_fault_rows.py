@@ -28,7 +28,7 @@ QUICK, THOROUGH = {14, 15, 20}, {17, 35}  # the others take more than some secon
 
 
 def marks(row: Row) -> list:
-    return [] if row.number in QUICK else [pytest.mark.long if row.number in THOROUGH else pytest.mark.slow]
+    return [] if row.number in QUICK else [pytest.mark.long if row.number in THOROUGH else pytest.mark.long]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def fine_tune(script: str, recipe: str, stage: str, weights: Path, output: Path,
     return json.loads((output / stage / "summary.json").read_text())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fine_tuning_beats_words_in_common_and_an_untrained_head(imported, questions, tmp_path):
     files = f"--do-train --do-eval --train-file {questions}/train.json --predict-file {questions}/held_out.json"
     untrained, tuned = (
@@ -117,7 +117,7 @@ def bag_of_words_accuracy(name: str) -> float:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "recipe, name, margin", [("small_pairs", "paraphrases", 0.15), ("small_sentiment", "sentiment", 0.1)]
 )
@@ -132,7 +132,7 @@ def test_fine_tuning_beats_a_bag_of_words_and_an_untrained_head(imported, tmp_pa
     assert figures["tuned"] > max(figures["bag of words"], untrained) + margin, figures
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_entities_of_new_texts_are_found(imported, tmp_path):
     """The baseline is a tagger that knows exactly the names of the training texts."""
     from bert.finetuning.ner.conll import read_tagged_text

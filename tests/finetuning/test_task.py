@@ -268,7 +268,7 @@ def test_the_best_weights_are_kept_and_used_and_both_scores_told_apart(tmp_path,
     assert (only.stage_dir() / "logits").read_bytes() == (config.stage_dir() / "logits").read_bytes()
 
 
-@pytest.mark.parametrize("is_trained", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("is_trained", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_best_weights_that_an_earlier_version_kept_elsewhere_are_the_result(tmp_path, is_trained):
     step = 34 if is_trained else 25
     config = config_of(tmp_path, run={"steps_this_run": step})

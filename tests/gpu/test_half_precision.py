@@ -135,7 +135,7 @@ def test_parameters_are_cast_in_the_first_micro_step_of_an_update_alone():
     np.testing.assert_array_equal(session.read(name), (value * 2).astype("float16").astype("float32"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_200_updates_on_real_text_end_near_the_loss_of_float32(tmp_path):
     rows = {row.name: row for row in benchmark.measure(tmp_path, updates=200)}
     exact = rows.pop("float32")

@@ -128,7 +128,7 @@ def test_no_rank_outlives_what_started_it(tmp_path, kind, record_property):
             kill_and_count(process, victim, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_value_error_on_one_rank_ends_all_with_its_text(tmp_path):
     (tmp_path / "refusing.py").write_text(REFUSING.replace("REPOSITORY", str(REPOSITORY)))
     words = make_data(tmp_path / "data").argv(tmp_path / "out", steps=100_000)

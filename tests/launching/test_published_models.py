@@ -59,7 +59,7 @@ def test_glue_on_two_ranks_fetches_once_and_works_offline_then(tmp_path, served,
     assert num_requests(served) == asked
 
 
-@pytest.mark.slow  # as of sentences above
+@pytest.mark.long  # as of sentences above
 def test_squad_on_questions_of_this_project(tmp_path, served):
     words = ("--max-seq-length", 48, "--doc-stride", 16, "--max-query-length", 12, "--num-gpus", 1)
     shown = run("run_squad.sh", *words, "--output-dir", tmp_path / "out")

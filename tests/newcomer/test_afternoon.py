@@ -10,7 +10,6 @@ import re
 import socket
 
 import pandas as pd
-import pytest
 
 from bert import REPOSITORY
 from tests.newcomer.afternoon import NUM_NEW, PACKAGES
@@ -29,7 +28,6 @@ def test_no_command_needs_more_than_three_flags():
     assert [line for line in COMMANDS if len(re.findall(r"(?<!\S)--\w", line)) > 3] == []
 
 
-@pytest.mark.slow
 def test_an_afternoon_from_the_clone_to_an_answer(tmp_path):
     clone = fresh_clone(tmp_path / "clone")
     with socket.socket() as free:

@@ -1,7 +1,7 @@
 """A newcomer's way: one command on a folder of text, stopped and started again, then every command that it suggests.
 
 Minutes each. BERT_NEWCOMER_HOURS is the time that the trainings are given (default 0.1); BERT_NEWCOMER_REPORT is a file
-that gets the time and two lines for each folder: what was chosen and what was learned. tests/test_readme.py runs every
+that gets the time and two lines for each folder: what was chosen and what was learned. tests/documents/ runs every
 command of the documents, and what the outputs of those suggest.
 """
 
@@ -22,8 +22,6 @@ HOURS = float(os.environ.get("BERT_NEWCOMER_HOURS", "0.1"))
 MAKERS = {"odd": folders.odd_files, "articles": folders.articles, "large": folders.one_large_file}
 # What a training suggests: training on, three uses of the model (fills, vectors, fine-tuning), an export, the curves.
 LEAST_SUGGESTIONS = 6
-
-pytestmark = pytest.mark.slow
 
 
 def interrupted_after(line: str, seconds: float) -> tuple[int, str]:

@@ -30,7 +30,6 @@ def has_namespaces() -> bool:
     return bool(tools) and subprocess.run(["unshare", "-n", "true"], check=False, capture_output=True).returncode == 0
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not has_namespaces(), reason="network namespaces need unshare, ip and the right to use them")
 def test_own_text_is_trained_without_a_network_and_connects_to_nobody(tmp_path):
     text = articles(tmp_path / "notes", documents(tmp_path / "corpus", 0.3))

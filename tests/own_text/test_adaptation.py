@@ -14,7 +14,7 @@ from tests.own_text.test_command import odd_files
 from tests.support.minilm import PACKAGE, package  # noqa: F401 - the fixture
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_words_replay_and_a_probe(package: zipfile.ZipFile, tmp_path):  # noqa: F811
     weights = tmp_path / "minilm"
     weights.mkdir()

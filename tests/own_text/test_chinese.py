@@ -134,7 +134,7 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
 
 @pytest.mark.long
 @needs_jieba
-@pytest.mark.parametrize("masking", ["dynamic", pytest.param("static", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("masking", ["dynamic", pytest.param("static", marks=pytest.mark.long)])
 def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
     write_letters(tmp_path / "letters", 60)
     words = shlex.split(f"--text letters --output-dir out --num-processes 1 --max-steps 8 --masking {masking}")

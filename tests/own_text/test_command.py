@@ -765,7 +765,7 @@ def odd_files(folder: Path) -> None:
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n")
 
 
-@pytest.mark.slow  # the documents' own command is run by the gate, without the interruption
+@pytest.mark.long  # the documents' own command is run by the gate, without the interruption
 def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_path):
     odd_files(tmp_path / "odd")
     line = [sys.executable, "-m", "bert.launching", "pretraining", "--text", "odd", "--output-dir", "out"]

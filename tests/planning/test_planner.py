@@ -82,7 +82,7 @@ def test_the_document_shows_the_summary_as_it_is():
     assert planner_check.summary() in MEASUREMENTS.read_text()
 
 
-@pytest.mark.slow  # 5 fits; that the constants are those of the fit is shown above
+@pytest.mark.long  # 5 fits; that the constants are those of the fit is shown above
 def test_the_document_shows_the_cross_check_as_it_is():
     assert planner_check.cross_check() in MEASUREMENTS.read_text()
 

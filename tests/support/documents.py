@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bert import REPOSITORY
 
+FOLDERS = ("bert", "data", "scripts", "tests", ".ci")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.S | re.M)
 
 
@@ -26,3 +27,11 @@ def fresh_clone(folder: Path) -> Path:
         target.parent.mkdir(exist_ok=True)
         shutil.copy(machine_code, target)
     return folder
+
+
+_PAGES = sorted([*REPOSITORY.glob("*.md"), *(path for name in FOLDERS for path in (REPOSITORY / name).rglob("*.md"))])
+TEXTS = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in _PAGES}
+# tests/newcomer/test_afternoon.py runs those of that page.
+COMMANDS = list(
+    dict.fromkeys(line for name, text in TEXTS.items() if name != "scripts/AFTERNOON.md" for line in commands(text))
+)

@@ -141,7 +141,7 @@ def test_an_extraction_stopped_anywhere_ends_in_the_same_files(dump, tmp_path, m
     assert (tmp_path / "cut/report.json").read_bytes() == (tmp_path / "whole/report.json").read_bytes()
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 30))])
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 30))])
 def test_a_killed_extraction_ends_in_the_same_files(tmp_path, number):
     """kill -9 at a random time, again and again, until a run is quick enough."""
     rng = random.Random(number)

@@ -1,0 +1,169 @@
+"""The documents (README.md, CONTRIBUTING.md and a README.md beside the code) are true.
+
+Links, files, modules and flags that they name exist. tests/documents/ runs each command as a newcomer would.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from bert import REPOSITORY
+from tests.faults.table import ROWS
+from tests.support.documents import COMMANDS, FENCE, FOLDERS, TEXTS, commands
+
+README_LINES = 190
+HOW_TO_WORDS = 12_000  # of what a user reads to do something; figures and reasons are in MEASUREMENTS.md and tests/
+
+
+def test_what_the_tests_of_documents_run_is_in_a_document():
+    """So that a command which left the documents is noticed without running the others."""
+    sources = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "tests/documents").glob("*.py")]
+    starts = re.findall(r'\bcommand\("([^"]+)"\)', "".join(sources))
+    assert starts and [start for start in starts if len([c for c in COMMANDS if c.startswith(start)]) != 1] == []
+
+
+# What the documents name exists
+
+
+def without_fences(text: str) -> str:
+    return FENCE.sub("", text)
+
+
+def passages(text: str) -> list[str]:
+    """Rows of tables, paragraphs, and commands."""
+    return [*re.split(r"\n\n+|\n(?=[|])", without_fences(text)), *commands(text)]
+
+
+def code_spans(text: str) -> list[str]:
+    """What stands in backticks."""
+    return re.findall(r"`([^`]+)`", without_fences(text))
+
+
+def anchors(path: Path) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", without_fences(path.read_text(encoding="utf-8")), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def exists(name: str, bases: list[Path]) -> bool:
+    """NAME in capitals stands for any name."""
+    pattern = name.replace("NAME", "*").rstrip("/")
+    return any(any(base.glob(pattern)) for base in bases)
+
+
+@cache
+def defined() -> tuple[set[str], set[str]]:
+    """The flags that some source writes out, and the names of what may be fields of settings."""
+    files = [*REPOSITORY.glob("*.py"), REPOSITORY / "run.sub"]
+    files += [path for name in FOLDERS for path in (REPOSITORY / name).rglob("*") if path.suffix in (".py", ".sh")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files if path != Path(__file__).resolve())
+    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)), set(re.findall(r"\b(\w+): ", text))
+
+
+def test_the_readme_is_for_a_newcomer():
+    assert len(TEXTS["README.md"].splitlines()) <= README_LINES
+
+
+def test_how_to_and_evidence_are_apart():
+    evidence = ("tests/", "CONTRIBUTING.md", "MEASUREMENTS.md", "COST.md")
+    how_to = {
+        name: sum(any(map(str.isalnum, word)) for word in text.split())  # the bars of tables are no words
+        for name, text in TEXTS.items()
+        if not any(part in name for part in evidence)
+    }
+    assert sum(how_to.values()) <= HOW_TO_WORDS, how_to
+
+
+def each(wrong: Callable[[str], list[str]]) -> dict[str, list[str]]:
+    """What is wrong in each document, where something is."""
+    return {name: found for name in TEXTS if (found := wrong(name))}
+
+
+def test_relative_links_lead_somewhere():
+    assert each(dead_links) == {}
+
+
+def dead_links(name: str) -> list[str]:
+    dead = []
+    for target in re.findall(r"\]\(([^)]+)\)", without_fences(TEXTS[name])):
+        path, _, anchor = target.partition("#")
+        linked = ((REPOSITORY / name).parent / path).resolve() if path else REPOSITORY / name
+        is_alive = linked.exists() and (not anchor or anchor in anchors(linked))
+        if not is_alive and not target.startswith(("http://", "https://")):
+            dead.append(target)
+    return dead
+
+
+def test_named_files_exist():
+    assert each(missing_files) == {}
+
+
+def missing_files(name: str) -> list[str]:
+    """From the root, from the document's folder, or from a room that the same paragraph or row of a table names."""
+    missing = []
+    for passage in passages(TEXTS[name]):
+        rooms = [REPOSITORY / room for room in re.findall(r"`((?:bert|data|tests|scripts)/[\w/]*)`", passage)]
+        bases = [REPOSITORY, (REPOSITORY / name).parent, *rooms]
+        spans = [passage] if passage in COMMANDS else code_spans(passage)
+        for word in re.findall(r"[\w./*-]+", " ".join(spans)):
+            is_ours = word.startswith(tuple(f"{folder}/" for folder in FOLDERS))
+            is_code = re.fullmatch(r"[\w./*-]*[\w*]\.(py|sh|sub|md)", word) and not word.startswith(
+                ("results/", "mine/")
+            )
+            if (is_ours or is_code) and not exists(word, bases):
+                missing.append(word)
+    return missing
+
+
+def test_named_modules_exist():
+    assert each(missing_modules) == {}
+
+
+def missing_modules(name: str) -> list[str]:
+    """A module, or a name that the module defines; `bert.encoder...` are tensors."""
+    missing = []
+    for module in re.findall(r"\b(?!bert\.encoder\.)(?:bert|data|tests)(?:\.[a-z_]+)+\b(?!\.\w)", TEXTS[name]):
+        path = REPOSITORY / module.replace(".", "/")
+        if path.is_dir() or path.with_suffix(".py").is_file():
+            continue
+        parent = (
+            path.parent.with_suffix(".py") if path.parent.with_suffix(".py").is_file() else path.parent / "__init__.py"
+        )
+        if not parent.is_file() or path.name not in parent.read_text(encoding="utf-8"):
+            missing.append(module)
+    return missing
+
+
+def test_named_flags_exist():
+    assert each(missing_flags) == {}
+
+
+def missing_flags(name: str) -> list[str]:
+    """A flag is written out in some source, or made from the name of a field."""
+    modules = tuple(f".venv/bin/python -m {package}" for package in ("bert", "data", "tests"))
+    ours = ("bash scripts/", "bash data/", ".venv/bin/python run_", *modules)
+    words = " ".join([*code_spans(TEXTS[name]), *(line for line in commands(TEXTS[name]) if line.startswith(ours))])
+    missing, (flags, fields) = [], defined()
+    for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", words):
+        field = re.sub(r"^(phase[12]-)?(no-)?", "", flag[2:]).replace("-", "_")
+        if flag not in flags and field not in fields:
+            missing.append(flag)
+    return missing
+
+
+def test_every_block_says_its_language():
+    assert {language for text in TEXTS.values() for language, _ in FENCE.findall(text)} <= {"bash", "python", "text"}
+
+
+def test_the_map_shows_every_room():
+    rooms = {
+        path.parent
+        for path in [*(REPOSITORY / "bert").glob("*/__init__.py"), *(REPOSITORY / "data").glob("*/__init__.py")]
+    }
+    assert [room for room in rooms if f"`{room.relative_to(REPOSITORY)}/`" not in TEXTS["README.md"]] == []
+
+
+def test_the_fault_matrix_shows_every_row():
+    shown = {int(number) for number in re.findall(r"^\| (\d+) \|", TEXTS["tests/README.md"], re.M)}
+    assert shown == {row.number for row in ROWS} - {29}, "29 compares exports; it is said below the table"
