@@ -31,7 +31,7 @@ class Command(NamedTuple):
         if self.start.endswith(".py"):
             return [str(CODE / self.start)]
         task = Path(self.start).stem.removeprefix("run_")
-        return ["-m", "bert.launching", task] if self.start.endswith(".sh") else ["-m", self.start]
+        return ["-m", "bert.commands", task] if self.start.endswith(".sh") else ["-m", self.start]
 
 
 COMMANDS = (

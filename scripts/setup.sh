@@ -152,7 +152,7 @@ launch() {
   extras="$(runtime_extras)"
   find_python "${extras}"
   export PYTHONPATH="${REPOSITORY}${PYTHONPATH:+:${PYTHONPATH}}" PYTHONSAFEPATH=1
-  exec "${PYTHON}" -m bert.launching "$@"
+  exec "${PYTHON}" -m bert.commands "$@"
 }
 
 # `find_torch [NAME]` sets TORCH_PYTHON to an interpreter with PyTorch, transformers and the packages of a comparison

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY, interpreter
+from bert.commands.pretrain import parse_launch_arguments
 from bert.interpreter import COMMANDS, shell_command
-from bert.launching.pretraining_plan import parse_launch_arguments
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def fit(tmp_path):
     [
         *([path.name, "--seed", "a b"] for path in sorted(REPOSITORY.glob("run_*.py"))),
         ["-m", "data.inspect", "shards"],
-        ["-m", "bert.launching", "squad"],
+        ["-m", "bert.commands", "squad"],
         ["-m", "bert.doctor"],
     ],
     ids=lambda words: " ".join(words[:2]),
@@ -154,7 +154,7 @@ def test_a_package_that_is_missing_later_is_one_line_too():
 def test_results_of_an_installed_package_go_to_the_current_folder(environment, monkeypatch):
     words = ["256", "6e-3", "amp", "1"]
     inside = [config.run.output_dir for config in parse_launch_arguments(words).phases]
-    monkeypatch.setattr("bert.launching.pretraining_plan.is_installed", lambda: True)
+    monkeypatch.setattr("bert.commands.pretrain.is_installed", lambda: True)
     assert [config.run.output_dir for config in parse_launch_arguments(words).phases] == [Path("results")] * 2
     assert inside == [REPOSITORY / "results"] * 2
 

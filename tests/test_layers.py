@@ -44,15 +44,15 @@ ORDER = (
     "bert.checkpoints",
     "bert.conversion",
     "bert.training",
+    "bert.launching",
     "bert.pretraining",
     "bert.finetuning",
     "bert.tasks",
     "bert.inference",
     "bert.serving",
     "bert.doctor",
-    "bert.own_text.flags",  # among those of the launcher, which starts the rest of the package by its name
-    "bert.launching",
     "bert.own_text",
+    "bert.commands",
     "bert.api",
     "bert.package",
     "entry points",
@@ -60,7 +60,7 @@ ORDER = (
 # These packages never load Paddle; modules of the others that must not are listed one by one.
 PADDLE_FREE = (
     *("bert.arrays", "bert.config", "bert.reporting", "bert.tokenization", "bert.samples", "bert.planning"),
-    *("bert.conversion", "bert.doctor", "bert.launching", "bert.interpreter", "data"),
+    *("bert.conversion", "bert.doctor", "bert.launching", "bert.commands", "bert.interpreter", "data"),
 )
 _PADDLE_FREE_PARTS = {  # package -> its modules
     "bert.checkpoints": "directories progress writer",
@@ -74,7 +74,7 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
     "bert.model": "head_specs",
     "bert.inference": "command_line lines tables",
     "bert.own_text": ("constants corpus facts flags model_choice plan record report request run sources speed"),
-    "bert.pretraining": "entry epochs labelled_lines",
+    "bert.pretraining": "entry epochs labelled_lines launch_settings phases preparation",
     "bert.runtime": "topology",
     "bert.serving": "batching connections request_handling routes running schemas settings worker",
     "bert.training": "interruption loss_guards",

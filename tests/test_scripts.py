@@ -15,9 +15,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from bert import REPOSITORY
+from bert.commands.pretrain import POSITIONAL, parse_launch_arguments
 from bert.doctor import requirements
 from bert.doctor.requirements import declared, differences, packages, pins
-from bert.launching.pretraining_plan import POSITIONAL, parse_launch_arguments
 from bert.pretraining.recipes import PRESETS
 
 SCRIPTS = sorted([*(REPOSITORY / "scripts").rglob("*.sh"), REPOSITORY / ".ci/run"])
@@ -78,7 +78,7 @@ def test_an_environment_with_the_right_stamp_is_used_as_it_is(tmp_path):
     stamp = bash("cat lock-*.txt | sha256sum").stdout
     (tmp_path / "installed-train-paddle.sha256").write_text(stamp)
     done = bash("bash scripts/run_pretraining.sh --seed 3", BERT_PYTHON="", BERT_VENV=str(tmp_path))
-    assert done.stdout == "used -m bert.launching pretraining --seed 3\n", done.stderr
+    assert done.stdout == "used -m bert.commands pretraining --seed 3\n", done.stderr
 
 
 @pytest.mark.parametrize("is_read_only", [False, True])
@@ -91,7 +91,7 @@ def test_an_environment_that_has_the_packages_is_not_installed_again(tmp_path, i
     (tmp_path / "bin/python").write_text("#!/bin/sh\necho used $*\n")  # its check of the packages finds them
     (tmp_path / "bin/python").chmod(0o755)
     done = bash("bash scripts/run_pretraining.sh --seed 3", BERT_PYTHON="", BERT_VENV=str(tmp_path))
-    assert done.stdout.endswith("used -m bert.launching pretraining --seed 3\n"), done.stderr
+    assert done.stdout.endswith("used -m bert.commands pretraining --seed 3\n"), done.stderr
     assert "requirements.py --locked train paddle\n" in done.stdout and done.stderr == ""
     assert is_read_only or stamp.read_text() == bash("cat lock-*.txt | sha256sum").stdout
 

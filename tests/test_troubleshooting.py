@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from bert import REPOSITORY
+from bert.commands.__main__ import main
 from bert.exit_codes import BAD_INPUT
-from bert.launching.__main__ import main
 
 PAGE = (REPOSITORY / "scripts/TROUBLESHOOTING.md").read_text(encoding="utf-8")
 ROWS = [row.split(" | ") for row in re.findall(r"^\| (`.*) \|$", PAGE, re.M)]

@@ -11,7 +11,6 @@ import psutil
 
 from bert.conversion.vocabularies import write_vocabulary
 from bert.files import sha256_of_file
-from bert.launching.preparation import REPORT_NAME, Run, Steps, preprocessing_command
 from bert.launching.process_runner import module_command
 from bert.own_text import constants
 from bert.own_text.facts import fingerprint
@@ -19,6 +18,7 @@ from bert.own_text.plan import TextPlan
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.preparation import REPORT_NAME, Run, Steps, preprocessing_command
 from bert.samples.manifest import MANIFEST_NAME
 from bert.samples.mixture import MIXTURE_NAME, Mix, read_mixture, write_mixture
 from bert.samples.shards import count_samples

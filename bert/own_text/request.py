@@ -19,7 +19,6 @@ from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.interpreter import shell_command
 from bert.launching.arguments import CommandLine
-from bert.launching.settings import JobSettings, PretrainingLaunch
 from bert.own_text.constants import MODEL_NAMES, MODELS
 from bert.own_text.facts import Weights
 from bert.own_text.flags import OwnText, TextSettings, is_evening
@@ -28,6 +27,7 @@ from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.labelled_lines import read_labelled_lines
+from bert.pretraining.launch_settings import JobSettings, PretrainingLaunch
 from bert.pretraining.recipes import evening
 from data.examples import documentation
 from data.preprocessing.settings import check_language

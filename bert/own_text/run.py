@@ -1,9 +1,8 @@
 """`bash scripts/run_pretraining.sh --text FOLDER`: from a folder of files to a model that is sized for it.
 
 The plan is made from the text, the machine and its measured speed, and printed first. The data are made once. With
---hours the time decides the end: the rate is stable until the last share of the time, in which it decays. Started again
-with the same line it continues; with more --hours, --epochs or --max-steps it trains longer. Exit codes as in
-`launching.pretraining`.
+--hours the time decides the end: the rate is stable until the last share of the time, in which it decays. The command
+is bert/commands/own_text.py.
 """
 
 import dataclasses
@@ -13,51 +12,34 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints.directories import list_steps
-from bert.config.command_line import dump_yaml, resolve_config, usage_errors
+from bert.config.command_line import dump_yaml, resolve_config
 from bert.config.setting_sources import read_yaml
 from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED, OK
-from bert.files import only_writer, read_json, require_writable
-from bert.launching import pretraining
-from bert.launching.arguments import CommandLine
+from bert.files import read_json
 from bert.launching.previous_run import carried, is_done, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
-from bert.launching.settings import LaunchPlan, PretrainingLaunch
+from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import explain_exit
 from bert.own_text import constants, corpus, report
 from bert.own_text.facts import TextFacts, machine_facts, text_facts
 from bert.own_text.model_choice import candidates
 from bert.own_text.plan import make_plan, on_devices, refuse_hours
 from bert.own_text.record import TextRecord, read_record
-from bert.own_text.request import TextRequest, read_text_request
+from bert.own_text.request import TextRequest
 from bert.own_text.sources import refuse_shared_groups
 from bert.own_text.speed import measure_speeds
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
+from bert.pretraining.launch_settings import PretrainingLaunch
+from bert.pretraining.phases import train_phase
 from bert.reporting.progress import duration
+from bert.reporting.results import show_commands, show_figures
 from bert.reporting.trackers import check_trackers
 from data.text.readers import Reading
 
 _LEAST_SECONDS = 5.0  # of a training
-
-
-def main(line: CommandLine, started: float | None = None) -> int:
-    """Plan, and unless only the plan was asked for, run.
-
-    Args:
-        started: time of the start of the command, from which its hours count; None: now.
-    """
-    begun = time.monotonic() - (0.0 if started is None else max(0.0, time.time() - started))
-    with usage_errors():
-        request = read_text_request(line)
-        if not {"show_config", "dry_run"}.isdisjoint(line.launch):
-            _show(request, record_of(request))
-            return OK
-        with only_writer(request.output_dir):  # before anything is read or measured
-            require_writable(request.output_dir)
-            record = record_of(request)
-            return TextRun(request, record, _show(request, record), begun).run()
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
@@ -117,7 +99,7 @@ def _list_steps(output_dir: Path) -> list[int]:
     return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
 
 
-def _show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
+def show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
     """Print the plan; returns the settings of the training. ValueError if what is there cannot be continued so."""
     plan, done = record.plan, max(_list_steps(request.output_dir), default=0)
     config = training_config(request, record)
@@ -240,7 +222,7 @@ class TextRun:
         record.length = self._length
         record.save(request.output_dir)
         config = derive(self._config, finish_in=seconds or self._config.run.finish_in, **self._start())
-        code = pretraining.train_phase(self._launch_plan(), config, self._runner)
+        code = train_phase(self._launch_plan(), config, self._runner)
         if code in (OK, INTERRUPTED):
             record.finished = None
             record.save(request.output_dir)
@@ -305,7 +287,7 @@ class TextRun:
 
     def _report(self, was_done: bool) -> None:
         output_dir, plan = self._request.output_dir, self._plan
-        pretraining.show_figures(self._launch_plan(), None if was_done else self._record.used())
+        show_figures("own text", [self._config], None if was_done else self._record.used())
         print("\n".join(report.result_lines(plan, self._config)) + "\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
@@ -315,7 +297,7 @@ class TextRun:
             text = corpus.text_folder(self._request, plan, "held_out")
             report.demonstrate(output_dir, text, self._request.job.code_dir / "run_predict.py", self._runner)
         again = self._request.longer(max(plan.seconds, self._record.used()) / 3600)
-        pretraining.show_commands(report.next_commands(output_dir, again))
+        show_commands(report.next_commands(output_dir, again))
 
 
 def _summary(config: PretrainingConfig) -> dict[str, Any]:

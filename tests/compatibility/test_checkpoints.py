@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from bert.checkpoints.state import CheckpointError
+from bert.commands import fine_tuning
 from bert.config.training_settings import derive
-from bert.launching import finetuning
-from bert.launching.finetuning_tasks import TASKS
 from tests.conversion.test_formats import nvidia_file, nvidia_names
 from tests.support import foreign, runs, tiny
+from tests.support.launching import LAUNCHERS
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,9 @@ def test_a_step_is_named_as_in_their_readme(ours, named, number):
 def test_their_weights_are_the_first_word_of_run_squad(tmp_path, theirs):
     (tmp_path / "vocab.txt").write_text("".join(f"word{number}\n" for number in range(tiny.MODEL.vocab_size)))
     words = [str(theirs[0]), *"- - - - fp32 1 - squad".split(), str(tmp_path / "vocab.txt"), "out", "--device", "cpu"]
-    (config,) = finetuning.plan_of(TASKS["squad"], [*words, "--max-seq-length", "16", "--max-query-length", "4"]).phases
+    (config,) = fine_tuning.plan_of(
+        LAUNCHERS["squad"], [*words, "--max-seq-length", "16", "--max-query-length", "4"]
+    ).phases
     assert config.initialization.from_pretrained_params == theirs[0] and config.model.hidden_size == 32
 
 

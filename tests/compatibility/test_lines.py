@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.commands import fine_tuning, pretrain
+from bert.commands.__main__ import main
+from bert.commands.pretrain import parse_launch_arguments
+from bert.commands.slurm import launch_arguments, node_arguments
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import parse_arguments
 from bert.finetuning.squad.config import ENTRY as SQUAD
-from bert.launching import finetuning, pretraining
-from bert.launching.finetuning_tasks import TASKS
-from bert.launching.pretraining_plan import parse_launch_arguments
-from bert.launching.slurm import launch_arguments, node_arguments
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
 from data.preprocess_bert_pretrain import main as preprocess
 from tests.support.commands import refused
+from tests.support.launching import LAUNCHERS
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
@@ -90,11 +91,11 @@ def test_words_of_squad_are_their_presets(monkeypatch, tmp_path):
     wrong = []
     for line, expected in SQUAD_LINES.items():
         words = [word.replace("+", " ") for word in line.split()]
-        (config,) = finetuning.plan_of(TASKS["squad"], [*words, "--device", "cpu"]).phases
+        (config,) = fine_tuning.plan_of(LAUNCHERS["squad"], [*words, "--device", "cpu"]).phases
         wrong += [(line, name) for name in differences(config, {**expected, "vocab_file": vocabulary})]
     assert not wrong
     flags = ["--device", "cpu", "--output-dir", "out", "--num-gpus", "2"]  # which win over the words
-    (config,) = finetuning.plan_of(TASKS["squad"], [*words, *flags]).phases
+    (config,) = fine_tuning.plan_of(LAUNCHERS["squad"], [*words, *flags]).phases
     assert config.run.report_file == Path("out/dllogger_2_fp16.json")
 
 
@@ -115,7 +116,7 @@ FOREIGN = {  # lines of NVIDIA's PyTorch and TensorFlow scripts -> what the refu
 def test_lines_of_other_trainers_are_refused_with_the_page_of_the_flags(line):
     task, *words = line.split()
     with refused(f"{FOREIGN[line]}.*scripts/COMING_FROM_NVIDIA.md"):
-        pretraining.main(words) if task == "pretraining" else finetuning.main(task, words)
+        main([task, *words])
 
 
 # ---- flags -----------------------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ GLUON = {  # GluonNLP's flag -> ours
 def test_gluonnlps_flags_name_ours(capsys):
     for theirs, ours in GLUON.items():
         with pytest.raises(SystemExit):
-            pretraining.main(["--phase1", *theirs.split()])
+            pretrain.main(["--phase1", *theirs.split()])
         error = capsys.readouterr().err
         assert f"did you mean {ours}?" in error or f"{ours} " in error, theirs
 
@@ -248,10 +249,9 @@ def test_scripts_of_one_phase_are_the_published_recipe(phase, steps):
 
 @pytest.mark.parametrize(("gpus", "is_said"), [(0, False), (1, False), (8, True)])
 def test_without_arguments_several_gpus_are_told_of_the_published_recipe(monkeypatch, capsys, tmp_path, gpus, is_said):
-    for module in ("bert.launching.pretraining", "bert.launching.pretraining_plan"):
-        monkeypatch.setattr(f"{module}.num_gpus", lambda: gpus)
-    monkeypatch.setattr(pretraining, "_run", lambda *_: 0)
-    assert pretraining.main(["--output-dir", str(tmp_path), "--device", "cpu"]) == 0
+    monkeypatch.setattr("bert.commands.pretrain.num_gpus", lambda: gpus)
+    monkeypatch.setattr(pretrain, "_run", lambda *_: 0)
+    assert pretrain.main(["--output-dir", str(tmp_path), "--device", "cpu"]) == 0
     assert ("run_pretraining.sh --config large" in capsys.readouterr().out) == is_said
 
 
@@ -295,12 +295,12 @@ def test_run_sub_does_not_make_shards_anew():
 
 
 def test_a_benchmark_ends_with_its_throughput_by_their_name(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(pretraining, "is_done", lambda config: True)
+    monkeypatch.setattr(pretrain, "is_done", lambda config: True)
     for phase, rate in ((1, 5541.25), (2, 2109.0)):
         folder = tmp_path / f"phase{phase}/benchmark"
         folder.mkdir(parents=True)
         (folder / "summary.json").write_text(f'{{"training_sequences_per_second": {rate}}}')
-    assert pretraining.main(["--benchmark", "--output-dir", str(tmp_path), "--device", "cpu"]) == 0
+    assert pretrain.main(["--benchmark", "--output-dir", str(tmp_path), "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
     assert (
         "phase 1: training_sequences_per_second 5,541.2" in shown

@@ -6,18 +6,19 @@ import math
 import pytest
 
 from bert import REPOSITORY
+from bert.commands import fine_tuning
+from bert.commands.__main__ import main
+from bert.commands.fine_tuning import evaluation_scores, plan_of, result_lines, trained_model
 from bert.config.training_settings import derive
-from bert.launching import finetuning
 from bert.launching import ranks as launch_ranks
-from bert.launching.finetuning import evaluation_scores, main, plan_of, result_lines, trained_model
-from bert.launching.finetuning_tasks import TASKS
 from bert.launching.ranks import Ranks
 from bert.reporting.progress import duration, metrics_line
 from tests.support.commands import refused
+from tests.support.launching import LAUNCHERS
 
 
 def plan(words):
-    return plan_of(TASKS["glue"], words)
+    return plan_of(LAUNCHERS["glue"], words)
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_flags_are_shared_between_the_launcher_and_the_settings(words):
 
 
 def test_without_a_number_there_is_a_rank_for_each_gpu(words, monkeypatch):
-    for module in (finetuning, launch_ranks):
+    for module in (fine_tuning, launch_ranks):
         monkeypatch.setattr(module, "num_gpus", lambda: 4)
     assert plan(words).ranks == Ranks()
     assert plan([*words, "--device", "auto"]).ranks == Ranks(num_processes=4)
@@ -44,7 +45,7 @@ def test_without_a_number_there_is_a_rank_for_each_gpu(words, monkeypatch):
 @pytest.mark.parametrize(("name", "recipe"), [("squad", "squad_base"), ("glue", "mrpc"), ("ner", "conll2003")])
 def test_a_plan_needs_nothing_but_the_settings(name, recipe, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(name, ["--config", recipe, "--plan", "--hardware", "8xA100-80GB"]) == 0
+    assert main([name, "--config", recipe, "--plan", "--hardware", "8xA100-80GB"]) == 0
     assert "memory     " in (shown := capsys.readouterr().out) and "sequences/s on all devices" in shown
     assert list(tmp_path.iterdir()) == []
 
@@ -54,20 +55,20 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     with refused(r"\Aerror: file/results: Not a directory; .*\n\Z"):
-        main(name, ["--output-dir", "file/results"])
+        main([name, "--output-dir", "file/results"])
     assert capfd.readouterr().out == ""
 
 
 @pytest.mark.long
 def test_a_dry_run_counts_the_data_and_starts_nothing(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    assert main("glue", ["--dry-run", "--output-dir", "out", "--num-gpus", "2"]) == 0
+    assert main(["glue", "--dry-run", "--output-dir", "out", "--num-gpus", "2"]) == 0
     rows = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines() if line[:11].strip())
     assert rows["data"] == "training 240 sequences, dev 100 sequences"
     assert rows["batch"].startswith("8 x 1 micro-steps x 2 ranks = 16 ") and rows["steps"] == "225 updates, 15 epochs"
     assert rows["time"].startswith("about ") and "2 x CPU-core" in rows["time"]
     assert not (tmp_path / "out").exists()
-    assert main("ner", ["--config", "conll2003", "--dry-run"]) == 0  # without data, what the settings decide
+    assert main(["ner", "--config", "conll2003", "--dry-run"]) == 0  # without data, what the settings decide
     shown = capfd.readouterr().out
     assert "not read: do_train=true needs train_file" in shown and "steps      3 epochs" in shown and "memory" in shown
 

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from bert.commands.__main__ import main
+from bert.commands.fine_tuning import plan_of
+from bert.commands.glue import names_entities
 from bert.config.command_line import dump_yaml
-from bert.launching.finetuning import main, plan_of
-from bert.launching.finetuning_tasks import TASKS, task_of
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support.commands import refused
+from tests.support.launching import LAUNCHERS
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +20,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 def plan(words, name="glue"):
     """(entry point, settings, ranks)."""
-    task = TASKS[task_of(name, words)]
+    task = LAUNCHERS["ner" if name == "glue" and names_entities(words) else name]
     found = plan_of(task, words)
     return task.entry, found.phases[0], found.ranks
 
@@ -137,7 +139,7 @@ def test_mistakes_of_a_classifier_are_refused_before_the_start(weights, tmp_path
     (tmp_path / "notes.csv").write_text(ROWS)
     (weights / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *(f"w{number}" for number in range(72))]) + "\n")
     with refused(rule.replace("?", r"\?")):
-        main("classify", [*words, "--model", str(weights), "--device", "cpu"])
+        main(["classify", *words, "--model", str(weights), "--device", "cpu"])
 
 
 def test_the_help_of_a_classifier_has_no_flags_of_published_tasks(capsys):
@@ -185,7 +187,7 @@ def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
 )
 def test_mistakes_are_refused(words, rule):
     with refused(rule):
-        main("glue", [*words, "--device", "cpu"])
+        main(["glue", *words, "--device", "cpu"])
 
 
 @pytest.mark.parametrize("wrong", [["--unpad", "sideways"], ["--epochs", "-3"], ["--learning-rate", "fast"]])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bert.launching.preparation import Steps, prepare_data
-from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.commands.pretrain import parse_launch_arguments
+from bert.pretraining.preparation import Steps, prepare_data
 
 
 def test_a_step_that_failed_or_changed_is_repeated(tmp_path):

@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from bert import REPOSITORY
+from bert.commands.pretrain import parse_launch_arguments
 from bert.config.training_settings import derive
-from bert.launching.pretraining import first_start
-from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import continued
+from bert.pretraining.phases import first_start
 
 STAND_IN = """
 import json, pathlib, signal, sys, time
@@ -63,7 +63,7 @@ COMMAND = (
 
 
 def start(*more, command=COMMAND):
-    words = [sys.executable, "-m", "bert.launching", "pretraining", *command.split(), *more]
+    words = [sys.executable, "-m", "bert.commands", "pretraining", *command.split(), *more]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

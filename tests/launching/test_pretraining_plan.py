@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.commands.__main__ import main
+from bert.commands.pretrain import LAUNCHER, POSITIONAL, parse_launch_arguments
 from bert.config.training_settings import BUILT_IN_MODELS, derive
-from bert.launching.__main__ import main
 from bert.launching.arguments import LauncherParser
-from bert.launching.finetuning_tasks import TASKS
-from bert.launching.pretraining_plan import LAUNCHER, POSITIONAL, parse_launch_arguments
 from bert.launching.ranks import quickstart_processes
 from bert.pretraining.recipes import PRESETS, RECIPES
 from tests.support.commands import refused
+from tests.support.launching import LAUNCHERS
 
 
 def flat(plan) -> dict:
@@ -177,7 +177,7 @@ def test_an_unknown_task_is_refused(capsys):
 
 @pytest.mark.parametrize("task", ["pretraining", "squad", "glue", "ner"])
 def test_help_is_short_and_leads_to_its_topics(task, capsys):
-    parser = LauncherParser(LAUNCHER if task == "pretraining" else TASKS[task])
+    parser = LauncherParser(LAUNCHER if task == "pretraining" else LAUNCHERS[task])
     short = parser.help_about("")
     assert len(short.splitlines()) <= 20 and "--config NAME_OR_FILE" in short
     topics = short.split("More: --help ")[1].strip().split("|")

@@ -6,18 +6,19 @@ import sys
 import pytest
 
 from bert import REPOSITORY
+from bert.commands.__main__ import main
+from bert.commands.pretrain import parse_launch_arguments
 from bert.config.training_settings import derive
-from bert.launching import preparation, pretraining
-from bert.launching.__main__ import main
-from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.pretraining import preparation
 from bert.pretraining.recipes import RECIPES
+from bert.reporting import results
 from tests.support.commands import refused
 
 SECOND_START = """
 import sys
 from pathlib import Path
 from bert.config.training_settings import derive
-from bert.launching import preparation
+from bert.pretraining import preparation
 from bert.pretraining.recipes import RECIPES
 config = derive(RECIPES["quickstart_phase1"](), vocab_file=Path(sys.argv[1]) / "vocab.txt")
 with preparation.data_lock(config):
@@ -83,16 +84,16 @@ def test_the_quickstart_makes_its_data_once(tmp_path):
 
 
 def test_the_table_leaves_out_what_is_unknown(capsys):
-    pretraining.print_table({"phase1": {"steps": 7}, "phase2": {"eval_masked_lm_loss": 5.25}})
+    results.print_table({"phase1": {"steps": 7}, "phase2": {"eval_masked_lm_loss": 5.25}})
     out = capsys.readouterr().out
     assert "5.250" in out and "-" in out and "phase 2" in out
     assert "labelled lines" not in out and "before training" not in out  # which no phase has
 
 
 def test_the_table_of_masked_lm_alone_has_no_next_sentences(capsys):
-    pretraining.print_table({"phase1": {"final_loss": 6.1, "eval_masked_lm_loss": 5.25}})
+    results.print_table({"phase1": {"final_loss": 6.1, "eval_masked_lm_loss": 5.25}})
     out = capsys.readouterr().out
     assert "training loss (masked LM) " in out and "next" not in out
     both = {"final_loss": 6.1, "eval_masked_lm_loss": 5.25, "eval_next_sentence_accuracy": 0.6}
-    pretraining.print_table({"phase1": both})
+    results.print_table({"phase1": both})
     assert "masked LM + next sentence" in capsys.readouterr().out

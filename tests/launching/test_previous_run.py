@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from bert.commands.pretrain import parse_launch_arguments
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, parse_arguments
 from bert.config.flags import flat_fields
@@ -14,7 +15,6 @@ from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.config import SquadConfig
-from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import (
     MAY_DIFFER,
     MAY_DIFFER_SECTIONS,

@@ -23,7 +23,7 @@ MARK = "BERT_TREE_OF_A_TEST"  # environment variable that all processes of a tre
 TRAINING = """
 import sys
 from pathlib import Path
-from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.commands.pretrain import parse_launch_arguments
 from bert.launching.process_runner import Runner
 folder = Path(sys.argv[1])
 folder.mkdir(parents=True)

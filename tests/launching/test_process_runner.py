@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.commands.pretrain import parse_launch_arguments
 from bert.exit_codes import INTERRUPTED
-from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.process_runner import Runner, WorkerOutput, ranks_of
 from bert.training.interruption import STOPPED_BY, StopRequest
 from tests.support.waiting import wait_until

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bert.launching import pretraining_plan, ranks
-from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.commands import pretrain
+from bert.commands.pretrain import parse_launch_arguments
+from bert.launching import ranks
 from bert.launching.ranks import Ranks, quickstart_processes
 from bert.launching.start_training import training_command
 
@@ -79,13 +80,13 @@ def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatc
         plan = parse_launch_arguments(words)
         return plan.ranks.devices(plan.phases[0].hardware.device)
 
-    for module in (ranks, pretraining_plan):
+    for module in (ranks, pretrain):
         monkeypatch.setattr(module, "num_gpus", lambda: 2)
     with pytest.raises(ValueError, match="num_gpus=8 must be at most the 2 GPUs of this machine; pass --num-gpus 2"):
         devices("256")
     assert devices("256", "--device", "cpu") is None
     assert devices("--config", "large", "--num-gpus", "2") == "0,1"
-    for module in (ranks, pretraining_plan):
+    for module in (ranks, pretrain):
         monkeypatch.setattr(module, "num_gpus", lambda: 0)
     assert devices() is None and Ranks().devices("auto") is None
     with pytest.raises(ValueError, match="num_gpus=1 must be at most the 0 GPUs"):  # before data is made

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from bert.commands import scores, seeds
+from bert.commands.glue import names_several_tasks
+from bert.commands.score_tables import Results, TaskScores
 from bert.exit_codes import BAD_INPUT, DIVERGED, INTERRUPTED, OK
 from bert.files import only_writer
-from bert.launching import scores, seeds
-from bert.launching.finetuning_tasks import names_several_tasks
-from bert.launching.score_tables import Results, TaskScores
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support.commands import refused
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from bert.commands import seeds
 from bert.exit_codes import BAD_INPUT, DIVERGED, INTERRUPTED, OK
 from bert.files import only_writer
-from bert.launching import seeds
 from tests.support.commands import refused
 
 

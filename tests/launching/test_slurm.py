@@ -7,8 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from bert.launching import ranks, slurm
-from bert.launching.pretraining_plan import parse_launch_arguments
+from bert.commands import slurm
+from bert.commands.pretrain import parse_launch_arguments
+from bert.launching import ranks
 
 
 @pytest.fixture(autouse=True)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY, interpreter
+from bert.commands import fine_tuning, squad
+from bert.commands.fine_tuning import result_lines
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.config import RECIPES
-from bert.launching import finetuning
-from bert.launching.finetuning import result_lines
-from bert.launching.finetuning_tasks import TASKS
 from bert.launching.settings import LaunchPlan
 from tests.support.commands import refused
+from tests.support.launching import LAUNCHERS
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def plan(words) -> LaunchPlan:
-    return finetuning.plan_of(TASKS["squad"], words)
+    return fine_tuning.plan_of(LAUNCHERS["squad"], words)
 
 
 def settings(*words: str):
@@ -193,7 +193,7 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
 )
 def test_mistakes_are_refused(words, rule):
     with refused(rule):
-        finetuning.main("squad", [*words, "--device", "cpu"])
+        squad.main([*words, "--device", "cpu"])
 
 
 def test_the_result_names_scores_and_what_to_try(weights):
@@ -201,7 +201,7 @@ def test_the_result_names_scores_and_what_to_try(weights):
     (config,) = found.phases
     config.stage_dir().mkdir(parents=True)
     (config.stage_dir() / "summary.json").write_text('{"exact_match": 71.25, "F1": 80.5}')
-    text = "\n".join(result_lines(config, TASKS["squad"].scores))
+    text = "\n".join(result_lines(config, LAUNCHERS["squad"].scores))
     assert "71.25" in text and "80.50" in text and "F1 of questions without" not in text
 
 

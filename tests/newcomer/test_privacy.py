@@ -36,7 +36,7 @@ def test_own_text_is_trained_without_a_network_and_connects_to_nobody(tmp_path):
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook/sitecustomize.py").write_text(_LISTENER)
     noted = tmp_path / "connections"
-    words = [sys.executable, "-m", "bert.launching", "pretraining", "--text", text, "--output-dir", tmp_path / "out"]
+    words = [sys.executable, "-m", "bert.commands", "pretraining", "--text", text, "--output-dir", tmp_path / "out"]
     line = " ".join(map(str, [*words, "--max-steps", "4", "--eval-samples", "32"]))
     variables = {**os.environ, "PYTHONPATH": f"{tmp_path / 'hook'}:{REPOSITORY}", "NOTED_CONNECTIONS": str(noted)}
     inside = ["unshare", "-n", "bash", "-c", f"ip link set lo up && {line}"]

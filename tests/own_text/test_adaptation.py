@@ -34,7 +34,7 @@ def test_words_replay_and_a_probe(package: zipfile.ZipFile, tmp_path):  # noqa: 
         "--global-batch-size 8 --duplicate-factor 1 --output-dir out --log-freq 1"
     )
     variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "bert.launching", *line.split()]
+    command = [sys.executable, "-m", "bert.commands", *line.split()]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "on general text (--replay), held out:" in done.stdout and "probe:" in done.stdout

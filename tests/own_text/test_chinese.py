@@ -138,7 +138,7 @@ def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):
 def test_one_command_trains_on_chinese_text_and_fills_masks(tmp_path, masking):
     write_letters(tmp_path / "letters", 60)
     words = shlex.split(f"--text letters --output-dir out --num-processes 1 --max-steps 8 --masking {masking}")
-    line = [sys.executable, "-m", "bert.launching", "pretraining", *words]
+    line = [sys.executable, "-m", "bert.commands", "pretraining", *words]
     variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
     pipes = {"capture_output": True, "text": True, "timeout": 400, "check": False}
     done = subprocess.run(line, cwd=tmp_path, env=variables, **pipes)

@@ -18,14 +18,15 @@ import pytest
 import yaml
 
 from bert import REPOSITORY
+from bert.commands import own_text as command
+from bert.commands.pretrain import parse_launch_arguments
 from bert.config.command_line import dump_yaml, explain
-from bert.launching import pretraining
-from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import corpus
 from bert.own_text import run as own_text
 from bert.own_text.facts import MachineFacts, machine_facts, text_facts
 from bert.own_text.request import read_text_request
+from bert.reporting import results
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from data.examples.documentation import docstrings_of
@@ -65,13 +66,13 @@ class Workplace:
         monkeypatch.setattr(own_text, "measure_speeds", lambda found: {one.name: 200 for one in found})
         monkeypatch.setattr(corpus, "prepare", self._prepare)
         monkeypatch.setattr(own_text, "Runner", lambda: self)
-        monkeypatch.setattr(pretraining, "train_phase", self._train)
-        monkeypatch.setattr(pretraining, "draw", lambda *_: None)
+        monkeypatch.setattr(own_text, "train_phase", self._train)
+        monkeypatch.setattr(results, "draw", lambda *_: None)
         self.stop_requested, self.stopped_by = False, None
 
     def start(self, *words: str) -> int:
         line = ["--text", str(self.text), "--output-dir", str(self.folder / "out"), *words]
-        return own_text.main(line_of(*line))
+        return command.main(line_of(*line))
 
     def refused(self, *words: str) -> str:
         """The error of a start that is refused."""
@@ -311,8 +312,8 @@ def test_folders_may_be_named_otherwise(workplace, monkeypatch):
     monkeypatch.setenv("HOME", str(workplace.folder))
     workplace.stops = [75, 75]
     assert workplace.start("--epochs", "3") == 75
-    assert own_text.main(line_of("--text", "~/text", "--output-dir", "~/out", "--epochs", "3")) == 75
-    assert own_text.main(line_of("--text", "text", "--output-dir", "out", "--epochs", "3")) == 0
+    assert command.main(line_of("--text", "~/text", "--output-dir", "~/out", "--epochs", "3")) == 75
+    assert command.main(line_of("--text", "text", "--output-dir", "out", "--epochs", "3")) == 0
     assert len(workplace.trained) == 3 and not (workplace.folder / "~").exists()
 
 
@@ -441,8 +442,8 @@ def test_the_time_of_a_start_is_kept_while_it_runs(workplace, monkeypatch):
         return 75
 
     line = ["--text", str(workplace.text), "--output-dir", str(workplace.folder / "out"), "--hours", "0.5"]
-    monkeypatch.setattr(pretraining, "train_phase", train)
-    assert own_text.main(line_of(*line), started=time.time() - 100) == 75
+    monkeypatch.setattr(own_text, "train_phase", train)
+    assert command.main(line_of(*line), started=time.time() - 100) == 75
     assert seen[0] == pytest.approx(100, abs=20) and workplace.record()["seconds_used"] >= seen[0]
 
 
@@ -681,7 +682,7 @@ def test_flags_of_own_text_need_text():
 
 def test_a_missing_folder_is_refused_before_anything(workplace, capsys):
     with pytest.raises(SystemExit) as ended:
-        own_text.main(line_of("--text", "nowhere", "--hours", "1"))
+        command.main(line_of("--text", "nowhere", "--hours", "1"))
     assert ended.value.code == 2 and "nowhere" in capsys.readouterr().err
 
 
@@ -768,7 +769,7 @@ def odd_files(folder: Path) -> None:
 @pytest.mark.long  # the documents' own command is run by the gate, without the interruption
 def test_a_folder_of_odd_files_becomes_a_model_is_interrupted_and_extended(tmp_path):
     odd_files(tmp_path / "odd")
-    line = [sys.executable, "-m", "bert.launching", "pretraining", "--text", "odd", "--output-dir", "out"]
+    line = [sys.executable, "-m", "bert.commands", "pretraining", "--text", "odd", "--output-dir", "out"]
 
     def start(*words):
         variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}

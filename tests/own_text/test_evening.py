@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.launching import pretraining
+from bert.commands import pretrain
 from bert.own_text import run as own_text
 from bert.own_text.flags import is_evening
 from bert.own_text.request import read_text_request
@@ -84,7 +84,7 @@ def test_the_command_to_train_longer_is_what_was_typed(machine):
 def test_the_launcher_hands_the_line_over(machine, monkeypatch):
     calls = []
     monkeypatch.setattr(own_text, "main", lambda *arguments: calls.append(arguments) or 0)
-    assert pretraining.main(["--config", "evening", "--dry-run"]) == 0
+    assert pretrain.main(["--config", "evening", "--dry-run"]) == 0
     assert calls[0][0].words == ["--config", "evening", "--dry-run"]
 
 
@@ -92,7 +92,7 @@ def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, 
     monkeypatch.setattr(documentation, "default_roots", lambda *_: [tmp_path])
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as error:
-        pretraining.main(["--config", "evening"])
+        pretrain.main(["--config", "evening"])
     assert error.value.code == 2
     assert "--text FOLDER" in capsys.readouterr().err
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from bert import REPOSITORY
+from bert.commands.pretrain import parse_launch_arguments
 from bert.config.command_line import parse_arguments
 from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
-from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.planning.estimates import forward_flops_per_sequence
 from bert.planning.hardware import (
     MicroBatch,

@@ -6,10 +6,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from bert.commands.pretrain import parse_launch_arguments
 from bert.config.command_line import dump_yaml, parse_flags
 from bert.config.setting_sources import merged, resolve_config
 from bert.config.training_settings import derive
-from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.pretraining.entry import ENTRY, dry_run_report
 from bert.pretraining.epochs import SampleSet, sample_set, with_known_steps, with_steps
 from bert.pretraining.task import Pretraining

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 from bert import REPOSITORY
+from bert.commands import classify, glue, ner, squad
+from bert.commands.pretrain import LAUNCHER
 from bert.launching.arguments import CommandLine, read_command_line
-from bert.launching.pretraining_plan import LAUNCHER
 
 RANKS = REPOSITORY / "tests" / "ranks"
+LAUNCHERS = {"squad": squad.LAUNCHER, "glue": glue.LAUNCHER, "classify": classify.LAUNCHER, "ner": ner.LAUNCHER}
 
 
 def line_of(*words: str) -> CommandLine:

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert.commands.classify import _all_rows
 from bert.finetuning.glue.columns import survey, usual_settings
 from bert.finetuning.glue.decision import Decision
 from bert.finetuning.glue.reading import Examples
 from bert.finetuning.glue.scoring import best_by, class_scores, details, fitted, lines
 from bert.finetuning.glue.splitting import balanced_rows, held_out_rows, rows_in_both
-from bert.launching.finetuning import _all_rows
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.commands.squad import SQUAD_PRESETS
 from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable, write_atomically
 from bert.help_parser import HelpParser
 from bert.interpreter import shell_command
-from bert.launching.finetuning_tasks import SQUAD_PRESETS
 from bert.launching.process_runner import Runner
 from bert.pretraining.recipes import PRESETS, evening
 from bert.reporting.progress import duration

@@ -1,14 +1,14 @@
-"""`bash scripts/run_squad.sh`, `run_glue.sh`, `run_ner.sh` ...: settings, ranks, start and results of a fine-tuning."""
+"""What the commands of fine-tuning share: settings, the quickstarts' data, ranks, start and results."""
 
 import atexit
-import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,22 @@ from bert import REPOSITORY
 from bert.checkpoints.directories import best_directory, list_steps, weights_folder
 from bert.config.command_line import resolve_config, take_questions, usage_errors
 from bert.config.setting_sources import read_settings
-from bert.config.training_settings import derive
 from bert.exit_codes import OK
-from bert.files import read_json, require_writable, write_atomically
+from bert.files import read_json, require_writable
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.interpreter import repository_environment, shell_command
-from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, read_command_line
-from bert.launching.finetuning_tasks import TASKS, FineTuningLauncher, Form, names_several_tasks, task_of
+from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
 from bert.launching.process_runner import Runner, module_command
-from bert.launching.ranks import Ranks, num_gpus, quickstart_processes
+from bert.launching.ranks import num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import launch
 from bert.parent_death import ending_with_us
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
-from bert.reporting.run_record import SCORES_FILE
-from bert.reporting.spread import metric_table, metrics_of
 from data.text.lddl_writer import QUIET_COUNTS
 
+ALL_MODES = ("do_train", "do_eval", "do_predict")
 Row = tuple[str, str, str]  # title, key of summary.json, format
 _THROUGHPUT: list[Row] = [
     ("training, sequences/s", "training_sequences_per_second", ".1f"),
@@ -42,23 +39,47 @@ _THROUGHPUT: list[Row] = [
 ]
 
 
-def main(name: str, words: Sequence[str]) -> int:
-    if name == "glue" and names_several_tasks(words):
-        return int(importlib.import_module("bert.launching.scores").main(words))  # it imports this module
+@dataclass(frozen=True)
+class Form:
+    """What the arguments stand for before the flags of the training are laid over it."""
+
+    settings: Mapping[str, Any]
+    launch: Mapping[str, Any] = field(default_factory=dict)
+    quickstart: str = ""  # the recipe, if it trains on data of this project, which are made
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuningLauncher(Launcher):
+    """A launcher of fine-tuning, with the settings of its quickstarts and its table of results."""
+
+    form: Callable[[CommandLine], Form]
+    quickstart_output: str = "results/glue_quickstart/{}"  # the name of the quickstart for {}
+    vocabulary_size: int = 1024  # in tokens, without pre-trained weights
+    questions: Mapping[str, str] | None = None  # of SQuAD: which files of this project each quickstart reads
+    scores: Sequence[tuple[str, str, str]] = ()  # title, key of summary.json, format; none: all metrics
+
+
+def run(task: FineTuningLauncher, words: Sequence[str]) -> int:
+    """A training from its command line to its results; returns the exit code."""
     with usage_errors():
-        task = TASKS[task_of(name, words)]
         plan = plan_of(task, words)
         if plan.answers():
             return OK
+    return train(task, plan)
+
+
+def train(task: FineTuningLauncher, plan: LaunchPlan) -> int:
     (config,) = plan.phases
-    script = REPOSITORY / task.entry.script
-    if (parts := getattr(getattr(plan.launch, "start", None), "cross_validate", None)) is not None:
-        return cross_validate(script, config, plan.ranks, parts)
     log_file = config.run.output_dir / "logfile.txt" if plan.name == POSITIONAL_PLAN else None  # as NVIDIA's scripts
-    code = launch(script, config, plan.ranks, Runner(), log_file=log_file)
+    code = launch(REPOSITORY / task.entry.script, config, plan.ranks, Runner(), log_file=log_file)
     if code == OK:
         print("\n".join(result_lines(config, task.scores)))
     return code
+
+
+def form_of_recipe(recipes: Mapping[str, Any], name: str) -> Form:
+    is_quickstart = name in recipes and name.startswith("quickstart")
+    return Form({"config": name} if name else {}, quickstart=name if is_quickstart else "")
 
 
 def plan_of(task: FineTuningLauncher, words: Sequence[str]) -> LaunchPlan:
@@ -162,43 +183,6 @@ def _run_module(module: str, **options: Any) -> None:
     )
     if done.returncode:
         raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")
-
-
-def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: int) -> int:
-    """`--cross-validate 5`: a training for each part of the user's rows, which is held out, and scores over all rows.
-
-    Returns the exit code; the same command resumes.
-    """
-    folder, runner, metrics, scores = config.run.output_dir, Runner(), {}, []
-    for part in range(parts):
-        print(f"\n==== part {part} ({part + 1} of {parts})", flush=True)
-        own = folder / f"part-{part}"
-        fold = derive(config, fold=part, folds=parts, output_dir=own, report_file=own / "report.json")
-        code = launch(script, fold, ranks, runner)
-        if code != OK:
-            return code
-        metrics[part] = metrics_of(own)
-        scores.append(read_json(fold.log_dir() / SCORES_FILE))
-    lines = [f"{config.stage()}: {parts} parts", "", *metric_table(metrics, "part"), *_all_rows(scores)]
-    write_atomically(folder / "cross_validation.md", ("\n".join(lines) + "\n").encode())
-    print(
-        "\n" + "\n".join(lines) + f"\n\nThe table is in {folder}/cross_validation.md; each part has a model of its own."
-    )
-    return OK
-
-
-def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
-    """The classes, counted over all parts: every row was held out once."""
-    parts = [found["classes"] for found in scores if found]
-    if not parts:  # of a regression
-        return []
-    lines = ["", "| class, over all rows | precision | recall | F1 | lines |", "|---|---|---|---|---|"]
-    for name in parts[0]:
-        truths, said = (round(sum(part[name][key] for part in parts)) for key in ("support", "predicted"))
-        hits = round(sum(part[name]["recall"] * part[name]["support"] for part in parts))
-        row = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
-        lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in row)} | {truths} |")
-    return lines
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:

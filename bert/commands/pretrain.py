@@ -1,20 +1,31 @@
-"""The arguments of scripts/run_pretraining.sh -> a plan: which phases, on which ranks, with which data.
+"""`bash scripts/run_pretraining.sh`: makes missing data, trains the phases, shows the results.
 
 Four forms, each with optional flags: no arguments (the quickstart); the 32 positional arguments of NVIDIA's scripts;
-a preset or recipe with --config; own text with --text, which bert.own_text reads. Each form but the last stands for
-settings under the flags. `--phase1-NAME VALUE` changes a flag in one phase only.
+a preset or recipe with --config; own text with --text, which bert.commands.own_text reads. Each form but the last
+stands for settings under the flags. `--phase1-NAME VALUE` changes a flag in one phase only.
+
+Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the same command resumes; anything else is
+the code of the process that failed.
 """
 
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from bert import REPOSITORY
-from bert.config.command_line import resolve_config, suggest, take_questions
+from bert.command_errors import discard_output
+from bert.config.command_line import resolve_config, suggest, take_questions, usage_errors
 from bert.config.flags import flag_name
 from bert.config.setting_sources import merged, read_settings
 from bert.config.training_settings import derive
-from bert.interpreter import is_installed
+from bert.exit_codes import OK
+from bert.files import read_json, require_writable
+from bert.interpreter import is_installed, shell_command
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
     POSITIONAL_PLAN,
@@ -27,13 +38,24 @@ from bert.launching.arguments import (
     settings_of_nvidia,
     sorted_by_owner,
 )
+from bert.launching.previous_run import is_done, kept_start, refuse_other_run
+from bert.launching.process_runner import Runner
 from bert.launching.ranks import num_gpus, quickstart_processes
-from bert.launching.settings import LaunchPlan, Preparation, PretrainingLaunch
-from bert.own_text.flags import add_text_flags, refuse_without_text
+from bert.launching.settings import LaunchPlan
+from bert.launching.start_training import explain_exit
+from bert.own_text.flags import add_text_flags, is_about_own_text, refuse_without_text
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
+from bert.pretraining.epochs import with_known_steps
+from bert.pretraining.launch_settings import Preparation, PretrainingLaunch
+from bert.pretraining.phases import train_phase
+from bert.pretraining.preparation import prepare_data
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
+from bert.reporting.curves import curves_command
+from bert.reporting.results import show_commands, show_figures
 
+MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
+SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 POSITIONAL = (
     Positional("batch_size", "256", "phase1_batch_size"),
     Positional("learning_rate", "6e-3", "phase1_learning_rate"),
@@ -198,3 +220,81 @@ def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, An
                 f"{flag_name(name)}={flags[name]} has no effect with the quickstart, whose data is always the same; "
                 f"drop it, or {remedy}"
             )
+
+
+def main(argv: Sequence[str]) -> int:
+    # The start of the shell that became this process; an installation of packages before does not count.
+    started = max(psutil.Process().create_time(), time.time() - MOST_SECONDS_OF_A_SHELL)
+    with usage_errors():
+        line = read_command_line(LAUNCHER, argv)
+    if is_about_own_text(line.launch):  # reads text and weights, which needs more packages
+        from bert.commands import own_text
+
+        return own_text.main(line, started)
+    with usage_errors():
+        plan = plan_of(line)
+        if plan.answers():
+            return OK
+        plan.ranks.devices(plan.phases[0].hardware.device)  # before data is made for ranks that cannot be started
+        plan = replace(plan, phases=[with_known_steps(config, plan.world_size()) for config in plan.phases])
+        for config in plan.phases:
+            require_writable(config.run.output_dir)
+            refuse_other_run(config)
+    if plan.name == "quickstart" and (cards := num_gpus()) > 1:  # where NVIDIA's script of this name trains on all
+        large = shell_command("scripts/run_pretraining.sh", "--config", "large")
+        print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
+    return _run(plan, Runner())
+
+
+def _run(plan: LaunchPlan, runner: Runner) -> int:
+    started, unfinished = time.monotonic(), [config for config in plan.phases if not is_done(config)]
+    output_dir = plan.phases[0].run.output_dir
+    if not unfinished:
+        print(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)")
+    for config in unfinished:
+        with usage_errors():
+            code = prepare_data(plan, config, runner.run)
+        if code:
+            return explain_exit(code, config, runner)
+        with usage_errors():
+            config = with_known_steps(config, plan.world_size())
+        if code := train_phase(plan, config, runner):
+            return code
+        if not (config.run.benchmark or _is_done_here(plan, config)):
+            print(f"phase {config.run.phase} has steps left; the same command continues")
+            return OK
+    is_first_node = plan.ranks.node_rank in (None, 0)
+    for config in plan.phases if is_first_node and plan.phases[0].run.benchmark else ():
+        rate = read_json(config.log_dir() / "summary.json").get("training_sequences_per_second") or 0.0
+        print(f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})")
+    if is_first_node and not plan.phases[0].run.benchmark:
+        try:
+            show_figures(plan.name, plan.phases, time.monotonic() - started if unfinished else None)
+            show_commands(_next_commands(output_dir))
+            for config in plan.phases[1:]:
+                if notice := kept_start(config, plan.phases[0]):
+                    print(notice)
+            sys.stdout.flush()
+        except BrokenPipeError:  # no reader (`| head`); the files are written
+            discard_output()
+    return OK
+
+
+def _is_done_here(plan: LaunchPlan, config: PretrainingConfig) -> bool:
+    """Whether the phase is done, as this node sees it."""
+    waits = plan.ranks.num_nodes > 1 and not config.run.steps_this_run
+    deadline = time.monotonic() + (SUMMARY_PATIENCE_SECONDS if waits else 0.0)
+    while not (done := is_done(config)) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return done
+
+
+def _next_commands(output_dir: Path) -> list[tuple[str, str]]:
+    """(purpose, command)."""
+    pretrain, longer = "scripts/run_pretraining.sh", ["--output-dir", "results/longer", "--phase1-max-steps", "4000"]
+    return [
+        curves_command(output_dir),
+        ("train longer", shell_command(pretrain, *longer)),
+        ("what BERT-large on 8 GPUs would take", shell_command(pretrain, "--config", "large", "--dry-run")),
+        ("fine-tune what was trained", shell_command("scripts/run_squad.sh", "--help")),
+    ]

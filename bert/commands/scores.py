@@ -16,6 +16,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from bert.checkpoints.directories import weights_folder
+from bert.commands import glue
+from bert.commands.fine_tuning import plan_of
+from bert.commands.score_tables import Results, TaskScores, score_names
+from bert.commands.seeds import Trainings, numbers_of, refuse_flags
 from bert.config.command_line import usage_errors
 from bert.config.setting_errors import suggest
 from bert.conversion.locating import resolve
@@ -28,11 +32,6 @@ from bert.finetuning.glue.reading import Examples, find_file, read_examples
 from bert.finetuning.glue.task_table import TASKS, Split, find_task
 from bert.finetuning.inquiries import training_seconds
 from bert.help_parser import HelpParser
-from bert.launching.finetuning import plan_of
-from bert.launching.finetuning_tasks import TASKS as LAUNCHERS
-from bert.launching.finetuning_tasks import split_positional
-from bert.launching.score_tables import Results, TaskScores, score_names
-from bert.launching.seeds import Trainings, numbers_of, refuse_flags
 from bert.planning.estimates import checkpoint_bytes
 from bert.reporting.progress import duration, megabytes
 from bert.reporting.spread import metrics_of
@@ -121,7 +120,7 @@ def _entry(word: str, data_dir: Path | None, is_fetched: bool, is_alone: bool) -
 
 def plan_task(entry: Entry, rates: Sequence[float], common: Sequence[str], is_dry: bool) -> Planned:
     """Settings, sizes and time of a task's trainings; its data are fetched first, unless it `is_dry`."""
-    launched = plan_of(LAUNCHERS["glue"], [*entry.flags, *common])
+    launched = plan_of(glue.LAUNCHER, [*entry.flags, *common])
     (config,), sizes, seconds = launched.phases, None, None
     if not is_dry:
         config.prepare_files()
@@ -258,7 +257,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _run(arguments: argparse.Namespace, others: list[str], stack: contextlib.ExitStack) -> int:
-    positional, rest = split_positional(others)
+    positional, rest = glue.split_positional(others)
     with usage_errors():
         if len(positional) not in (2, 3):
             shown = " ".join(positional) or "the command's beginning"

@@ -1,8 +1,8 @@
-"""`python -m bert.launching.slurm prepare|train [FLAGS]`: what run.sub starts on the nodes of a Slurm job.
+"""`python -m bert.commands.slurm prepare|train [FLAGS]`: what run.sub starts on the nodes of a Slurm job.
 
 Environment variables become flags of scripts/run_pretraining.sh; a flag among FLAGS wins over its variable. `prepare`
 runs once, on the first node: it checks the settings, makes missing shards and refuses a job that is requeued for ever
-without progress. `train` runs on every node. Exit codes are those of bert.launching.pretraining.
+without progress. `train` runs on every node. Exit codes are those of bert.commands.pretrain.
 """
 
 import json
@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints.directories import list_steps
+from bert.commands.pretrain import main as pretraining
+from bert.commands.pretrain import parse_launch_arguments
 from bert.config.command_line import usage_errors
 from bert.config.flags import flat_fields
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import read_json
 from bert.launching.arguments import PRECISIONS, one_of
-from bert.launching.preparation import prepare_data
-from bert.launching.pretraining import main as pretraining
-from bert.launching.pretraining_plan import parse_launch_arguments
 from bert.launching.previous_run import is_done
 from bert.launching.process_runner import Runner, flags_of
-from bert.launching.settings import LaunchPlan, PretrainingLaunch
+from bert.launching.settings import LaunchPlan
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.launch_settings import PretrainingLaunch
+from bert.pretraining.preparation import prepare_data
 from bert.samples.manifest import UNFINISHED_NAME
 
 MAX_RUNS_WITHOUT_PROGRESS = 3

@@ -1,0 +1,51 @@
+"""`python -m bert.commands TASK ...`: what scripts/run_*.sh call."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from bert.exit_codes import BAD_INPUT, OK
+from bert.parent_death import end_with_caller
+
+TASKS = ("pretraining", "squad", "glue", "classify", "ner", "seeds")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] in (["-h"], ["--help"]):
+        print(f"{__doc__}\nTASK is one of {', '.join(TASKS)}; `TASK --help` lists its arguments.")
+        return OK
+    end_with_caller()
+    task = words.pop(0) if words else "no task"
+    if task not in TASKS:
+        print(f"error: {task} must be one of {', '.join(TASKS)}; pass one", file=sys.stderr)
+        return BAD_INPUT
+    return _command(task, words)(words)
+
+
+def _command(task: str, words: Sequence[str]) -> Callable[[Sequence[str]], int]:
+    """The command of a task. It is imported only where it is called: all of them take twice as long."""
+    if task == "pretraining":
+        from bert.commands import pretrain
+
+        return pretrain.main
+    if task == "squad":
+        from bert.commands import squad
+
+        return squad.main
+    if task == "classify":
+        from bert.commands import classify
+
+        return classify.main
+    if task == "seeds":
+        from bert.commands import seeds
+
+        return seeds.main
+    from bert.commands import glue, ner, scores
+
+    if task == "glue" and glue.names_several_tasks(words):
+        return scores.main
+    return ner.main if task == "ner" or glue.names_entities(words) else glue.main
+
+
+if __name__ == "__main__":
+    sys.exit(main())

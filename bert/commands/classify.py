@@ -1,0 +1,117 @@
+"""`bash scripts/run_classify.sh --train FILE`: trains a classifier on your own labelled texts, and scores it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from bert import REPOSITORY
+from bert.commands.fine_tuning import FineTuningLauncher, Form, plan_of, train
+from bert.config.command_line import usage_errors
+from bert.config.settings_base import Settings
+from bert.config.training_settings import derive
+from bert.exit_codes import OK
+from bert.files import read_json, write_atomically
+from bert.finetuning.config import FineTuningConfig
+from bert.finetuning.glue.config import ENTRY as GLUE
+from bert.finetuning.glue.config import OWN_FILES
+from bert.launching.arguments import CommandLine
+from bert.launching.process_runner import Runner
+from bert.launching.ranks import Ranks
+from bert.launching.settings import LaunchSettings
+from bert.launching.start_training import launch
+from bert.reporting.run_record import SCORES_FILE
+from bert.reporting.spread import metric_table, metrics_of
+
+CLASSIFIED_FROM = "bert-base-uncased"  # the weights that run_classify.sh starts from
+
+
+class ClassifyStart(Settings):
+    cross_validate: int | None = Field(
+        None, ge=2, description="train this many times, each time with another part of --train held out; no --eval"
+    )
+
+
+class ClassifyLaunch(LaunchSettings):
+    start: ClassifyStart = ClassifyStart()
+
+
+def _form(line: CommandLine) -> Form:
+    flags = line.training
+    if line.positional or not flags.keys() & set(OWN_FILES):
+        raise ValueError(
+            "--train FILE must be given (a table of texts and labels), or --eval or --predict with --model"
+        )
+    if "cross_validate" in line.launch and ("train_file" not in flags or "eval_file" in flags):
+        raise ValueError("--cross-validate holds out parts of --train; give --train, and omit --eval")
+    file = next(Path(str(flags[name])) for name in OWN_FILES if name in flags)
+    folder = Path(flags.get("output_dir", f"results/classify-{file.name.partition('.')[0]}"))
+    settings: dict[str, Any] = {"output_dir": folder, "report_file": folder / "report.json"}
+    if "train_file" in flags and not flags.keys() & {"from_pretrained_params", "from_checkpoint", "bert_model"}:
+        settings["from_pretrained_params"] = CLASSIFIED_FROM
+    return Form(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
+
+
+LAUNCHER = FineTuningLauncher(
+    script="scripts/run_classify.sh",
+    entry=GLUE,
+    usage="--train FILE [--eval FILE] [--model WEIGHTS]",
+    description="Train a classifier on your own labelled texts: a table (.csv, .tsv, .jsonl, .json or .parquet) "
+    "with a column of texts and one of labels, which are inferred. Without --eval a part of --train is held out. "
+    f"--model is the model to start from ({CLASSIFIED_FROM}).",
+    epilog="The same command resumes a stopped run.",
+    names={"Recipes": ()},
+    settings=ClassifyLaunch,
+    shown=("data",),
+    hidden=("task_name", "data_dir", "download"),
+    form=_form,
+)
+
+
+def main(words: Sequence[str]) -> int:
+    with usage_errors():
+        plan = plan_of(LAUNCHER, words)
+        if plan.answers():
+            return OK
+    (config,) = plan.phases
+    if (parts := plan.launch.start.cross_validate) is not None:
+        return cross_validate(REPOSITORY / GLUE.script, config, plan.ranks, parts)
+    return train(LAUNCHER, plan)
+
+
+def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: int) -> int:
+    """`--cross-validate 5`: a training for each part of the user's rows, which is held out, and scores over all rows.
+
+    Returns the exit code; the same command resumes.
+    """
+    folder, runner, metrics, scores = config.run.output_dir, Runner(), {}, []
+    for part in range(parts):
+        print(f"\n==== part {part} ({part + 1} of {parts})", flush=True)
+        own = folder / f"part-{part}"
+        fold = derive(config, fold=part, folds=parts, output_dir=own, report_file=own / "report.json")
+        code = launch(script, fold, ranks, runner)
+        if code != OK:
+            return code
+        metrics[part] = metrics_of(own)
+        scores.append(read_json(fold.log_dir() / SCORES_FILE))
+    lines = [f"{config.stage()}: {parts} parts", "", *metric_table(metrics, "part"), *_all_rows(scores)]
+    write_atomically(folder / "cross_validation.md", ("\n".join(lines) + "\n").encode())
+    print(
+        "\n" + "\n".join(lines) + f"\n\nThe table is in {folder}/cross_validation.md; each part has a model of its own."
+    )
+    return OK
+
+
+def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
+    """The classes, counted over all parts: every row was held out once."""
+    parts = [found["classes"] for found in scores if found]
+    if not parts:  # of a regression
+        return []
+    lines = ["", "| class, over all rows | precision | recall | F1 | lines |", "|---|---|---|---|---|"]
+    for name in parts[0]:
+        truths, said = (round(sum(part[name][key] for part in parts)) for key in ("support", "predicted"))
+        hits = round(sum(part[name]["recall"] * part[name]["support"] for part in parts))
+        row = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
+        lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in row)} | {truths} |")
+    return lines

@@ -1,0 +1,87 @@
+"""`bash scripts/run_glue.sh`: fine-tunes BERT on a task of GLUE or on sentences of your own, and scores it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, form_of_recipe, run
+from bert.config.flags import Parser
+from bert.finetuning.glue.config import ENTRY as GLUE
+from bert.finetuning.glue.config import OWN_FILES
+from bert.finetuning.glue.task_table import task_name
+from bert.finetuning.ner.config import ENTRY as NER
+from bert.launching.arguments import FLAGS_INSTEAD, CommandLine
+
+
+def _form(line: CommandLine) -> Form:
+    name = line.launch.get("config")
+    if not line.positional:
+        return form_of_recipe(GLUE.recipes, name or _recipe(line.training))
+    if name is not None:
+        raise ValueError(f"config={name} contradicts the positional arguments; give only one of them")
+    if len(line.positional) != 3:
+        raise ValueError(
+            f"{len(line.positional)} positional arguments ({' '.join(line.positional)}) must be 3, TASK DATA_DIR "
+            f"CHECKPOINT; {FLAGS_INSTEAD}"
+        )
+    task = task_name(line.positional[0])
+    settings: dict[str, Any] = dict(
+        task_name=task, data_dir=line.positional[1], from_pretrained_params=line.positional[2]
+    )
+    return Form(settings | ({"config": task.lower()} if task.lower() in GLUE.recipes else {"do_predict": True}))
+
+
+def _recipe(flags: Mapping[str, Any]) -> str:
+    """Without --config: the recipe of a task that is named without saying what to do; the quickstart without a task.
+
+    Data without a task never get the quickstart, which would train on the sentences of this project first.
+    """
+    if "task_name" not in flags:
+        return "" if flags.keys() & {*OWN_FILES, "data_dir"} else "quickstart_sentiment"
+    recipe = task_name(str(flags["task_name"])).lower()
+    says_what_to_do = any(flags.get(mode, "false") != "false" for mode in ALL_MODES)
+    return recipe if recipe in GLUE.recipes and not says_what_to_do else ""
+
+
+def names_several_tasks(words: Sequence[str]) -> bool:
+    """Whether the arguments of run_glue.sh are TASKS [DATA_DIR] CHECKPOINT, and not those of one training."""
+    positional, flags = split_positional(words)
+    if len(positional) > 3:
+        return False
+    if {"--seeds", "--learning-rates"} & {word.partition("=")[0] for word in flags}:
+        return True
+    return len(positional) == 2 or any(word == "all" or "," in word for word in positional[:1])
+
+
+def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before the first flag, and the others."""
+    first = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
+    return [*words[:first]], [*words[first:]]
+
+
+def names_entities(words: Sequence[str]) -> bool:
+    """Whether the arguments name a recipe of NER or settings that run_ner.py wrote, which start as run_ner.sh."""
+    parser = Parser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", default="")
+    recipe = parser.parse_known_args(words)[0].config
+    file = Path(recipe)
+    is_of_ner = file.is_file() and "tag_column:" in file.read_text(encoding="utf-8", errors="replace")
+    return recipe in NER.recipes or is_of_ner
+
+
+LAUNCHER = FineTuningLauncher(
+    script="scripts/run_glue.sh",
+    entry=GLUE,
+    usage="[--config NAME | --task-name TASK --download | TASK DATA_DIR CHECKPOINT | all [DATA_DIR] CHECKPOINT]",
+    description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it. "
+    "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
+    "project.",
+    epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run. "
+    "Several tasks, seeds and rates in one table: `all --help`.",
+    names={"Recipes": [*GLUE.recipes, *NER.recipes]},
+    form=_form,
+)
+
+
+def main(words: Sequence[str]) -> int:
+    return run(LAUNCHER, words)

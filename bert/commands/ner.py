@@ -1,0 +1,30 @@
+"""`bash scripts/run_ner.sh`: fine-tunes BERT to find named entities, and scores it."""
+
+from collections.abc import Sequence
+
+from bert.commands.fine_tuning import FineTuningLauncher, Form, form_of_recipe, run
+from bert.finetuning.ner.config import ENTRY as NER
+from bert.launching.arguments import CommandLine
+
+
+def _form(line: CommandLine) -> Form:
+    if line.positional:
+        raise ValueError(f"{' '.join(line.positional)} must be a flag, there are no positional arguments; see --help")
+    has_files = line.training.keys() & {"train_file", "eval_file", "predict_file"}
+    return form_of_recipe(NER.recipes, line.launch.get("config", "" if has_files else "quickstart_entities"))
+
+
+LAUNCHER = FineTuningLauncher(
+    script="scripts/run_ner.sh",
+    entry=NER,
+    usage="[--config NAME]",
+    description="Fine-tune BERT to find named entities, and score it. Without arguments: the quickstart, on "
+    "sentences of this project.",
+    epilog="The same command resumes a stopped run.",
+    names={"Recipes": NER.recipes},
+    form=_form,
+)
+
+
+def main(words: Sequence[str]) -> int:
+    return run(LAUNCHER, words)

@@ -1,0 +1,32 @@
+"""`bash scripts/run_pretraining.sh --text FOLDER`: from a folder of files to a model that is sized for it.
+
+The plan is made from the text, the machine and its measured speed, and printed first. Started again with the same line
+it continues; with more --hours, --epochs or --max-steps it trains longer. Exit codes as in `bert.commands.pretrain`.
+"""
+
+import time
+
+from bert.config.command_line import usage_errors
+from bert.exit_codes import OK
+from bert.files import only_writer, require_writable
+from bert.launching.arguments import CommandLine
+from bert.own_text.request import read_text_request
+from bert.own_text.run import TextRun, record_of, show
+
+
+def main(line: CommandLine, started: float | None = None) -> int:
+    """Plan, and unless only the plan was asked for, run.
+
+    Args:
+        started: time of the start of the command, from which its hours count; None: now.
+    """
+    begun = time.monotonic() - (0.0 if started is None else max(0.0, time.time() - started))
+    with usage_errors():
+        request = read_text_request(line)
+        if not {"show_config", "dry_run"}.isdisjoint(line.launch):
+            show(request, record_of(request))
+            return OK
+        with only_writer(request.output_dir):  # before anything is read or measured
+            require_writable(request.output_dir)
+            record = record_of(request)
+            return TextRun(request, record, show(request, record), begun).run()

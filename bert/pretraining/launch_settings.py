@@ -1,0 +1,49 @@
+"""Settings of a pre-training's launch beside those of its phases: missing shards, the job."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from bert import REPOSITORY
+from bert.config.settings_base import Settings
+from bert.launching.settings import LaunchSettings
+
+
+def _number(value: Any) -> Any:
+    return int(value) if str(value).isdecimal() else value
+
+
+BinSize = Annotated[Literal[32, 64, 128, 256, 512] | None, BeforeValidator(_number)]
+
+
+class Preparation(Settings):
+    """How missing shards are made from the Wikipedia text."""
+
+    wikipedia_source: Path = Field(
+        Path("$BERT_PREP_WORKING_DIR/wikipedia/source/"),
+        validate_default=True,
+        description="text to make missing shards from",
+    )
+    num_dask_workers: int = Field(os.cpu_count() or 1, ge=1, description="processes that make missing shards")
+    num_shards_per_worker: int = Field(128, ge=1, description="shards for each reader of each rank")
+    sample_ratio: float = Field(0.9, gt=0, le=1, description="share of the documents to use")
+    phase1_bin_size: BinSize = Field(None, description="width of phase 1's bins, in tokens; none: no bins")
+    phase2_bin_size: BinSize = Field(64, description="width of phase 2's bins, in tokens; none: no bins")
+
+    @field_validator("wikipedia_source")
+    @classmethod
+    def _expanded(cls, path: Path) -> Path:
+        return Path(os.path.expandvars(path))
+
+
+class JobSettings(Settings):
+    job_name: str = Field("bert_lamb_pretraining", description="first part of the log file's name")
+    create_logfile: bool = Field(False, description="keep the output in a file as well")
+    code_dir: Path = Field(REPOSITORY, description="checkout that holds run_pretraining.py")
+
+
+class PretrainingLaunch(LaunchSettings):
+    start: JobSettings = JobSettings()
+    shards: Preparation = Preparation()

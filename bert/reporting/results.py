@@ -1,0 +1,111 @@
+"""The results of a pre-training: a table of its phases, a picture of the losses, the next commands."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert.config.training_settings import TrainingConfig
+from bert.files import read_json
+from bert.reporting.progress import duration
+from bert.reporting.run_record import RunRecord, read_run
+
+_ROWS = (  # title, key of summary.json, format
+    ("updates", "steps", ","),
+    ("epochs over the samples", "epochs", ".2f"),
+    ("training loss (masked LM + next sentence)", "final_loss", ".3f"),
+    ("masked-LM loss before training, held out (nats)", "initial_eval_masked_lm_loss", ".3f"),
+    ("masked-LM loss, held out (nats)", "eval_masked_lm_loss", ".3f"),
+    ("lowest masked-LM loss, held out (nats)", "best_eval_masked_lm_loss", ".3f"),
+    ("labelled lines right, probe", "eval_probe_accuracy", ".1%"),
+    ("most labelled lines right, probe", "best_eval_probe_accuracy", ".1%"),
+    ("... after update, kept as a checkpoint", "best_step", ","),
+    ("unigram entropy, to be below (nats)", "unigram_entropy", ".3f"),
+    ("masked-LM accuracy, held out", "eval_masked_lm_accuracy", ".1%"),
+    ("next-sentence accuracy, held out", "eval_next_sentence_accuracy", ".1%"),
+    ("sequences a second", "training_sequences_per_second", ",.1f"),
+    ("tokens a second", "tokens_per_second", ",.0f"),
+    ("model FLOPs utilisation", "mfu", ".1%"),
+    ("updates skipped for overflow", "skipped_steps", ",.0f"),
+)
+
+_TERMS = (
+    "An update changes the weights once. Losses are in nats, lower is better; the unigram entropy is that of guessing "
+    "by the frequency of words alone."
+)
+
+
+def show_figures(preset: str, phases: Sequence[TrainingConfig], seconds: float | None) -> None:
+    """Write summary.json and loss.png beside the phases, and print the table; `seconds` is None without training."""
+    output_dir = phases[0].run.output_dir
+    runs = [read_run(config.stage_dir(), config.stage()) for config in phases]
+    summaries = {run.name: run.summary for run in runs}
+    summary_file, picture = output_dir / "summary.json", output_dir / "loss.png"
+    known = read_json(summary_file)  # of the other phase, if this command trains only one
+    summary_file.write_text(json.dumps({**known, "preset": preset, **summaries}, indent=2) + "\n", encoding="utf-8")
+    try:
+        draw(picture, runs)
+    except Exception as error:  # a picture is never worth a failed run
+        print(f"no picture: {error}")
+    print_table(summaries)
+    if seconds is None:
+        trained = sum(summary.get("e2e_train_time") or 0.0 for summary in summaries.values())
+        took = f"Trained before{f', in {duration(trained)}' if trained else ''}"
+    else:
+        took = duration(seconds)
+    print(f"\n{took}. Summary: {summary_file}. Picture: {picture}")
+
+
+def print_table(summaries: dict[str, dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Held-out results")
+    table.add_column("")
+    for phase in summaries:
+        table.add_column(phase.replace("phase", "phase "), justify="right")
+    evaluated = [summary for summary in summaries.values() if "eval_masked_lm_loss" in summary]
+    is_mlm = bool(evaluated) and not any("eval_next_sentence_accuracy" in summary for summary in evaluated)
+    for title, key, form in _ROWS:
+        values = [summary.get(key) for summary in summaries.values()]
+        if all(value is None for value in values):  # such as what labelled lines or given weights alone have
+            continue
+        title = title.replace(" + next sentence", "") if is_mlm else title
+        table.add_row(title, *("-" if value is None else format(value, form) for value in values))
+    if any("unigram_entropy" in summary for summary in evaluated):
+        table.caption, table.caption_justify = _TERMS, "left"
+    console = Console()
+    with console.capture() as text:  # on a closed pipe rich would end the process
+        console.print(table)
+    print(text.get())
+
+
+def show_commands(commands: Sequence[tuple[str, str]]) -> None:
+    """Print (purpose, command)."""
+    print("\n".join(["Next, try:", *(f"  {command}   # {purpose}" for purpose, command in commands)]))
+
+
+def draw(picture: Path, runs: Sequence[RunRecord]) -> None:
+    """Masked-LM loss over the updates of all phases: training, held out, and the unigram entropy."""
+    from matplotlib.figure import Figure  # slow to import; a Figure without pyplot needs no display
+
+    figure = Figure(figsize=(8, 4.5), layout="tight")
+    axes, start = figure.subplots(), 0
+    for run in runs:
+        title, color = run.name.replace("phase", "phase "), f"C{int(run.name[-1]) - 1}"
+        for key, style, label, alpha in (
+            ("masked_lm_loss", "-", "training", 0.6),
+            ("eval_masked_lm_loss", "o--", "held out", 1.0),
+            ("eval_expected_masked_lm_loss", "x:", "held out, expected", 0.6),
+        ):
+            if points := [(start + step, value) for step, value in run.curve(key)]:
+                curve = zip(*points, strict=True)
+                axes.plot(*curve, style, markersize=4, label=f"{title}, {label}", color=color, alpha=alpha)
+        end = start + run.summary.get("steps", 0)
+        if (entropy := run.summary.get("unigram_entropy")) is not None:
+            label = "unigram entropy" if start == 0 else "_"
+            axes.hlines(entropy, start, end, colors="0.5", linestyles="dotted", label=label)
+        start = end
+    axes.set(xlabel="update", ylabel="masked-LM loss (nats)")
+    axes.legend()
+    figure.savefig(picture, dpi=120)
