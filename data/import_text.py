@@ -14,7 +14,7 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
-from data.text.deduplication import MODES
+from data.text.deduplication import MODES, NEAR_THRESHOLD
 from data.text.held_out_split import read_division
 from data.text.importing import ImportSettings, import_files, print_report
 from data.text.inputs import FORMATS
@@ -53,8 +53,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--near-threshold",
         type=float,
-        default=0.8,
-        help="share of common five-word sequences (0.5 to 1, default 0.8), estimated to about 0.04",
+        default=NEAR_THRESHOLD,
+        help=f"share of common five-word sequences (0.5 to 1, default {NEAR_THRESHOLD}), estimated to about 0.04",
     )
     parser.add_argument(
         "--held-out-fraction", type=float, default=0.0, help="share of the text for D/held_out, e.g. 0.05"

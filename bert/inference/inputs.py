@@ -32,13 +32,17 @@ class Position:
 Read = Iterator[tuple[Result, Request | None, Position, str] | None]
 
 
+def keys_of(model: TrainedModel, request: PredictRequest) -> Keys:
+    """The names of the texts, which the request or the model says."""
+    if request.text_column is None:
+        return model.columns()
+    return [tuple(name for name in (request.text_column, request.text_pair_column) if name is not None)]
+
+
 def read_requests(model: TrainedModel, request: PredictRequest, position: Position) -> Read:
     """The record of each line after a position, its request if it can be used, the new position, and where the line is,
     for messages; None: a pause."""
-    keys = model.columns()
-    if request.text_column is not None:
-        names = (request.text_column, request.text_pair_column)
-        keys = [tuple(name for name in names if name is not None)]
+    keys = keys_of(model, request)
     for index, path in list(enumerate(request.files or [None]))[position.file :]:
         if index > position.file:
             position = replace(position, file=index, line=0, end=0, form=None)

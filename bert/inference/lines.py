@@ -9,11 +9,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from data.text.columns import PAIR_NAMES, TEXT_NAMES
+
 RawRequest = str | Sequence[Any] | Mapping[str, Any]  # what TrainedModel.request takes
 Keys = Sequence[tuple[str, ...]]  # of the texts in a JSON object, or columns of a table; the first that fit
 QUESTION_KEYS: Keys = (("question", "context"),)
-PAIR_KEYS: Keys = (("text", "text_pair"), ("sentence1", "sentence2"))
-SINGLE_KEYS: Keys = (("text",), ("sentence",))
+PAIR_KEYS: Keys = PAIR_NAMES
+SINGLE_KEYS: Keys = tuple((name,) for name in TEXT_NAMES)
 _BY_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".tsv": "tsv", ".txt": "text"}
 EMPTY = "the line is empty"
 _LONGEST = 4 << 20  # bytes of a line

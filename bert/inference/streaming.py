@@ -14,7 +14,7 @@ from bert import exit_codes
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES, Window, key_of, write_stream
 from bert.inference.command_line import PredictRequest
 from bert.inference.heads import load_from_settings
-from bert.inference.inputs import Position, read_requests, report_bad
+from bert.inference.inputs import Position, keys_of, read_requests, report_bad
 from bert.inference.tables import TableInput, csv_lines, flat, free_name, joined, kind_of_table, write_parquet
 from bert.inference.terminal import talk
 from bert.inference.trained_model import NearestSentences, Request, Result, Run, TrainedModel
@@ -70,7 +70,7 @@ class _Output:
     """
 
     def __init__(self, model: TrainedModel, request: PredictRequest, run: Run) -> None:
-        self.form = request.form()
+        self.form, self._keys = request.form(), keys_of(model, request)
         self._width = model.encode(["word"]).shape[1] if self.form == "npy" else 0
         self.is_flat = self.form in ("csv", "tsv", "parquet")
         texts = _EXAMPLES.get(model.task, ("word", "word")[: max(model.num_texts)])
@@ -86,7 +86,7 @@ class _Output:
 
     def _compare_columns(self, paths: Sequence[Path]) -> None:
         """Refuse a CSV with columns that the first one lacks before anything is predicted."""
-        rows = ((path, next(TableInput(path, sys.stdin.buffer, "csv").rows(), None)) for path in paths)
+        rows = ((path, next(TableInput(path, sys.stdin.buffer, "csv", self._keys).rows(), None)) for path in paths)
         columns = {path: row.values for path, row in rows if row and row.values}  # a CSV without rows decides nothing
         first = next(iter(columns), None)
         for path, names in columns.items():
@@ -112,7 +112,7 @@ class _Output:
         """The CSV or TSV of a table without rows; nothing for other inputs."""
         if self._source is None or not self._kind or self.form not in ("csv", "tsv"):
             return b""
-        delimiter, mark, names = TableInput(self._source, sys.stdin.buffer, self._kind).opening()
+        delimiter, mark, names = TableInput(self._source, sys.stdin.buffer, self._kind, self._keys).opening()
         return self.content([], Position(columns=names, delimiter=delimiter, mark=mark), is_first=True)
 
     def finish(self, file: BinaryIO, end: Position) -> None:

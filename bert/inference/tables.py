@@ -5,7 +5,6 @@ import io
 import json
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import chain, count, islice
 from pathlib import Path
@@ -16,12 +15,10 @@ import pyarrow.parquet as pq
 
 from bert.config.setting_errors import suggest
 from bert.inference.lines import EMPTY, Keys, LineFormat, RawLine, RawRequest, is_document, kind_of, raw_lines
-from data.text.encodings import Encoding, NotTextError, decode, whole_lines
-from data.text.inputs import COMPRESSIONS, Findings, table_input
-from data.text.readers import Reading, header_of, table_rows
-from data.text.tables import Row, TableForm, delimiter_in, rows_of_lines
+from data.text.columns import NoHeaderError, Row, TableForm
+from data.text.inputs import COMPRESSIONS
+from data.text.tables import Table, piped_table, user_table
 
-_ALL = TableForm(None, quotes="cells")
 _BATCH_ROWS = 2048
 Record = dict[str, Any]
 
@@ -31,26 +28,22 @@ class TableInput:
 
     Args:
         path: None: a CSV on standard input, in UTF-8.
+        keys: columns that it is likely to have.
     """
 
-    def __init__(self, path: Path | None, descriptor: BinaryIO, kind: str) -> None:
-        self._path, self._findings = path, Findings()
-        self._replaced = Counter[str]()
-        read = iter(lambda: descriptor.read(1 << 16), b"")
-        self._piped = whole_lines(decode(read, Encoding("utf-8-sig", 0, ""), self._replaced))
-        self._source = None if path is None else table_input(path, kind)
+    def __init__(self, path: Path | None, descriptor: BinaryIO, kind: str, keys: Keys) -> None:
+        self._path, self._kind, self._descriptor = path, kind, descriptor
+        self._form = TableForm(None, quotes="cells", expected=keys)
+        self._piped: Table | None = None
+
+    def _table(self) -> Table:
+        if self._path is not None:
+            return user_table(self._path, self._form, self._kind)
+        self._piped = self._piped or piped_table(self._descriptor, self._form)
+        return self._piped
 
     def rows(self) -> Iterator[Row]:
-        if self._source is None:
-            for row in rows_of_lines(self._piped, "csv", _ALL, Counter()):
-                if self._replaced.total():
-                    raise ValueError("standard input is not UTF-8; name the file, whose encoding is then detected")
-                yield row
-            return
-        try:
-            yield from table_rows(self._source, _ALL, Reading(), self._findings)
-        except NotTextError as error:
-            raise ValueError(f"{self._path} {error}") from None
+        yield from self._table().rows
 
     def raw_lines(self, done: int = 0) -> Iterator[RawLine]:
         """What the rows ask; `done` of them are left out."""
@@ -63,23 +56,17 @@ class TableInput:
 
     def has_columns(self, keys: Keys) -> bool:
         """Whether the first row has all texts of one tuple."""
-        first = next((row.values for row in self.rows() if row.values), {})
-        return any(set(names) <= first.keys() for names in keys)
+        try:
+            return any(set(names) <= set(self._table().columns) for names in keys)
+        except NoHeaderError:
+            return False
 
     def opening(self) -> tuple[str, str, list[str]]:
         """The delimiter of a CSV like the file, a byte order mark if it was not plain UTF-8, and a CSV's columns."""
-        if self._source is None:
-            first = list(islice(self._piped, 1))
-            self._piped = chain(first, self._piped)
-            return delimiter_in((first and first[0]) or "", "csv"), "", []
-        if self._source.kind not in ("csv", "tsv"):
+        table = self._table()
+        if not table.delimiter:
             return ",", "", []
-        try:
-            delimiter, names = header_of(self._source, Reading(), findings := Findings())
-        except NotTextError as error:
-            raise ValueError(f"{self._path} {error}") from None
-        is_plain = all(name.startswith("utf-8 (valid") for name in findings.encodings)
-        return delimiter if self._source.kind == "csv" else ",", "" if is_plain else "\ufeff", names
+        return table.delimiter if self._kind == "csv" else ",", table.byte_order_mark(), list(table.columns)
 
 
 def kind_of_table(path: Path | None, kind: str) -> str:
@@ -99,7 +86,7 @@ def kind_of_table(path: Path | None, kind: str) -> str:
 def open_table(path: Path | None, file: BinaryIO, kind: str, keys: Keys) -> TableInput | None:
     """An input as a table; None for lines, of which a TSV without a header of the keys is one."""
     kind = kind_of_table(path, kind)
-    table = TableInput(path, file, kind) if kind else None
+    table = TableInput(path, file, kind, keys) if kind else None
     return None if table is None or (kind == "tsv" and not table.has_columns(keys)) else table
 
 

@@ -4,11 +4,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from data.text.columns import NoColumnError
+from data.text.columns import NoColumnError, TableForm
 from data.text.encodings import NotTextError
-from data.text.inputs import Findings, table_input
-from data.text.readers import Reading, table_rows
-from data.text.tables import TableForm
+from data.text.tables import user_table
 
 COLUMNS = ("text", "label")
 FOLDS = 3
@@ -30,11 +28,11 @@ def read_labelled_lines(path: Path) -> LabelledLines:
     if not path.is_file():
         raise ValueError(f"probe_file={path} must be an existing table; correct --probe-file")
     try:
-        rows = list(table_rows(table_input(path), TableForm(COLUMNS), Reading(), Findings()))
+        rows = list(user_table(path, TableForm(COLUMNS, quotes="cells")).rows)
     except NoColumnError as error:
-        raise ValueError(f"probe_file={path} {error}; it must have the columns text and label") from None
+        raise ValueError(f"probe_file={error}; it must have the columns text and label") from None
     except NotTextError as error:
-        raise ValueError(f"probe_file={path} {error}; correct --probe-file") from None
+        raise ValueError(f"probe_file={error}; correct --probe-file") from None
     cells = [[(row.values or {}).get(name) for name in COLUMNS] for row in rows]
     found = [["" if cell is None else str(cell).strip() for cell in pair] for pair in cells]  # null: without a label
     whole = [pair for pair in found if all(pair)]

@@ -1,16 +1,25 @@
-"""Chooses the column of a table that holds the text: one that is named, otherwise the one with the longest text."""
+"""What to read of a table: its columns, which are named, known by usual names, or chosen by their content."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from data.text.encodings import NotTextError
 
+# Usual names of columns, the likeliest first.
+TEXT_NAMES = tuple("text sentence review comment note notes report body content message description document".split())
+PAIR_NAMES = (("text", "text_pair"), ("sentence1", "sentence2"), ("premise", "hypothesis"))
+LABEL_NAMES = tuple(
+    "label labels tags class category sentiment target score rating gold_label diagnosis kind topic y".split()
+)
 SAMPLE_ROWS, SAMPLE_CHARACTERS = 50, 1 << 20  # of a table without a column of the names
 _LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a text and of the sample; less is a name, a date or a setting
 _LONGEST_NAME = 60  # a longer "name" is a first row of text
 _MAX_SHOWN = 20
+T = TypeVar("T")
+Column = str | int  # its name, or in a table without a line of names its position from 0
 
 
 class NoHeaderError(NotTextError):
@@ -36,7 +45,7 @@ class TextColumn:
     def __init__(self, text_field: str | None) -> None:
         """text_field: one name, or several with commas between them; None: "text", or a guess where there is none."""
         self._may_guess = text_field is None
-        field = "text" if text_field is None else text_field
+        field = TEXT_NAMES[0] if text_field is None else text_field
         self.names = list(dict.fromkeys([field, *(name.strip() for name in field.split(","))]))
         if len(self.names) > 1:
             self.names.append(self.names.pop(0))  # a name that has commas itself
@@ -96,3 +105,77 @@ def _longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
                 numbers[name] += 1
     name, most = max(characters.items(), key=lambda item: item[1], default=("", 0))
     return name if most >= max(_LEAST_TOTAL, _LEAST_MEAN * numbers[name]) else None
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """What to read of a table, and how.
+
+    Attributes:
+        quotes: how CSV and TSV are quoted. "none": marks are text; a row must have as many fields as the first line,
+            and a blank line is a row of one empty field, but not at the end. "loose" loses no text: a mark that quotes
+            nothing is text, and a delimiter after the beginning of the last column too; trailing fields may be missing,
+            and blank lines are no rows. "cells": as "loose", but a row may not have more fields than the first line,
+            and in a table of one column a blank line is an empty field, but not at the end.
+    """
+
+    columns: Sequence[Column] | None  # None: all that the table names
+    header: bool = True  # whether the first line of CSV and TSV names the columns
+    quotes: Literal["none", "cells", "loose"] = "loose"
+    text: TextColumn | None = None  # what chooses one more column, of text; None: `columns` are all
+    optional: str | None = None  # one more column, where a table has it
+    expected: Sequence[tuple[str, ...]] = ()  # if all are read: the columns of one tuple are likely among them
+
+    def is_named_by(self, names: Sequence[str]) -> bool:
+        """Whether the names have the columns to read, or expected ones: they name columns then."""
+        if self.columns is None:
+            return any(set(columns) <= set(names) for columns in self.expected)
+        return (self.text is None or self.text.among(names) is not None) and set(self.columns) <= set(names)
+
+    def all_columns(self, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[Column]:
+        """The columns to read of a table with these names; `rows` are its first ones."""
+        return [
+            *([self.text.choose(names, rows)] if self.text else []),
+            *(names if self.columns is None else self.columns),
+        ]
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        values: by column: texts of CSV and TSV, otherwise what JSON or Parquet holds, in JSON of all its keys. A field
+            that the row does not have is left out. None if the row cannot be read; where all columns are read, one with
+            too many fields has the first of them, and a problem.
+    """
+
+    number: int  # of its first line in the file, from 1; in a JSON document and in Parquet, of the row
+    values: dict[Any, Any] | None
+    problem: str = ""  # why it cannot be read; "" if it can
+
+
+def places_of(names: Sequence[str], columns: Sequence[Column], optional: str | None) -> dict[Column, int]:
+    """The position of each column; the optional one is last, where a table has it."""
+    places: dict[Column, int] = {}
+    for column in columns:
+        if isinstance(column, int):
+            places[column] = column
+        elif names.count(column) == 1:
+            places[column] = names.index(column)
+        else:
+            number = f"{names.count(column)} columns" if column in names else "no column"
+            raise NoColumnError(f"has {number} {column!r}, only {list(names[:20])}", column, names)
+    if optional is not None and optional in names:
+        places.setdefault(optional, names.index(optional))
+    return places
+
+
+def first_items(items: Iterator[T], size: Callable[[T], int], is_enough: Callable[[T], bool] | None = None) -> list[T]:
+    """The first items, which are taken from the iterator: a sample of bounded size, or until one is enough."""
+    taken, characters = list[T](), 0
+    for item in items:
+        taken.append(item)
+        characters += size(item)
+        if len(taken) == SAMPLE_ROWS or characters > SAMPLE_CHARACTERS or (is_enough is not None and is_enough(item)):
+            break
+    return taken

@@ -14,6 +14,7 @@ import numpy as np
 from datasketch import MinHash
 
 MODES = ("exact", "near")
+NEAR_THRESHOLD = 0.8  # the usual share of common shingles
 _HASHES, _MAX_ROWS = 128, 5  # texts alike to 0.8 share one of 25 bands of 5 with probability 0.9999, to 0.3 with 0.06
 _COMPARED = 0.98  # of the pairs at the threshold
 _EMPTY = MinHash(_HASHES, seed=1, hashfunc=zlib.crc32, scheme="affine32")
@@ -61,12 +62,12 @@ class TextDigest:
 class SeenDocuments:
     """Index of earlier documents. near_threshold: share of common shingles from which texts are near-duplicates."""
 
-    def __init__(self, path: Path, mode: str, near_threshold: float = 0.8) -> None:
+    def __init__(self, path: Path, mode: str, near_threshold: float = NEAR_THRESHOLD) -> None:
         if mode not in MODES:
             raise ValueError(f"deduplicate={mode!r} must be one of {' '.join(MODES)}")
         if not 0.5 <= near_threshold <= 1.0:
             raise ValueError(
-                f"near_threshold={near_threshold} must lie between 0.5 and 1, e.g. 0.8; for less, most "
+                f"near_threshold={near_threshold} must lie between 0.5 and 1, e.g. {NEAR_THRESHOLD}; for less, most "
                 "texts would have to be compared with most others"
             )
         self.near = mode == "near"

@@ -15,7 +15,7 @@ from pathlib import Path
 from bert.files import read_json, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
-from data.text.deduplication import SeenDocuments, TextDigest
+from data.text.deduplication import NEAR_THRESHOLD, SeenDocuments, TextDigest
 from data.text.encodings import NotTextError, check_encoding
 from data.text.held_out_split import (
     LEAST_BYTES,
@@ -58,7 +58,7 @@ class ImportSettings:
     reading: Reading = Reading()
     kind: str = "auto"
     deduplicate: str | None = None
-    near_threshold: float = 0.8
+    near_threshold: float = NEAR_THRESHOLD
     held_out_fraction: float = 0.0
     min_characters: int = 1
     follow_links: bool = False

@@ -16,9 +16,10 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.parsers import expat
 
+from data.text.columns import Row, TableForm
 from data.text.encodings import NotTextError, only_text
 from data.text.html_text import text_of_html
-from data.text.tables import Row, TableForm, with_text
+from data.text.json_rows import with_text
 
 _LEAST_UNPACKED, _MOST_RATIO = 16 << 20, 50  # bytes that any archive may unpack to, and that each of its bytes may
 _MOST_LISTED = 4 << 20  # bytes of an e-book's list of files

@@ -1,21 +1,18 @@
 """Reads documents from files of all formats, plain or compressed, in pieces of bounded size."""
 
-import csv
-import errno
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from bert.files import shown
-from data.text.columns import TextColumn
-from data.text.encodings import NotTextError, decoded, lines, whole_lines
+from data.text.columns import Row, TableForm, TextColumn
+from data.text.contents import bounded, text_chunks
+from data.text.encodings import lines
 from data.text.html_text import text_of_html
-from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, DamagedError, Findings, Input, read_chunks
-from data.text.office_and_pdf import office_text, xlsx_rows
-from data.text.tables import KINDS, Row, TableForm, delimiter_in, parquet_rows, rows_of_chunks
-from data.text.time_limit import limited
+from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, Findings, Input
+from data.text.office_and_pdf import office_text
+from data.text.tables import KINDS, open_table
 
 _START = re.compile(r"^\s*\*\s*\*\s*\*\s*START\s+OF\s+(?:THE|THIS)\s+PROJECT\s+GUTENBERG\b", re.I)
 _END = re.compile(
@@ -55,10 +52,6 @@ def _without_credits(text: str) -> str:
     return "\n\n".join(kept)
 
 
-_LEAST_SECONDS = 5  # of CPU time for a file of HTML or Office
-_SECONDS_PER_MEGABYTE = {"html": 5, "office": 20}  # and this, ten times what they take
-_MAX_SHOWN = 200  # characters of a library's message
-T = TypeVar("T")
 SEPARATORS = ("file", "line", "blank-line")
 
 
@@ -111,77 +104,21 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
 
 
 def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
-    if source.kind in (*KINDS, "xlsx"):
+    if source.kind in KINDS:
         columns = [reading.id_field] if reading.id_field else []
         optional = reading.group_by if reading.folders() is None else None
         form = TableForm(columns, text=TextColumn(reading.text_field), optional=optional)
-        return _row_pieces(source, table_rows(source, form, reading, findings), form, findings)
+        table = open_table(source, form, findings, reading.encoding, reading.language)
+        return _row_pieces(source, table.rows, form, findings)
     if source.kind in OFFICE_KINDS:
         text = office_text(
             source.path, source.kind, lambda problem: findings.problem(f"{shown(source.path)}: {problem}")
         )
-        return _txt_pieces(source, _bounded(source, text, Exception), "file")
-    chunks = _text_chunks(source, reading, findings)
+        return _txt_pieces(source, bounded(source, text, Exception), "file")
+    chunks = text_chunks(source, findings, reading.encoding, reading.language)
     if source.kind == "html":
-        return _txt_pieces(source, _bounded(source, text_of_html(chunks), TimeoutError), "file")
+        return _txt_pieces(source, bounded(source, text_of_html(chunks), TimeoutError), "file")
     return _txt_pieces(source, chunks, reading.separator)
-
-
-def table_rows(source: Input, form: TableForm, reading: Reading, findings: Findings) -> Iterator[Row]:
-    """The rows of a table in any encoding, plain or compressed."""
-    if source.kind == "parquet":
-        return parquet_rows(source.path, form)
-    if source.kind == "xlsx":
-        return _bounded(source, xlsx_rows(source.path, form), Exception)
-    return rows_of_chunks(_text_chunks(source, reading, findings), source.kind, form, findings.counts)
-
-
-def header_of(source: Input, reading: Reading, findings: Findings) -> tuple[str, list[str]]:
-    """What separates the columns of a CSV or TSV, and their names."""
-    line = next(whole_lines(_text_chunks(source, reading, findings)), None) or ""
-    delimiter = delimiter_in(line, source.kind)
-    return delimiter, next(csv.reader([line], delimiter=delimiter), [])
-
-
-def _bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Iterator[T]:
-    """The items in a time that is proportional to the file's size; DamagedError for the errors that mean damage."""
-    per_megabyte = _SECONDS_PER_MEGABYTE["html" if source.kind == "html" else "office"]
-    seconds = _LEAST_SECONDS + per_megabyte * source.path.stat().st_size / 1e6
-    try:
-        yield from limited(items, seconds)
-    except (NotTextError, DamagedError):
-        raise
-    except damage as error:
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a library seeks before the begin
-            raise
-        message = " ".join(str(error).split())[:_MAX_SHOWN] or type(error).__name__
-        reason = message if isinstance(error, TimeoutError) else f"is damaged or cut off ({message})"
-        raise DamagedError(source.path, f"{reason}; save it anew, or leave it out") from error
-
-
-def _text_chunks(source: Input, reading: Reading, findings: Findings) -> Iterator[str]:
-    counts: Counter = Counter()
-    try:
-        encoding, chunks = decoded(
-            lambda: read_chunks(source.path, source.compression),
-            reading.encoding,
-            reading.language,
-            counts,
-            check=source.kind != "jsonl",
-        )
-        findings.encodings[f"{encoding.name} ({encoding.found_by})"] += 1
-        for number, chunk in enumerate(chunks):
-            if number == 0 and chunk.startswith("#!") and "." not in source.path.name:
-                raise NotTextError("is a program (#!)")
-            yield chunk
-    except UnicodeError as error:  # utf-16 and utf-32 require a byte order mark
-        raise ValueError(
-            f"{shown(source.path)}: cannot be read as {reading.encoding} ({error}); use --encoding auto, "
-            f"or {reading.encoding}-le or {reading.encoding}-be"
-        ) from error
-    findings.counts.update(counts)
-    if counts["undecodable bytes"]:
-        findings.problem(f"{shown(source.path)}: {counts['undecodable bytes']} bytes are not {encoding.name}")
 
 
 def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterator[Piece]:

@@ -3,7 +3,6 @@ import io
 import json
 import os
 import tarfile
-from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,9 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from data import import_text
-from data.text import tables
+from data.text.columns import Row, TableForm
+from data.text.delimited import LOOSE_DELIMITERS, LOOSE_MARKS
+from data.text.encodings import NotTextError
 from data.text.html_text import text_of_html
 from data.text.inputs import Findings
+from data.text.tables import table_of_text
 from tests.support.commands import refused
 
 TAR = io.BytesIO()
@@ -236,7 +238,7 @@ def test_ids_of_a_table_are_kept(tmp_path):
     assert report["problems"] == [f"{tmp_path}/a.csv:3: field 'body' holds no text"]
 
 
-QUOTES, DELIMITERS = tables.LOOSE_MARKS, tables.LOOSE_DELIMITERS
+QUOTES, DELIMITERS = LOOSE_MARKS, LOOSE_DELIMITERS
 
 
 @pytest.mark.parametrize(
@@ -292,8 +294,8 @@ EXACT = {
 }
 
 
-def table(content: str, form: tables.TableForm, kind: str = "csv") -> list[tables.Row]:
-    return list(tables.rows_of_chunks([content], kind, form, Counter()))
+def table(content: str, form: TableForm, kind: str = "csv") -> list[Row]:
+    return list(table_of_text([content], kind, form, Findings()).rows)
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -301,13 +303,13 @@ def test_a_table_can_be_read_exactly(name):
     content, expected = EXACT[name]
     quotes, _, one_column = name.partition(", ")
     columns = ["text"] if one_column else ["n", "text"]
-    rows = table(content, tables.TableForm(columns, quotes=quotes), "tsv" if quotes == "none" else "csv")
+    rows = table(content, TableForm(columns, quotes=quotes), "tsv" if quotes == "none" else "csv")
     assert [(row.number, row.values) for row in rows] == expected
     assert all((row.values is None) == bool(row.problem) for row in rows)
 
 
 def test_a_table_without_names_has_positions():
-    form = tables.TableForm([3, 1], header=False, quotes="none")
+    form = TableForm([3, 1], header=False, quotes="none")
     good, bad = table("gj04\t1\t\tGood.\nbad\n", form, "tsv")
     assert good.values == {3: "Good.", 1: "1"} and "has 1 fields, the first row 4" in bad.problem
 
@@ -316,8 +318,8 @@ def test_a_table_without_names_has_positions():
     ("content", "problem"), [("", "is empty"), ("text,text\n", "has 2 columns 'text'"), ("a\n", "no column")]
 )
 def test_a_table_without_its_column_is_refused(content, problem):
-    with pytest.raises(tables.NotTextError, match=problem):
-        table(content, tables.TableForm(["text"]))
+    with pytest.raises(NotTextError, match=problem):
+        table(content, TableForm(["text"]))
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.finetuning.glue.reading import own_table
+from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 
 SAMPLE_ROWS = 5_000
 _MOST_CLASSES = 20  # of a column that has no name of a label
-_PAIRS = (("sentence1", "sentence2"), ("text", "text_pair"), ("premise", "hypothesis"))
-_TEXTS = tuple("sentence text review comment note notes report body content message description document".split())
-_LABELS = tuple(
-    "label labels tags class category sentiment target score rating gold_label diagnosis kind topic y".split()
-)
 _NAMES = ("text_column", "text_pair_column", "label_column")
 
 
@@ -42,7 +38,7 @@ def survey(path: Path, named: Mapping[str, str | None]) -> Survey:
 
 
 def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -> dict[str, str]:
-    for pair in _PAIRS:
+    for pair in PAIR_NAMES:
         if set(pair) <= values.keys():
             return dict(zip(_NAMES, pair, strict=False))
     lengths = {
@@ -50,7 +46,7 @@ def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -
     }
     if not lengths:
         raise ValueError(f"{path} has no column of texts; check the file, or name it with --text-column")
-    return {"text_column": _known(_TEXTS, lengths) or max(lengths, key=lengths.__getitem__)}
+    return {"text_column": _known(TEXT_NAMES, lengths) or max(lengths, key=lengths.__getitem__)}
 
 
 def _known(words: Sequence[str], names: Iterable[str]) -> str | None:
@@ -62,7 +58,7 @@ def _known(words: Sequence[str], names: Iterable[str]) -> str | None:
 
 def _label(path: Path, values: Mapping[str, Sequence[str]], taken: Sequence[str]) -> str:
     others = {name: column for name, column in values.items() if name not in taken}
-    if (known := _known(_LABELS, others)) is not None:
+    if (known := _known(LABEL_NAMES, others)) is not None:
         return known
     counts = {name: len(set(column)) for name, column in others.items()}
     repeated = [name for name, count in counts.items() if 2 <= count <= min(_MOST_CLASSES, len(others[name]) // 2)]

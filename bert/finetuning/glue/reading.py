@@ -20,10 +20,9 @@ import numpy as np
 from bert.config.setting_errors import suggest
 from bert.finetuning.glue.task_table import GlueTask, Split, shown
 from bert.finetuning.text_files import text_lines
-from data.text.columns import NoColumnError, NoHeaderError
-from data.text.inputs import Findings, table_input
-from data.text.readers import Reading, table_rows
-from data.text.tables import Column, Row, TableForm, rows_of_lines
+from data.text.columns import Column, NoColumnError, NoHeaderError, Row, TableForm
+from data.text.delimited import DelimitedTable
+from data.text.tables import user_table
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
@@ -35,7 +34,7 @@ def published_rows(path: Path, columns: Sequence[Column], header: bool) -> Itera
     """Some columns of every row of one of GLUE's files, in bounded memory."""
     try:
         # Line feeds alone end lines: a carriage return within a published line is text.
-        yield from rows_of_lines(text_lines(path), "tsv", TableForm(columns, header, "none"), Counter())
+        yield from DelimitedTable(text_lines(path), "tsv", TableForm(columns, header, "none"), Counter()).rows()
     except NoHeaderError:
         raise ValueError(f"{path} is empty; download it again") from None
     except NoColumnError as error:
@@ -54,23 +53,18 @@ def own_table(
         columns: None: all.
         flag: the flag that names a column.
     """
-    findings = Findings()
-    if not path.is_file():
-        raise ValueError(f"{path} does not exist or is not a file; check the path")
     try:
-        yield from table_rows(table_input(path), TableForm(columns, quotes="cells"), Reading(), findings)
+        table = user_table(path, TableForm(columns, quotes="cells"))
     except NoColumnError as error:
         hint = suggest(str(error.column), map(str, error.names), f"{flag(error.column)} names the right one")
-        raise ValueError(f"{path}: {str(error).removeprefix('has ')}; {hint}") from None
-    except ValueError as error:
-        text = str(error)
-        raise ValueError(text if str(path) in text else f"{path} {text}") from None
+        raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
+    yield from table.rows
     notes += [
         f"{path}: read as {name}"
-        for name in findings.encodings
+        for name in table.findings.encodings
         if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
     ]
-    notes += findings.problems
+    notes += table.findings.problems
 
 
 def _fields(row: Row, columns: Sequence[Column]) -> tuple[list[str], str]:

@@ -141,7 +141,7 @@ def test_workbooks_that_declare_entities_or_take_too_long_are_refused(tmp_path, 
         ("xl/worksheets/sheet1.xml", sheet, "is damaged"),
         ("xl/styles.xml", fonts, "took more than 1 seconds"),
     ):
-        monkeypatch.setattr("data.text.readers._LEAST_SECONDS", 0.5)
+        monkeypatch.setattr("data.text.contents._LEAST_SECONDS", 0.5)
         (tmp_path / "b.xlsx").write_bytes(replaced(tmp_path / "a.xlsx", member, content))
         with pytest.raises(DamagedError, match=reason):
             read(tmp_path / "b.xlsx")
@@ -157,8 +157,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, 
 
 @pytest.mark.parametrize("mark", ["<a ", "<!--", "<![CDATA[", "<?", "<a x='"])
 def test_a_malformed_page_is_given_up_after_a_limit_of_time(tmp_path, monkeypatch, mark):
-    monkeypatch.setattr("data.text.readers._LEAST_SECONDS", 0.1)
-    monkeypatch.setattr("data.text.readers._SECONDS_PER_MEGABYTE", {"html": 0.0})
+    monkeypatch.setattr("data.text.contents._LEAST_SECONDS", 0.1)
+    monkeypatch.setattr("data.text.contents._SECONDS_PER_MEGABYTE", {"html": 0.0})
     (tmp_path / "a.html").write_text(mark * 200_000)
     (tmp_path / "b.html").write_text("<p>Good.")
     begun = time.process_time()

@@ -1,0 +1,62 @@
+"""The contents of a file: its text in any encoding, and the time that its parser may take."""
+
+import errno
+from collections import Counter
+from collections.abc import Iterator
+from typing import TypeVar
+
+from bert.files import shown
+from data.text.encodings import NotTextError, decoded
+from data.text.inputs import DamagedError, Findings, Input, read_chunks
+from data.text.time_limit import limited
+
+_LEAST_SECONDS = 5  # of CPU time for a file of HTML or Office
+_SECONDS_PER_MEGABYTE = {"html": 5, "office": 20}  # and this, ten times what they take
+_MAX_SHOWN = 200  # characters of a library's message
+T = TypeVar("T")
+
+
+def text_chunks(source: Input, findings: Findings, encoding: str = "auto", language: str = "en") -> Iterator[str]:
+    """The text of a file in any encoding, plain or compressed, in pieces.
+
+    Args:
+        encoding: "auto" or a codec.
+    """
+    counts: Counter = Counter()
+    try:
+        found, chunks = decoded(
+            lambda: read_chunks(source.path, source.compression),
+            encoding,
+            language,
+            counts,
+            check=source.kind != "jsonl",
+        )
+        findings.encodings[f"{found.name} ({found.found_by})"] += 1
+        for number, chunk in enumerate(chunks):
+            if number == 0 and chunk.startswith("#!") and "." not in source.path.name:
+                raise NotTextError("is a program (#!)")
+            yield chunk
+    except UnicodeError as error:  # utf-16 and utf-32 require a byte order mark
+        raise ValueError(
+            f"{shown(source.path)}: cannot be read as {encoding} ({error}); use --encoding auto, "
+            f"or {encoding}-le or {encoding}-be"
+        ) from error
+    findings.counts.update(counts)
+    if counts["undecodable bytes"]:
+        findings.problem(f"{shown(source.path)}: {counts['undecodable bytes']} bytes are not {found.name}")
+
+
+def bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Iterator[T]:
+    """The items in a time that is proportional to the file's size; DamagedError for the errors that mean damage."""
+    per_megabyte = _SECONDS_PER_MEGABYTE["html" if source.kind == "html" else "office"]
+    seconds = _LEAST_SECONDS + per_megabyte * source.path.stat().st_size / 1e6
+    try:
+        yield from limited(items, seconds)
+    except (NotTextError, DamagedError):
+        raise
+    except damage as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a library seeks before the begin
+            raise
+        message = " ".join(str(error).split())[:_MAX_SHOWN] or type(error).__name__
+        reason = message if isinstance(error, TimeoutError) else f"is damaged or cut off ({message})"
+        raise DamagedError(source.path, f"{reason}; save it anew, or leave it out") from error

@@ -1,0 +1,153 @@
+"""Reads CSV and TSV row by row, in bounded memory; loose quotation marks and delimiters lose no text."""
+
+import csv
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
+from data.text.columns import NoHeaderError, Row, TableForm, first_items, is_without_header, places_of
+from data.text.encodings import MAX_ROW_CHARACTERS
+
+LOOSE_MARKS = "rows with a quotation mark that quotes nothing"
+LOOSE_DELIMITERS = "rows whose unquoted text has the delimiter"
+csv.field_size_limit(MAX_ROW_CHARACTERS)  # instead of 131,072 characters
+_DELIMITERS = {"csv": ",;\t|", "tsv": "\t"}
+_MAX_SHOWN = 60  # characters of a row in a message
+_TOO_LONG = f"is longer than {MAX_ROW_CHARACTERS} characters"
+_Fields = tuple[int, list[str], str]  # number of the first line, fields (none of a blank line), problem
+
+
+def _opens_a_quote(line: str, delimiter: str) -> bool:
+    """Whether a field of the line goes on in the next one."""
+    try:
+        next(csv.reader([line], delimiter=delimiter, strict=True), [])
+    except csv.Error as error:
+        return "unexpected end of data" in str(error)
+    return False
+
+
+class DelimitedTable:
+    """CSV or TSV; the first line decides the delimiter and the number of columns."""
+
+    def __init__(self, lines: Iterator[str | None], kind: str, form: TableForm, counts: Counter) -> None:
+        """kind: csv or tsv; `lines` are without their ends, and None is one that was too long."""
+        opening = next(lines, None)
+        if opening is None:
+            raise NoHeaderError("is empty; its first line must name the columns")
+        self._form, self._counts = form, counts
+        self.delimiter, names = self._first_fields(opening, kind)
+        self._width = len(names)
+        if form.header and form.quotes != "none" and _opens_a_quote(opening, self.delimiter):
+            raise NoHeaderError("has a line break in the name of a column; write the first row on one line")
+        is_named = not form.header or form.quotes == "none" or form.is_named_by(names)
+        head = [] if is_named else first_items(lines, lambda line: len(line or ""))
+        if form.columns is None:  # an unnamed column, or the second of a name, is called by its number
+            names = [n if n and n not in names[:at] else f"column {at + 1}" for at, n in enumerate(names)]
+        sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self.delimiter)
+        rows = [dict(zip(names, row, strict=False)) for row in sample]
+        if is_without_header(rows):
+            raise NoHeaderError("has no names of columns in its first line, which is a row; add a line of names")
+        columns = form.all_columns(names, rows)
+        self.names = names
+        self._lines = chain(head, lines) if form.header else chain([opening], lines)
+        self._places = places_of(names, columns, form.optional)
+        self._last_place = max((self._places[column] for column in columns), default=-1)  # but for the optional one
+
+    def _first_fields(self, line: str, kind: str) -> tuple[str, list[str]]:
+        """(delimiter, fields) of the first line, by the one that names what is read, or else by that of most fields."""
+        form, fields_by_delimiter = self._form, dict[str, list[str]]()
+        for delimiter in _DELIMITERS[kind]:
+            fields = (
+                line.split(delimiter) if form.quotes == "none" else next(csv.reader([line], delimiter=delimiter), [])
+            )
+            fields = fields_by_delimiter[delimiter] = [field.strip() for field in fields]
+            if form.header and form.is_named_by(fields):
+                return delimiter, fields
+        return max(fields_by_delimiter.items(), key=lambda item: len(item[1]))
+
+    def rows(self) -> Iterator[Row]:
+        for number, fields, problem in self._without_blanks():
+            problem, reads_all = problem or self._fit(fields), self._form.columns is None
+            is_kept = not problem or (reads_all and fields)
+            if reads_all:  # a row may leave out its last fields; the columns are those of the first row
+                fields = [*fields, *[""] * (self._width - len(fields))]
+            values = {column: fields[place] for column, place in self._places.items() if place < len(fields)}
+            yield Row(number, values if is_kept else None, problem)
+
+    def _fit(self, fields: list[str]) -> str:
+        """Join what an unquoted last column lost to the delimiter; returns the problem of another wrong number."""
+        surplus, is_quoted = any(fields[self._width :]), self._form.quotes != "none"
+        last = self._width - 1
+        if surplus and self._form.quotes == "loose" and self._last_place == last:
+            fields[last:] = [self.delimiter.join(fields[last:])]
+            self._counts[LOOSE_DELIMITERS] += 1
+        elif surplus or (not is_quoted and len(fields) != self._width):
+            remedy = f"; quote a text with {self.delimiter!r} in it" if is_quoted else ""
+            row = self.delimiter.join(fields)[:_MAX_SHOWN]
+            return f"has {len(fields)} fields, the first row {self._width}{remedy}: {row!r}"
+        return ""
+
+    def _without_blanks(self) -> Iterator[_Fields]:
+        """The rows that have fields; a blank one has an empty field, if the form says so and another row follows."""
+        quotes = self._form.quotes
+        are_cells = quotes == "none" or (quotes == "cells" and self._width == 1)
+        rows = self._quoted_rows()
+        if quotes == "none":
+            rows = (
+                (number, line.split(self.delimiter) if line else [], _TOO_LONG if line is None else "")
+                for number, line in enumerate(self._lines, 1 + self._form.header)
+            )
+        blanks: list[_Fields] = []
+        for number, fields, problem in rows:
+            if fields or problem:
+                yield from blanks
+                blanks = []
+                yield number, fields, problem
+            elif are_cells:
+                blanks.append((number, [""], ""))
+
+    def _quoted_rows(self) -> Iterator[_Fields]:
+        number = 1 + self._form.header
+        while True:
+            fields, is_bad, taken = list[str](), False, list[str | None]()
+            try:
+                fields = next(csv.reader(self._take(taken), delimiter=self.delimiter, strict=True))
+            except StopIteration:
+                return
+            except csv.Error:
+                is_bad = True
+            if is_bad or self._is_misread(fields, taken):
+                for place, line in enumerate(taken, number):
+                    yield place, [] if line is None else self._fields_of_line(line), _TOO_LONG if line is None else ""
+            else:
+                yield number, fields, ""
+            number += len(taken)
+
+    def _take(self, taken: list[str | None]) -> Iterator[str]:
+        """The lines of a row, which are appended to `taken`."""
+        size = 0
+        for line in self._lines:
+            taken.append(line)
+            size += len(line or "")
+            if line is None or (len(taken) > 1 and size > MAX_ROW_CHARACTERS):
+                raise csv.Error(_TOO_LONG)
+            yield line + "\n"
+
+    def _is_misread(self, fields: list[str], lines: list[str | None]) -> bool:
+        """Whether a row of several lines is rather several rows, the first of which begins with a loose mark."""
+        if len(lines) == 1 or not fields:
+            return False
+        are_rows = all((line or "").count(self.delimiter) == self._width - 1 for line in lines)
+        return any(fields[self._width :]) or (len(fields) < self._width and are_rows)
+
+    def _fields_of_line(self, line: str) -> list[str]:
+        """The fields that a line has in itself, as many as the columns if that can be."""
+        try:
+            fields = next(csv.reader([line], delimiter=self.delimiter, strict=True), [])
+            if not fields or len(fields) == self._width:
+                return fields
+        except csv.Error:
+            pass
+        self._counts[LOOSE_MARKS] += 1
+        fields, lenient = line.split(self.delimiter), next(csv.reader([line], delimiter=self.delimiter), [])
+        return lenient if len(lenient) == self._width != len(fields) else fields

@@ -1,0 +1,85 @@
+"""Reads rows that name their fields themselves: JSON lines, and JSON documents in memory."""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from data.text.columns import NoColumnError, Row, TableForm, TextColumn, first_items
+from data.text.encodings import MAX_ROW_CHARACTERS, NotTextError, whole_lines
+
+_TOO_LONG = f"is longer than {MAX_ROW_CHARACTERS} characters"
+
+
+def with_text(rows: Iterator[Row], form: TableForm) -> Iterator[Row]:
+    """The rows of JSON, after the form's text column was chosen by the first ones."""
+    if form.text is None:
+        return rows
+    text, names = form.text, form.text.names
+    head = first_items(rows, lambda row: len(str(row.values)), lambda row: text.among(row.values or ()) is not None)
+    if objects := [row.values for row in head if row.values]:
+        try:
+            chosen = text.choose(list(dict.fromkeys(key for row in objects for key in row)), objects)
+            text.names = list(dict.fromkeys([*names, chosen]))  # objects differ in their keys
+        except NoColumnError as error:
+            later = next(rows, None)
+            if later is None:
+                raise
+            return _unless_refused(chain(head, [later], rows), text, error)
+    return chain(head, rows)
+
+
+def _unless_refused(rows: Iterator[Row], text: TextColumn, refusal: NoColumnError) -> Iterator[Row]:
+    """The rows; at their end the refusal of the first ones is raised, unless a later one has a text."""
+    has_text = False
+    for row in rows:
+        has_text = has_text or text.among(row.values or ()) is not None
+        yield row
+    if not has_text:
+        raise refusal
+
+
+def json_rows(lines: Iterable[str | None], form: TableForm) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if line is None:
+            yield Row(number, None, _TOO_LONG)
+        elif line.strip():
+            try:
+                content = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield Row(number, None, f"is not JSON ({error})")
+            else:
+                yield _json_row(number, content, form)
+
+
+def _json_row(number: int, content: object, form: TableForm) -> Row:
+    columns = [*(form.text.names[:1] if form.text else ()), *(form.columns or ())]
+    if isinstance(content, str) and len(columns) == 1:
+        return Row(number, {columns[0]: content})
+    if isinstance(content, dict):
+        return Row(number, content)
+    return Row(number, None, f"is a {type(content).__name__}, not an object")
+
+
+def document_rows(chunks: Iterable[str], form: TableForm) -> Iterator[Row]:
+    """The rows of a JSON document, or of JSON lines by the name of one; the first column is required."""
+    text = ""
+    for chunk in chunks:
+        text += chunk
+        if len(text) > MAX_ROW_CHARACTERS:
+            raise NotTextError(f"is JSON of more than {MAX_ROW_CHARACTERS} characters; write JSON Lines (.jsonl)")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        of_lines = json_rows(whole_lines([text]), form)
+        first = next(of_lines, None)
+        if first is None or first.problem:
+            raise NotTextError(f"is not JSON ({error})") from error
+        yield first
+        yield from of_lines
+        return
+    items = content if isinstance(content, list) else [content]
+    rows = [_json_row(number, item, form) for number, item in enumerate(items, start=1)]
+    if form.text is None and form.columns and not any(form.columns[0] in (row.values or ()) for row in rows):
+        names = list(dict.fromkeys(name for row in rows for name in row.values or ()))
+        raise NoColumnError(f"is JSON without a field {form.columns[0]!r}", form.columns[0], names)
+    yield from rows
