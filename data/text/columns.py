@@ -25,6 +25,11 @@ Column = str | int  # its name, or in a table without a line of names its positi
 class NoHeaderError(NotTextError):
     """The first line of a table does not name its columns; the message has the remedy."""
 
+    def __init__(
+        self, message: str = "has no names of columns in its first line, which is a row; add a line of names"
+    ) -> None:
+        super().__init__(message)
+
 
 class NoColumnError(NotTextError):
     """The table lacks a column, or has several of that name; the message says which columns there are."""

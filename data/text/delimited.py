@@ -46,7 +46,7 @@ class DelimitedTable:
         sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self.delimiter)
         rows = [dict(zip(names, row, strict=False)) for row in sample]
         if is_without_header(rows):
-            raise NoHeaderError("has no names of columns in its first line, which is a row; add a line of names")
+            raise NoHeaderError
         columns = form.all_columns(names, rows)
         self.names = names
         self._lines = chain(head, lines) if form.header else chain([opening], lines)

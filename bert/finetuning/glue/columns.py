@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.finetuning.glue.reading import own_table
-from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
+from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, NoHeaderError
 
 SAMPLE_ROWS = 5_000
 _MOST_CLASSES = 20  # of a column that has no name of a label
@@ -22,17 +22,20 @@ class Survey(NamedTuple):
 
 def survey(path: Path, named: Mapping[str, str | None]) -> Survey:
     """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
-    table = list(islice(own_table(path, None, []), SAMPLE_ROWS))
+    columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
+    table = list(islice(own_table(path, None, [], named=[*columns.values()]), SAMPLE_ROWS))
     rows = [row.values for row in table if row.values and not row.problem]
     values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
     if not rows:
         first = f" (line {table[0].number} {table[0].problem})" if table else ""
         raise ValueError(f"{path} has no row that can be read{first}; check the file")
-    columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
     if "text_column" not in columns and not named.get("text_pair_column"):
         columns |= _texts(path, values, columns.get("label_column"))
     if "label_column" not in columns:
         columns["label_column"] = _label(path, values, [*columns.values()])
+    unusual = {column for name, column in columns.items() if named.get(name) is None} - {*TEXT_NAMES, *LABEL_NAMES}
+    if any(row.get(name) == name and [*row.values()] != [*row] for row in rows for name in unusual):
+        raise ValueError(f"{path} {NoHeaderError()}")  # a "name" is one of the labels
     labels = values.get(columns["label_column"], [])
     return Survey(columns, len(rows), _are_numbers(labels))
 

@@ -285,6 +285,9 @@ def _left_by_training(values: Mapping[str, Any]) -> dict[str, Any]:
     return left
 
 
+_OF_ROWS = {"regression", "batch_size", "epochs", "learning_rate", "max_seq_length"}  # as inferred for a training
+
+
 def _inferred(values: Mapping[str, Any]) -> Settings:
     """The columns of the user's file that no setting names; for a training also the kind of label and the rate."""
     trains = is_on(values, "do_train")
@@ -292,7 +295,7 @@ def _inferred(values: Mapping[str, Any]) -> Settings:
     names = ("text_column", "text_pair_column", "label_column")
     if str(values.get("task_name", "custom")).lower() != "custom" or not file.is_file():
         return {}
-    if not trains and {"text_column", "label_column"} <= values.keys():
+    if values.keys() >= ({"text_column", "label_column"} | (_OF_ROWS if trains else set())):
         return {}
     shown = survey(file, {name: values.get(name) for name in names})
     if not trains:

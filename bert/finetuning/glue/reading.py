@@ -45,16 +45,21 @@ def published_rows(path: Path, columns: Sequence[Column], header: bool) -> Itera
 
 
 def own_table(
-    path: Path, columns: Sequence[Column] | None, notes: list[str], flag: Callable[[Column], str] = lambda name: ""
+    path: Path,
+    columns: Sequence[Column] | None,
+    notes: list[str],
+    flag: Callable[[Column], str] = lambda name: "",
+    named: Sequence[str] = (),
 ) -> Iterator[Row]:
     """The rows of a user's table, of any form and encoding; `notes` gets what is unusual about the file.
 
     Args:
         columns: None: all.
         flag: the flag that names a column.
+        named: columns that the user has named, where all are read.
     """
     try:
-        table = user_table(path, TableForm(columns, quotes="cells"))
+        table = user_table(path, TableForm(columns, quotes="cells", expected=[tuple(named)] if named else ()))
     except NoColumnError as error:
         hint = suggest(str(error.column), map(str, error.names), f"{flag(error.column)} names the right one")
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None

@@ -32,6 +32,30 @@ def test_columns_and_numbers_are_inferred(tmp_path, content, columns, regression
     assert shown.columns == columns and shown.regression == regression
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["I love it,positive", "bad thing,negative", "ok,positive"],
+        [
+            "A long review of a film that says much of its plot and of its actors too,1",
+            *["Another long review of one more film; it ends well,0"] * 9,
+        ],
+    ],
+)
+def test_a_table_without_a_header_is_refused(tmp_path, rows):
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    with pytest.raises(ValueError, match=r"a.csv has no names of columns in its first line.*add a line of names$"):
+        survey(tmp_path / "a.csv", {})
+
+
+def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_path):
+    """Files that were joined have their headers between the rows."""
+    (path := tmp_path / "a.csv").write_text("wort;urteil\na;gut\nwort;urteil\nb;schlecht\nc;gut\n")
+    assert survey(path, {}).columns == {"text_column": "wort", "label_column": "urteil"}
+    path.write_text("sms,spam\na,spam\nb,ham\n")
+    assert survey(path, {"text_column": "sms", "label_column": "spam"}).rows == 2
+
+
 def test_two_columns_that_may_be_the_label_are_named_and_one_can_be_given(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("text,sex,ward\n" + "".join(f"text number {n},{'fm'[n % 2]},{'abc'[n % 3]}\n" for n in range(30)))
