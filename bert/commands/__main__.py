@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from bert.exit_codes import BAD_INPUT, OK
 from bert.parent_death import end_with_caller
@@ -24,6 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(task: str, words: Sequence[str]) -> Callable[[Sequence[str]], int]:
     """The command of a task. It is imported only where it is called: all of them take twice as long."""
+    from bert.commands.repeated_commands import is_asked_for
+
+    if is_asked_for(task, words):
+        from bert.commands import repetitions
+
+        return partial(repetitions.main, task)
     if task == "pretraining":
         from bert.commands import pretrain
 
@@ -36,14 +43,8 @@ def _command(task: str, words: Sequence[str]) -> Callable[[Sequence[str]], int]:
         from bert.commands import classify
 
         return classify.main
-    if task == "seeds":
-        from bert.commands import seeds
+    from bert.commands import glue, ner
 
-        return seeds.main
-    from bert.commands import glue, ner, scores
-
-    if task == "glue" and glue.names_several_tasks(words):
-        return scores.main
     return ner.main if task == "ner" or glue.names_entities(words) else glue.main
 
 

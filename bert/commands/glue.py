@@ -43,22 +43,6 @@ def _recipe(flags: Mapping[str, Any]) -> str:
     return recipe if recipe in GLUE.recipes and not says_what_to_do else ""
 
 
-def names_several_tasks(words: Sequence[str]) -> bool:
-    """Whether the arguments of run_glue.sh are TASKS [DATA_DIR] CHECKPOINT, and not those of one training."""
-    positional, flags = split_positional(words)
-    if len(positional) > 3:
-        return False
-    if {"--seeds", "--learning-rates"} & {word.partition("=")[0] for word in flags}:
-        return True
-    return len(positional) == 2 or any(word == "all" or "," in word for word in positional[:1])
-
-
-def split_positional(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words before the first flag, and the others."""
-    first = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
-    return [*words[:first]], [*words[first:]]
-
-
 def names_entities(words: Sequence[str]) -> bool:
     """Whether the arguments name a recipe of NER or settings that run_ner.py wrote, which start as run_ner.sh."""
     parser = Parser(add_help=False, allow_abbrev=False)

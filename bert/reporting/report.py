@@ -10,7 +10,6 @@ damaged are reported as far as they can be read; `--list` only names the runs.
 import base64
 import html
 import io
-import os
 import sys
 import time
 import warnings
@@ -22,7 +21,8 @@ from bert.config.command_line import usage_errors
 from bert.files import write_atomically
 from bert.help_parser import HelpParser
 from bert.reporting.progress import duration, metric_form
-from bert.reporting.run_record import RunRecord, find_runs, read_run
+from bert.reporting.run_record import RunRecord, read_runs
+from bert.reporting.spread import repetition_tables
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}
 table{border-collapse:collapse;margin:1em 0;display:block;overflow-x:auto}
@@ -100,6 +100,7 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     now = time.strftime("%Y-%m-%d %H:%M")
     until = ", ".join(f"{run.name} until update {run.last_step() or 0:,}" for run in runs)
     blocks = [text(f"Read at {now}: {until}."), heading("Results"), table_of_runs("", runs, results(runs))]
+    blocks += [table(*rows) for rows in repetition_tables(runs, fewest=2)]
     blocks += [text(f"{run.name}: {complaint}") for run in runs for complaint in run.complaints]
     pictures = [drawn for name in plotted_metrics(runs) if (drawn := draw(name, runs)) is not None]
     blocks += [block for run in runs if run.scores.get("classes") for block in classification(run.name, run.scores)]
@@ -299,13 +300,6 @@ def updates_before(run: RunRecord, runs: Sequence[RunRecord]) -> int:
     return next((other.last_step() or 0 for other in runs if other.directory.resolve() == first), 0)
 
 
-def run_names(directories: Sequence[Path]) -> list[str]:
-    """The paths without the part that all have in common."""
-    resolved = [directory.resolve() for directory in directories]
-    common = os.path.commonpath([path.parent for path in resolved])
-    return [os.path.relpath(path, common) for path in resolved]
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     parser = HelpParser(prog="bert.reporting", description=__doc__)
     parser.add_argument("run", nargs="+", type=Path, metavar="RUN", help="folder of a stage, or of several")
@@ -315,8 +309,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     output.add_argument("--markdown", type=Path, metavar="FILE", help="write Markdown")
     arguments = parser.parse_args(argv)
     with usage_errors():
-        directories = find_runs(arguments.run)
-        runs = [read_run(path, name) for path, name in zip(directories, run_names(directories), strict=True)]
+        runs = read_runs(arguments.run)
         if arguments.list:
             print("\n".join(f"{run.directory}   {_progress(run) or 'nothing logged yet'}" for run in runs))
             return

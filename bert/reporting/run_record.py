@@ -3,6 +3,7 @@
 Reads what is there and notes what is missing or damaged.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -97,6 +98,13 @@ def _runs_below(path: Path, above: tuple[Path, ...] = ()) -> list[Path]:
     except OSError:
         return []
     return [run for child in inside for run in _runs_below(child, above)]
+
+
+def read_runs(paths: list[Path]) -> list[RunRecord]:
+    """The runs that `find_runs` finds, named by their paths without the part that all have in common."""
+    directories = find_runs(paths)
+    common = os.path.commonpath([directory.resolve().parent for directory in directories])
+    return [read_run(path, os.path.relpath(path.resolve(), common)) for path in directories]
 
 
 def read_run(directory: Path, name: str) -> RunRecord:

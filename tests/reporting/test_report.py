@@ -12,8 +12,8 @@ from bert.reporting import report
 from bert.reporting.curves import REPLAYED_ROWS
 from bert.reporting.logs import Log, append
 from bert.reporting.progress import metrics_line
-from bert.reporting.report import blocks_of, differences, draw, main, run_names, to_html, to_markdown, updates_before
-from bert.reporting.run_record import find_runs, read_log, read_run
+from bert.reporting.report import blocks_of, differences, draw, main, to_html, to_markdown, updates_before
+from bert.reporting.run_record import find_runs, read_log, read_run, read_runs
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -236,8 +236,11 @@ def test_a_folder_of_runs_is_all_of_them_and_names_are_short(tmp_path):
         make_run(tmp_path / "out" / name)
     found = find_runs([tmp_path / "out", tmp_path / "out/phase2"])
     assert [path.name for path in found] == ["phase1", "phase2"]
-    assert run_names(found) == ["phase1", "phase2"]
-    assert run_names([tmp_path / "a/phase1", tmp_path / "b/phase1"]) == ["a/phase1", "b/phase1"]
+    assert [run.name for run in read_runs(found)] == ["phase1", "phase2"]
+    assert [run.name for run in read_runs([make_run(tmp_path / "a/phase1"), make_run(tmp_path / "b/phase1")])] == [
+        "a/phase1",
+        "b/phase1",
+    ]
     assert read_log(tmp_path / "none") == ([], {})
 
 
