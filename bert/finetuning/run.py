@@ -27,10 +27,10 @@ from bert.runtime.paddle_api import read_variable
 from bert.samples.global_batches import GlobalBatch
 from bert.samples.packing import Packing, pack
 from bert.tokenization.vocabulary import vocabulary_copy
-from bert.training.initialization import load_weights_to_use
 from bert.training.interruption import beat
 from bert.training.loss_guards import BestMetric
 from bert.training.saving import use_best_weights
+from bert.training.starts import load_weights_to_use
 from bert.training.task import Evaluation, Session, Task
 from program import build_prediction_program
 

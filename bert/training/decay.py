@@ -21,9 +21,9 @@ from bert.model.optimization import APPLIED_UPDATES, LEARNING_RATE_TABLE
 from bert.reporting.progress import duration
 from bert.runtime.paddle_api import read_variable, write_variable
 from bert.training.devices import Device
-from bert.training.initialization import schedule_of
 from bert.training.interruption import FINISH_FILE, STOP_FILE, StopRequest
 from bert.training.metrics import Throughput
+from bert.training.schedule import schedule_of
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from bert.files import read_json
 from bert.runtime.distributed import Group
 from bert.tokenization.vocabulary import vocabulary_copy
 from bert.training.devices import Device
-from bert.training.initialization import is_own
+from bert.training.resumption import is_own
 from program import TrainingProgram
 
 logger = logging.getLogger(__name__)

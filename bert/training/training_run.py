@@ -28,12 +28,13 @@ from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.runtime.topology import device_name
 from bert.training.devices import Device, choose_device, join_ranks, open_device
 from bert.training.fused_kernels import choose_kernels
-from bert.training.initialization import initialize_weights, resume_schedule, schedule_of
 from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.loss_guards import is_trained
 from bert.training.memory import memory_errors
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, progress_at_start, take_over_best
+from bert.training.schedule import resume_schedule, schedule_of
+from bert.training.starts import start_of
 from bert.training.task import Evaluation, Session, Task
 from bert.training.trainer import Outcome, Trainer
 from program import TrainingProgram, build_training_program
@@ -77,7 +78,7 @@ def _train(
     config = task.config
     program, device = build(config, task.objective, group)
     start = progress_at_start(config, task.fingerprint, group)
-    progress = initialize_weights(config, program, device, start, task.earlier_fingerprints)
+    progress = start_of(config, task.earlier_fingerprints).load(program, device, start)
     state, metric = progress.carried, task.best_metric
     log.first_step = progress.step
     resume_schedule(config, device, progress)

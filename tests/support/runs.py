@@ -12,10 +12,12 @@ from bert.model.objectives import PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, static
-from bert.training import initialization, training_run
+from bert.training import training_run
 from bert.training.interruption import StopRequest
 from bert.training.loss_guards import NO_METRIC, BestMetric
 from bert.training.saving import Checkpoints
+from bert.training.schedule import resume_schedule
+from bert.training.starts import start_of
 from bert.training.trainer import Outcome, Trainer
 from tests.support import tiny
 from tests.support.messages import messages
@@ -74,7 +76,7 @@ def run(
         with mock.patch.object(training_run, "build_training_program", tiny.build):
             objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
             program, device = training_run.build(config, objective, tiny.ONE_RANK)
-        progress = initialization.initialize_weights(config, program, device, start)
+        progress = start_of(config).load(program, device, start)
         outcome = None
         if train:
 
@@ -85,7 +87,7 @@ def run(
                 metric = NO_METRIC
                 if early_stopping is not None:
                     metric = BestMetric("eval_masked_lm_loss", early_stopping=early_stopping)
-                initialization.resume_schedule(config, device, progress)
+                resume_schedule(config, device, progress)
                 checkpoints = Checkpoints(config, program, device, start, writer, metric=metric.name, resumed=progress)
                 task = tiny.task_of(config, best_metric=metric, evaluates_first=early_stopping is not None)
                 stop = StopRequest() if stop is None else stop

@@ -1,0 +1,237 @@
+"""The start of a leg: its weights are those of the run's own checkpoint, of phase 1, given ones, or random.
+
+Every rank reads the same files, so all start from the same bytes (and `RankGuard` compares them).
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from bert.checkpoints import directories as checkpoint_files
+from bert.checkpoints import state as checkpoint
+from bert.checkpoints.directories import VerifiedCheckpoint
+from bert.checkpoints.progress import LoopState, Progress
+from bert.checkpoints.state import CheckpointError
+from bert.config.architecture import MODERN_ONLY
+from bert.config.training_settings import BertConfig, TrainingConfig
+from bert.conversion.reading import WITHOUT, read_pretrained
+from bert.conversion.vocabularies import with_new_words
+from bert.tokenization.vocabulary import Vocabulary
+from bert.training.devices import Device
+from bert.training.resumption import (
+    changed_settings,
+    check_continues,
+    checkpoint_to_continue,
+    folder_of_steps,
+    stable_checkpoint,
+)
+from program import TrainingProgram
+
+logger = logging.getLogger(__name__)
+
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+
+
+class Start(ABC):
+    """A way to begin a leg."""
+
+    @abstractmethod
+    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
+        """Write the weights, and where there are any the state of the optimizer; returns the run's progress.
+
+        Args:
+            progress: of a run that has not begun.
+        """
+
+
+class RandomWeights(Start):
+    """The weights that the start-up program drew."""
+
+    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
+        return progress
+
+
+@dataclass(frozen=True)
+class Resumed(Start):
+    """The run's own checkpoint: weights, optimizer, counters, position in the data.
+
+    Attributes:
+        earlier_data: fingerprints of the data before others were added, each with the last step that it decides.
+    """
+
+    config: TrainingConfig
+    source: VerifiedCheckpoint
+    earlier_data: Mapping[str, int]
+
+    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
+        source, config_class = self.source, type(self.config)
+        parameters, optimizer, resumed = checkpoint.load(source)
+        if (stable := stable_checkpoint(self.config, source, resumed)) is not None:
+            source = stable
+            parameters, optimizer, resumed = checkpoint.load(source)
+        if resumed.step <= self.earlier_data.get(resumed.data_fingerprint, -1):
+            resumed = replace(resumed, data_fingerprint=progress.data_fingerprint)
+        check_continues(resumed, progress, config_class)
+        checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
+        for change in changed_settings(resumed, progress, config_class):
+            logger.info(f"changed since the checkpoint: {change}")
+        logger.info(f"continuing {source} at step {resumed.step}")
+        return resumed
+
+
+@dataclass(frozen=True)
+class GivenWeights(Start):
+    """Weights of any known format (--from-pretrained-params); heads may be missing there."""
+
+    config: TrainingConfig
+    source: Path
+
+    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
+        path = checkpoint_files.weights_folder(self.source)
+        weights = pretrained_parameters(path, self.config.model, self.config.vocabulary_file())
+        return _begin(program, device, progress, self.config.model, weights, path, heads_may_differ=True)
+
+
+@dataclass(frozen=True)
+class Phase1Weights(Start):
+    """The last weights of phase 1 (--from-phase1-final-params), ours or NVIDIA's: no tensor may be missing."""
+
+    config: TrainingConfig
+    source: Path
+
+    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
+        model, path, weights = self.config.model, *self._read()
+        if not isinstance(path, Path) and (file := path.directory / checkpoint.CONFIG_FILE).exists():
+            _check_network(path, BertConfig.from_json_file(file), model)
+        return _begin(program, device, progress, model, weights, path, heads_may_differ=False)
+
+    def _read(self) -> tuple[Path | VerifiedCheckpoint, Mapping[str, np.ndarray]]:
+        if (theirs := _weights_of_nvidia(self.source)) is not None:
+            return theirs, pretrained_parameters(theirs, self.config.model)
+        parent = folder_of_steps(self.source, self.config, "phase1")
+        final = parent and checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
+        if final:
+            return final, checkpoint.load_exact_parameters(final)
+        path = checkpoint_files.weights_folder(self.source)
+        return path, checkpoint.load_parameters(path)
+
+
+def start_of(config: TrainingConfig, earlier_data: Mapping[str, int] = MappingProxyType({})) -> Start:
+    """The start that the settings and the checkpoints which are there make.
+
+    Raises:
+        CheckpointError: the named checkpoint is missing or damaged, or a new run would overwrite another's.
+    """
+    settings = config.initialization
+    if settings.from_checkpoint:
+        if (source := checkpoint_to_continue(config)) is not None:
+            return Resumed(config, source, earlier_data)
+        logger.info(f"no checkpoint of {config.stage()} in {settings.from_checkpoint} yet")
+    if (steps := checkpoint_files.list_steps(config.checkpoint_dir())) and not config.run.benchmark:
+        raise CheckpointError(
+            f"{config.checkpoint_dir()} holds steps {steps} of an earlier run; continue it with --from-checkpoint "
+            f"{config.run.output_dir} --last-step-of-checkpoint auto, or start afresh in another --output-dir"
+        )
+    if (given := settings.initial_weights()) is None:
+        return RandomWeights()
+    is_of_phase1 = getattr(settings, "from_phase1_final_params", None) is not None
+    return (Phase1Weights if is_of_phase1 else GivenWeights)(config, given)
+
+
+def _begin(
+    program: TrainingProgram,
+    device: Device,
+    progress: Progress,
+    model: BertConfig,
+    weights: Mapping[str, np.ndarray],
+    path: Path | VerifiedCheckpoint,
+    heads_may_differ: bool,
+) -> Progress:
+    weights = _with_positions(weights, model, path)
+    checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=heads_may_differ)
+    logger.info(f"starting from the weights of {path}")
+    return replace(progress, carried=LoopState(started_from=str(path)))
+
+
+def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: Any) -> Mapping[str, np.ndarray]:
+    """The weights with as many position embeddings as the model has, of which the first are repeated."""
+    table, rows = weights.get(POSITIONS), model.max_position_embeddings
+    if table is None or len(table) >= rows:
+        return weights
+    logger.info(f"{path}: its {len(table):,} position embeddings are repeated to {rows:,}, for longer sequences")
+    return {**weights, POSITIONS: np.resize(table, (rows, table.shape[1]))}
+
+
+def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: Device) -> None:
+    """Load the weights of a program that is not trained: none may be missing."""
+    settings = config.initialization
+    source: Path | VerifiedCheckpoint | None = None
+    if settings.from_checkpoint:
+        source = checkpoint_to_continue(config)
+    elif start := settings.initial_weights():
+        source = checkpoint_files.weights_folder(start)
+    if source is None:
+        raise CheckpointError(
+            "no weights to use: pass --from-pretrained-params with a fine-tuned model, or "
+            "--from-checkpoint with the folder of its run"
+        )
+    parameters = pretrained_parameters(source, config.model)
+    current = {name: checkpoint.read_variable(device.scope, name) for name in names}
+    wrong = [line for line in checkpoint.differences(parameters, current) if not line.startswith("unknown: ")]
+    if wrong:
+        raise CheckpointError("\n  ".join([f"{source} does not fit this task and model:", *wrong]))
+    checkpoint.write_parameters(device.scope, device.place, {name: parameters[name] for name in names})
+    logger.info(f"using the weights of {source}")
+
+
+def pretrained_parameters(
+    path: Path | VerifiedCheckpoint, model: BertConfig, vocab_file: Path | None = None
+) -> Mapping[str, np.ndarray]:
+    """Weights of any known format for `model`; tensors left out or filled in are logged.
+
+    Args:
+        vocab_file: of the run, which may have further words at its end.
+    """
+    pretrained = read_pretrained(path)
+    for line in pretrained.notes:
+        if not line.startswith(WITHOUT):  # logged tensor by tensor when the weights are loaded
+            logger.info(f"{path}: {line}")
+    if (trained := pretrained.config) is not None:
+        _check_network(path, trained, model)
+        if vocab_file is not None and (added := model.vocab_size - trained.vocab_size) > 0:
+            parameters = with_new_words(pretrained, Vocabulary.from_file(vocab_file))
+            logger.info(f"{path}: {added:,} words are added, each with the mean of its pieces")
+            return parameters
+    return pretrained.parameters
+
+
+def _check_network(path: Any, trained: BertConfig, model: BertConfig) -> None:
+    """Refuse weights of another network with the same tensors; log settings that no tensor shows."""
+    if trained.model_type != model.model_type:
+        raise CheckpointError(
+            f"{path} is a {trained.model_type}, this run has model_type={model.model_type}; pass --model-type "
+            f"{trained.model_type} and the model's own sizes: --config-file"
+        )
+    if trained.num_attention_heads != model.num_attention_heads:
+        raise CheckpointError(
+            f"{path} was trained with {trained.num_attention_heads} attention heads, this run has "
+            f"num_attention_heads={model.num_attention_heads}; give the run the model's own sizes: --config-file"
+        )
+    for name in ("hidden_act", "layer_norm_eps", *(sorted(MODERN_ONLY) if model.is_modern() else ())):
+        if getattr(trained, name) != getattr(model, name):
+            logger.info(f"{path}: {name} was {getattr(trained, name)} there, is {getattr(model, name)} here")
+
+
+def _weights_of_nvidia(start: Path) -> Path | None:
+    """The *.pdparams of NVIDIA's phase 1: named itself, by its prefix, or by a folder (of STEPs)."""
+    steps = [checkpoint_files.step_directory(start, step) for step in reversed(checkpoint_files.list_steps(start))]
+    for place in (start, *steps):
+        if any(place.glob("*.pdparams")) or place.with_name(f"{place.stem}.pdparams").is_file():
+            return place
+    return None
