@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data.fetching.transfer import Remote, fetch
 
 _UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     with command(arguments.outdir):
         path = download_vocabulary(arguments.name, arguments.outdir, arguments.mirror)
-        print(f"{path}: {len(Vocabulary.from_file(path))} tokens")
+        print(f"{path}: {len(read_vocabulary(path))} tokens")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from bert.samples.manifest import Manifest, shard_totals
 from bert.samples.sample_table import SampleTable, concatenate
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data.balance_shards import finish, rewrite, write_shards
 from data.preprocessing.pipeline import Piece, cut
 
@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> None:
     def make() -> Manifest:
         if options.num_shards is not None and options.num_shards < 1:
             raise ValueError(f"num_shards={options.num_shards} must be at least 1")
-        source = ShardDirectory(options.indir, Vocabulary.from_file(options.vocab_file), options.max_seq_length)
+        source = ShardDirectory(options.indir, read_vocabulary(options.vocab_file), options.max_seq_length)
         limits = options.num_shards, options.max_predictions_per_seq
         return import_shards(source, options.outdir, options.output_format, *limits)
 

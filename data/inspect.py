@@ -19,6 +19,7 @@ from bert.reporting.progress import megabytes
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data.preprocessing.statistics import ShardStatistics, statistics_of
 
 _MAX_TOKENS = (1 << 16) - 1
@@ -150,7 +151,7 @@ def main(argv: list[str] | None = None) -> None:
                 raise ValueError(f"--{name}={getattr(arguments, name)} must be at least 0")
         if arguments.png:
             check_picture(arguments.png)
-        directory = ShardDirectory(arguments.directory, Vocabulary.from_file(arguments.vocab_file), _MAX_TOKENS)
+        directory = ShardDirectory(arguments.directory, read_vocabulary(arguments.vocab_file), _MAX_TOKENS)
         statistics = statistics_of(directory)
     if arguments.png:
         with command(arguments.png):

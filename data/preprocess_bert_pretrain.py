@@ -31,6 +31,7 @@ from bert.samples.manifest import (
 )
 from bert.samples.masking import MASKED_SHARE
 from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data.preprocessing.pipeline import (
     FORMATS,
     Job,
@@ -264,7 +265,7 @@ def main(argv: list[str] | None = None) -> None:
         command(arguments.sink, "interrupted; the same command resumes"),
         scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run,
     ):
-        source, vocabulary = _source_of(arguments), Vocabulary.from_file(arguments.vocab_file)
+        source, vocabulary = _source_of(arguments), read_vocabulary(arguments.vocab_file)
         settings = _settings_of(arguments, vocabulary)
         key = samples_key(settings, vocabulary.sha256, source.files)
         paths = os.path.abspath(arguments.vocab_file), Path(os.path.abspath(arguments.sink))

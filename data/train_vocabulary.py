@@ -23,6 +23,7 @@ from bert.files import require_writable, shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from bert.tokenization.wordpiece import reference_tokenizer
 from data.text.lddl_reader import Block, list_sources, numbered_documents, plan_blocks
 
@@ -168,7 +169,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     with command(arguments.output):
-        base = None if arguments.base is None else Vocabulary.from_file(arguments.base)
+        base = None if arguments.base is None else read_vocabulary(arguments.base)
         if (base is None) != (arguments.add_words is None):
             raise ValueError("--base and --add-words need each other; pass both, or neither")
         if base is not None and not 1 <= arguments.add_words <= _MAX_COUNT:
@@ -203,7 +204,7 @@ def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:
     if not output.is_file():
         return None
     try:
-        earlier = Vocabulary.from_file(output)
+        earlier = read_vocabulary(output)
     except ValueError as error:
         raise ValueError(
             f"{shown(output)}: exists and is no vocabulary ({error}); name another --output, or replace it: --overwrite"

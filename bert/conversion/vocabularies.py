@@ -18,7 +18,8 @@ from bert.conversion.tensor_layout import pad_vocabulary
 from bert.conversion.tensor_names import WORD_EMBEDDINGS
 from bert.model.head_specs import DECODER_BIAS
 from bert.tokenization.library import LibraryVocabulary
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_beside
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_beside
 from bert.tokenization.wordpiece import reference_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
             "result has none"
         )
         return None
-    vocabulary = Vocabulary.from_file(file)
+    vocabulary = read_vocabulary(file)
     if isinstance(vocabulary, LibraryVocabulary):
         return Tokens(vocabulary, vocabulary.is_lowercase(lowercase))
     if file.name == "tokenizer.json":

@@ -25,7 +25,7 @@ from bert.conversion.locating import resolve
 from bert.conversion.model_description import read_description
 from bert.files import unset_variable
 from bert.finetuning.model_files import description_file, implied_by_weights, named_weights
-from bert.tokenization.vocabulary import check_vocabulary_file
+from bert.tokenization.vocabulary_files import check_vocabulary_file
 
 
 class TaskDataSettings(Settings):

@@ -22,7 +22,7 @@ from bert.conversion.model_description import (
     tokenizer_warnings,
 )
 from bert.conversion.raw_tensors import ConversionError
-from bert.tokenization.vocabulary import Vocabulary, vocabulary_beside
+from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_beside
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     lower_case, file = stated_lower_case(folder), values.get("vocab_file") or vocabulary
     if lower_case is None and file is not None:
         with suppress(OSError, ValueError):  # `check_vocabulary_file` reports it
-            lower_case = None if Vocabulary.from_file(Path(file).expanduser()).is_lowercase() else False
+            lower_case = None if read_vocabulary(Path(file).expanduser()).is_lowercase() else False
     if lower_case is not None:
         implied["do_lower_case"] = lower_case
     for warning in tokenizer_warnings(folder, is_on({"do_lower_case": True, **implied, **values}, "do_lower_case")):

@@ -26,7 +26,7 @@ from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import read_variable
 from bert.samples.global_batches import GlobalBatch
 from bert.samples.packing import Packing, pack
-from bert.tokenization.vocabulary import vocabulary_copy
+from bert.tokenization.vocabulary_files import vocabulary_copy
 from bert.training.interruption import beat
 from bert.training.loss_guards import BestMetric
 from bert.training.saving import use_best_weights

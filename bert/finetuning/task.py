@@ -13,9 +13,7 @@ from bert.conversion.model_description import Usage, usage_texts
 from bert.finetuning.config import FineTuningConfig
 from bert.finetuning.loader import FeatureTable
 from bert.model.objectives import Objective
-from bert.runtime.distributed import Group
-from bert.tokenization.vocabulary import Vocabulary
-from bert.training.task import Task
+from bert.tokenization.vocabulary_files import read_vocabulary
 
 logger = logging.getLogger(__name__)
 Outputs = Mapping[str, np.ndarray]  # of the objective, by name: float32 [n, ...], of tokens [T, ...], as in the table
@@ -70,7 +68,7 @@ class FineTuningTask(ABC):
     notes: Sequence[str] = ()  # what was found and inferred about the files
 
     def __init__(self, config: FineTuningConfig) -> None:
-        self.vocabulary = Vocabulary.from_file(config.data.vocab_file)
+        self.vocabulary = read_vocabulary(config.data.vocab_file)
         self._do_lower_case = config.data.do_lower_case
 
     @abstractmethod
@@ -137,10 +135,3 @@ class FineTuningTask(ABC):
         for line in self.describe(path, counts):
             logger.info(line)
         return Features(examples, table, counts)
-
-    @classmethod
-    def open(cls, config: Any, group: Group) -> Task:
-        """The run of the task."""
-        from bert.finetuning.run import FineTuning
-
-        return FineTuning(config, group, cls(config))

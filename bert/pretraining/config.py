@@ -15,7 +15,7 @@ from bert.files import unset_variable
 from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
-from bert.tokenization.vocabulary import check_vocabulary_file, vocabulary_copy
+from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary_copy
 
 
 class DataSettings(LoaderSettings):

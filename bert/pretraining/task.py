@@ -23,6 +23,7 @@ from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluatio
 from bert.samples.mixture import Mix, read_mixture
 from bert.samples.packing import Packing
 from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from bert.training.interruption import beat
 from bert.training.loss_guards import BestMetric
 from bert.training.task import Evaluation, Session, Task
@@ -48,7 +49,7 @@ class Pretraining(Task):
         self.config = config
         self.objective = objective_of(config)
         pairs = config.run.objective == "mlm_nsp"
-        vocabulary = Vocabulary.from_file(config.data.vocab_file)
+        vocabulary = read_vocabulary(config.data.vocab_file)
         vocabulary.check_model_size(config.model.vocab_size)
         data, seed = config.data, config.run.seed
         self._train = PretrainingDataset(data.input_dir, vocabulary, data, seed=seed, next_sentence=pairs)

@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 
+from bert.serving.messages import LOST, Batch, Figures, Outcome
 from bert.serving.settings import Limits
-from bert.serving.worker import LOST, Batch, Figures, Outcome
 
 logger = logging.getLogger(__name__)
 _START_TOKENS = 32  # what starting a run costs, in tokens: between 5 (BERT-base) and some hundreds (two small layers)

@@ -15,7 +15,7 @@ from bert.inference.export_files import Arrays
 from bert.inference.heads import load_from_settings, vector_results
 from bert.inference.trained_model import MASK, Request, Result, TrainedModel
 from bert.model.head_specs import HEADS
-from bert.serving.worker import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
+from bert.serving.messages import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from bert.inference.command_line import MODEL_HEADER
 from bert.serving.batching import Batcher, LengthEstimate
+from bert.serving.messages import DONE, FAILED, LATE, LOST, Description, Figures, Outcome
 from bert.serving.settings import ServerSettings
-from bert.serving.worker import DONE, FAILED, LATE, LOST, Description, Figures, ModelWorker, Outcome
+from bert.serving.worker import ModelWorker
 
 _LISTED = 10  # refused inputs that an answer names
 _RETRY_SECONDS = 2  # after a 503

@@ -22,9 +22,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bert import __version__
 from bert.serving.connections import HEADER_BYTES
+from bert.serving.messages import ENCODE, PREDICT, Description
 from bert.serving.request_handling import METRICS, REQUEST_SECONDS, REQUESTS, Service, not_ready, problem
 from bert.serving.schemas import Problem, request_schemas, text_fields
-from bert.serving.worker import ENCODE, PREDICT, Description
 
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}

@@ -13,8 +13,8 @@ from pydantic import (
     model_validator,
 )
 
+from bert.serving.messages import ENCODE, PREDICT, Description
 from bert.serving.settings import Limits
-from bert.serving.worker import ENCODE, PREDICT, Description
 
 _MOST_KEYS = 16
 _MOST_TOP_K = 100

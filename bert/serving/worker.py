@@ -6,81 +6,36 @@ error for which it cannot start. Then it answers each `Batch` by (`Figures`, out
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert.exit_codes import Failure
 from bert.inference.command_line import ModelSettings
 from bert.parent_death import end_with
+from bert.serving.messages import Batch, Description, Figures, Outcome
 
 logger = logging.getLogger(__name__)
-PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
-# What became of an input, as the status of HTTP, and what comes with it: JSON, but for the last two nothing.
-DONE = 200  # the result
-REFUSED = 422  # this model cannot take it: the reason, a string
-FAILED = 500  # an error of ours: its text
-LOST = 503  # the model process ended; set by the server
-LATE = 504  # the deadline passed
-
-MODEL_PROCESS = f"{__package__}.model_process"  # the module whose `main` runs in the child, which loads Paddle
 _GRACE_SECONDS = 10.0  # beyond the deadline, for one run of the network; after that the process is taken to hang
 _MOST_FAILURES = 5  # starts in a row
 _PAUSE_SECONDS = 1.0  # before a second start; doubled each time
-
-
-class Outcome(NamedTuple):
-    status: int  # DONE, REFUSED ...
-    json: bytes = b""
-
-
-class Batch(NamedTuple):
-    kind: str  # PREDICT or ENCODE
-    deadline: float  # of time.monotonic()
-    rows: int  # sequences that the network may run at a time
-    inputs: list[tuple[tuple[str, ...], int]]  # the texts of each, and its top_k
-
-
-class Figures(NamedTuple):
-    """What a batch cost. `padded_tokens` are those of `tokens` and the padding."""
-
-    tokens: int
-    padded_tokens: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Description:
-    name: str
-    task: str
-    summary: str
-    labels: tuple[str, ...] | None
-    is_regression: bool
-    num_texts: tuple[int, ...]  # that an input can have: (1,), (2,) or (1, 2)
-    max_seq_length: int
-    top_k: int
-    can_encode: bool  # whether any text can be made a vector
-    version: str
-    fingerprint: str  # of all that its results depend on: weights, vocabulary, labels, settings, code
-    columns: tuple[str, ...] = ()  # of the texts in the training data
-    gives_labels: bool = False  # a text may have several
 
 
 class WorkerLost(Exception):
     """The model process ended or hung while it had a batch."""
 
 
-def run_child(module: str, connection: Connection, settings: ModelSettings, parent: int) -> None:
-    """The child from its start. The server does not import the module, since it loads Paddle."""
+def run_child(connection: Connection, settings: ModelSettings, parent: int) -> None:
+    """The child from its start."""
     end_with(parent)
     os.setsid()  # Ctrl-C is for the server, which lets the model finish
-    importlib.import_module(module).main(connection, settings)
+    from bert.serving.model_process import main  # loads Paddle, which the server does not need
+
+    main(connection, settings)
 
 
 class ModelWorker:
@@ -100,7 +55,7 @@ class ModelWorker:
     def _start_process(self) -> None:
         self._connection, child = get_context("spawn").Pipe()
         self.process = get_context("spawn").Process(
-            target=run_child, args=(MODEL_PROCESS, child, self._settings, os.getpid()), daemon=True
+            target=run_child, args=(child, self._settings, os.getpid()), daemon=True
         )
         self.process.start()
         child.close()  # so that its end is the end of the pipe

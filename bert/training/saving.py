@@ -14,7 +14,7 @@ from bert.checkpoints.writer import CheckpointWriter, DiskForecast, SaveTimes
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
 from bert.runtime.distributed import Group
-from bert.tokenization.vocabulary import vocabulary_copy
+from bert.tokenization.vocabulary_files import vocabulary_copy
 from bert.training.devices import Device
 from bert.training.resumption import is_own
 from program import TrainingProgram

@@ -22,7 +22,7 @@ from bert.config.architecture import MODERN_ONLY
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import WITHOUT, read_pretrained
 from bert.conversion.vocabularies import with_new_words
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from bert.training.devices import Device
 from bert.training.resumption import (
     changed_settings,
@@ -205,7 +205,7 @@ def pretrained_parameters(
     if (trained := pretrained.config) is not None:
         _check_network(path, trained, model)
         if vocab_file is not None and (added := model.vocab_size - trained.vocab_size) > 0:
-            parameters = with_new_words(pretrained, Vocabulary.from_file(vocab_file))
+            parameters = with_new_words(pretrained, read_vocabulary(vocab_file))
             logger.info(f"{path}: {added:,} words are added, each with the mean of its pieces")
             return parameters
     return pretrained.parameters

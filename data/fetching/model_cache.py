@@ -30,7 +30,7 @@ from bert.config.architecture import MODEL_TYPES
 from bert.files import atomic_path, json_of, write_atomically
 from bert.interpreter import shell_command
 from bert.reporting.progress import megabytes
-from bert.tokenization.vocabulary import vocabulary_beside, vocabulary_copy
+from bert.tokenization.vocabulary_files import vocabulary_beside, vocabulary_copy
 from data.fetching import transfer
 from data.fetching.published_models import GOOGLE, PADDLENLP, WEIGHT_FILES, ModelName, pin_of, revision_of
 from data.fetching.transfer import DownloadError, HttpsSession, Refused, Remote, cache_folder, digest_of, fetch

@@ -32,7 +32,7 @@ from bert.samples.masking import MaskingRule, choose_positions, corrupt
 from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.library import TextTokenizer, text_tokenizer
 from bert.tokenization.token_strings import TokenStrings
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data.preprocessing.pairs import Spans, draw_pairs, pack_documents, pack_separately, spans_to_table
 from data.preprocessing.settings import SampleSettings
 from data.text.lddl_reader import Block, SourceFile, numbered_documents
@@ -80,7 +80,7 @@ class _Tools(NamedTuple):
 
 @lru_cache(maxsize=1)
 def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
-    vocabulary = Vocabulary.from_file(vocab_file)
+    vocabulary = read_vocabulary(vocab_file)
     rule = MaskingRule.of(
         vocabulary,
         masked_lm_ratio=settings.masked_lm_ratio,

@@ -23,7 +23,7 @@ from bert.model.optimization import SKIPPED_UPDATES
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.benchmarks.processes import markdown
 from tests.benchmarks.training_tasks import make_shards, predictions_of
 from tests.gpu.half_precision import Rounding, losses_of, of_gpu
@@ -67,7 +67,7 @@ class Row:
 def updates_of(shards: Path) -> Iterator[list[dict[str, np.ndarray]]]:
     """The micro-batches of one update after the other."""
     settings = LoaderSettings(max_seq_length=LENGTH, max_predictions_per_seq=predictions_of(LENGTH), num_workers=0)
-    dataset = PretrainingDataset(shards, Vocabulary.from_file(shards.parent / "vocab.txt"), settings, seed=42)
+    dataset = PretrainingDataset(shards, read_vocabulary(shards.parent / "vocab.txt"), settings, seed=42)
     loader = PretrainingLoader(dataset, global_batch_size=MICRO_STEPS * MICRO_BATCH, micro_batch_size=MICRO_BATCH)
     for batch in loader.batches():
         yield [dict(micro_batch.feed) for micro_batch in batch.micro_batches]

@@ -28,7 +28,7 @@ from bert.files import write_atomically
 from bert.pretraining.entry import ENTRY
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.benchmarks.measuring import write_batches
 from tests.benchmarks.processes import markdown, run
 from tests.benchmarks.training_tasks import make_shards, predictions_of
@@ -98,7 +98,7 @@ class Comparison:
 
     def architecture(self) -> dict[str, Any]:
         model = BUILT_IN_MODELS[self.model].model_dump()
-        vocabulary = Vocabulary.from_file(self.data / "vocab.txt")
+        vocabulary = read_vocabulary(self.data / "vocab.txt")
         drop = {"hidden_dropout_prob": self.dropout, "attention_probs_dropout_prob": self.dropout}
         padded = -(-len(vocabulary.tokens) // 8) * 8
         return model | drop | {"vocab_size": padded, "max_position_embeddings": max(LENGTHS.values())} | self.sizes
@@ -174,7 +174,7 @@ def _is_matrix(name: str) -> bool:
 
 def _batches(config: Any, count: int) -> Iterator[dict[str, np.ndarray]]:
     """The global batches of the first updates; masked positions without those that fill up."""
-    vocabulary = Vocabulary.from_file(config.data.vocab_file)
+    vocabulary = read_vocabulary(config.data.vocab_file)
     dataset = PretrainingDataset(config.data.input_dir, vocabulary, config.data, seed=config.run.seed)
     size = config.batch.global_batch_size
     batches = PretrainingLoader(dataset, global_batch_size=size, micro_batch_size=size).batches()

@@ -15,6 +15,7 @@ from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         size = arguments.global_batch_size or 8 * arguments.batch_size * arguments.world_size
         sizes = Sizes(arguments.batch_size, size, arguments.world_size)
-        data = (arguments.directory, Vocabulary.from_file(arguments.vocab_file), settings, sizes)
+        data = (arguments.directory, read_vocabulary(arguments.vocab_file), settings, sizes)
         result = measure(*data, arguments.seconds)
         if sizes.world_size > 1:
             result["slowest_rank"] = slowest_rank(*data)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.benchmarks.processes import run_module
 
 LENGTHS = (64, 128)
@@ -59,10 +60,9 @@ def _rows(shards: Path, vocabulary: Path, length: int) -> dict[str, np.ndarray]:
     from bert.samples.dataset import PretrainingDataset
     from bert.samples.loader import evaluation_batches
     from bert.samples.settings import LoaderSettings
-    from bert.tokenization.vocabulary import Vocabulary
 
     settings = LoaderSettings(max_seq_length=length, max_predictions_per_seq=length // 4, masking="static")
-    dataset = PretrainingDataset(shards, Vocabulary.from_file(vocabulary), settings, seed=42, next_sentence=False)
+    dataset = PretrainingDataset(shards, read_vocabulary(vocabulary), settings, seed=42, next_sentence=False)
     inputs = np.zeros((dataset.num_samples, length), np.int64)
     labels, attention, row = np.full_like(inputs, IGNORED), np.zeros_like(inputs), 0
     for batch in evaluation_batches(dataset, micro_batch_size=32):

@@ -20,7 +20,7 @@ from bert.samples.collation import CollationRule, MicroBatch
 from bert.samples.masking import MaskingRule
 from bert.samples.sample_table import SampleTable, concatenate
 from bert.samples.shards import ShardDirectory
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.support import tiny
 
 BATCH_SIZE, LENGTH, MULTIPLE = 32, 128, 8
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("vocab_file", type=Path)
     parser.add_argument("--updates", type=int, default=20)
     arguments = parser.parse_args()
-    vocabulary = Vocabulary.from_file(arguments.vocab_file)
+    vocabulary = read_vocabulary(arguments.vocab_file)
     folder, cls_id = ShardDirectory(arguments.shards, vocabulary, LENGTH), vocabulary.id_of("[CLS]")
     together = concatenate([folder.load(index).unmasked() for index in range(len(folder.shards))])
     masking = MaskingRule.of(vocabulary, masked_lm_ratio=0.15, max_predictions_per_seq=20)

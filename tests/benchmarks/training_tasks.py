@@ -11,7 +11,7 @@ from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.benchmarks.measuring import Feed, write_batches
 from tests.benchmarks.processes import run_module
 
@@ -84,7 +84,7 @@ def predictions_of(sequence_length: int) -> int:
 def pretraining_batches(case: Case, shards: Path) -> Iterator[Feed]:
     """Batches of a loader, with their padding, or with random tokens in its place."""
     lengths = {"max_seq_length": case.length, "max_predictions_per_seq": predictions_of(case.length)}
-    vocabulary = Vocabulary.from_file(shards.parent / "vocab.txt")
+    vocabulary = read_vocabulary(shards.parent / "vocab.txt")
     dataset = PretrainingDataset(shards, vocabulary, LoaderSettings(**lengths, num_workers=0), seed=42)
     loader = PretrainingLoader(dataset, global_batch_size=case.batch_size, micro_batch_size=case.batch_size)
     rng, batches = np.random.default_rng(42), loader.batches()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data import train_vocabulary
 from tests.support.commands import refused
 from tests.support.corpora import vocabulary, write_vocabulary
@@ -22,12 +22,12 @@ def source(tmp_path):
 def add(folder, *words):
     line = ["--input", str(folder / "source"), "--base", str(folder / "base.txt"), "--output", str(folder / "new.txt")]
     train_vocabulary.main([*line, *words])
-    return Vocabulary.from_file(folder / "new.txt").tokens[len(vocabulary()) :]
+    return read_vocabulary(folder / "new.txt").tokens[len(vocabulary()) :]
 
 
 def test_those_that_spare_most_tokens_come_first_and_ids_stay(source, capsys):
     assert add(source, "--add-words", "2") == ("naphtha", "riverboat")
-    assert Vocabulary.from_file(source / "new.txt").tokens[: len(vocabulary())] == vocabulary().tokens
+    assert read_vocabulary(source / "new.txt").tokens[: len(vocabulary())] == vocabulary().tokens
     assert "2 words are added, such as naphtha, riverboat; they spare" in capsys.readouterr().out
 
 

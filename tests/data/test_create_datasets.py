@@ -10,7 +10,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.samples.shards import ShardDirectory
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.support.corpora import write_vocabulary
 from tests.support.dumps import article, page, write_dump
 
@@ -150,7 +150,7 @@ def test_a_dump_becomes_shards_of_both_phases_and_a_second_run_changes_nothing(i
     work = tmp_path / "work"
     code, _, error = run(work, *command(inputs))
     assert code == 0, error
-    vocabulary = Vocabulary.from_file(inputs / "vocab.txt")
+    vocabulary = read_vocabulary(inputs / "vocab.txt")
     for folder, length in (("phase1/unbinned", 128), ("phase2/bin_size_64", 512)):
         ShardDirectory(work / "pretrain" / folder / "parquet", vocabulary, length).verify()
     first = files(work)

@@ -7,7 +7,7 @@ import pytest
 
 from bert.exit_codes import BAD_INPUT
 from bert.samples.shards import ShardDirectory
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data import inspect, preprocess_bert_pretrain, train_vocabulary
 from data.preprocessing.statistics import statistics_of
 from tests.support.commands import refused
@@ -113,7 +113,7 @@ def test_another_file_is_not_replaced(corpus):
         train(corpus, 100)
     assert (corpus / "vocab.txt").read_text() == "My thesis.\n"
     train(corpus, 100, "--overwrite")
-    assert len(Vocabulary.from_file(corpus / "vocab.txt")) == 100
+    assert len(read_vocabulary(corpus / "vocab.txt")) == 100
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_training(corpus, monkeypatch):
@@ -139,7 +139,7 @@ def ideographs(folder, number: int) -> list[str]:
 def test_thousands_of_characters_get_into_a_vocabulary_with_room(tmp_path, capsys, size, unknown):
     texts = ideographs(tmp_path, 4000)
     train(tmp_path, size)
-    known = set(Vocabulary.from_file(tmp_path / "vocab.txt").tokens)
+    known = set(read_vocabulary(tmp_path / "vocab.txt").tokens)
     share = sum(character not in known for text in texts for character in text) / sum(map(len, texts))
     assert 0 < share < unknown and len(known) <= size
     assert f"rare characters, {share:.2%} of the text, are [UNK] in this vocabulary" in capsys.readouterr().err
@@ -153,6 +153,6 @@ def test_rare_characters_do_not_crowd_out_words(tmp_path, capsys, monkeypatch):
     (tmp_path / "source/en").mkdir(parents=True)
     (tmp_path / "source/en/0.txt").write_text(f"a {words}\nb {rare}\n")
     train(tmp_path, 400)
-    tokens = Vocabulary.from_file(tmp_path / "vocab.txt").tokens
+    tokens = read_vocabulary(tmp_path / "vocab.txt").tokens
     assert sum(len(token) == 1 for token in tokens) == 100
     assert "106 rare characters, 0.07% of the text" in capsys.readouterr().err

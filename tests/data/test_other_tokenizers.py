@@ -12,7 +12,7 @@ from bert.finetuning.squad.features import build_features
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.library import text_tokenizer
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data import inspect, preprocess_bert_pretrain
 from tests.support import tokenizer_files
 from tests.support.commands import refused
@@ -40,7 +40,7 @@ def shards(source, file, folder, *more):
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_hold_the_text_and_masks_of_whole_words(source, kind, tmp_path, capsys):
     file = tokenizer_files.write(tmp_path, kind)
-    tokens = Vocabulary.from_file(file)
+    tokens = read_vocabulary(file)
     shards(source, file, tmp_path / "shards", "--masking", "static", "--whole-word-masking")
     settings = LoaderSettings(max_seq_length=32, max_predictions_per_seq=8, masking="static")
     dataset = PretrainingDataset(tmp_path / "shards", tokens, settings, seed=1, next_sentence=False)
@@ -71,7 +71,7 @@ def test_what_needs_a_wordpiece_is_refused(source, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_features_are_framed_as_the_library_frames_them(kind, tmp_path):
-    tokens = Vocabulary.from_file(tokenizer_files.write(tmp_path, kind))
+    tokens = read_vocabulary(tokenizer_files.write(tmp_path, kind))
     library, tokenizer = tokens.library_tokenizer(), text_tokenizer(tokens)
     table, _ = sentence_features(tokenizer, [TEXT, TEXT[::-1]], 400)
     for row, pair in enumerate(zip(TEXT, TEXT[::-1], strict=True)):

@@ -29,7 +29,7 @@ from bert.reporting.run_record import read_run
 from bert.samples.formats import hdf5
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.library import text_tokenizer
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from data.text.encodings import NotTextError
 from data.text.inputs import DamagedError, Findings, Input
 from data.text.readers import Reading, read_pieces
@@ -167,7 +167,7 @@ def shard_files(folder: Path, kind: str) -> Iterable[bytes]:
 
 
 def vocabularies(path: Path) -> None:
-    text_tokenizer(Vocabulary.from_file(path)).encode("Some words, ünd 3.")
+    text_tokenizer(read_vocabulary(path)).encode("Some words, ünd 3.")
 
 
 def vocabulary_files(folder: Path, kind: str) -> Iterable[bytes]:

@@ -24,6 +24,7 @@ from typing import Any
 from unittest import mock
 
 from bert import REPOSITORY
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.faults import file_system, sabotage
 from tests.support.corpora import random_table, write_shards, write_vocabulary
 
@@ -115,10 +116,9 @@ def loader(folder: Path, world_size: int = 1, rank: int = 0, workers: int = 0, s
     from bert.samples.dataset import PretrainingDataset
     from bert.samples.loader import PretrainingLoader
     from bert.samples.settings import LoaderSettings
-    from bert.tokenization.vocabulary import Vocabulary
 
     settings = LoaderSettings(max_seq_length=32, max_predictions_per_seq=4, num_workers=workers)
-    dataset = PretrainingDataset(folder / "shards", Vocabulary.from_file(folder / "vocab.txt"), settings, seed=42)
+    dataset = PretrainingDataset(folder / "shards", read_vocabulary(folder / "vocab.txt"), settings, seed=42)
     sizes = {"global_batch_size": size, "micro_batch_size": part}
     return PretrainingLoader(dataset, **sizes, rank=rank, world_size=world_size)
 

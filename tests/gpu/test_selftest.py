@@ -16,7 +16,7 @@ from bert.planning.planner import make_plan
 from bert.pretraining.recipes import RECIPES
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.gpu.cases import distinct, pretraining
 from tests.gpu.selftest import __main__ as selftest
 from tests.gpu.selftest import machine as machines
@@ -401,7 +401,7 @@ def test_synthetic_shards_are_full_and_masked(tmp_path):
     config = recipe_checks.shortened(RECIPES["phase1_large"](), Bench(CPU, tmp_path, tmp_path / "log"), "name", None)
     write_shards(config, 64)
     data = config.data
-    vocabulary = Vocabulary.from_file(data.vocab_file)
+    vocabulary = read_vocabulary(data.vocab_file)
     dataset = PretrainingDataset(data.input_dir, vocabulary, data, seed=1)
     loader = PretrainingLoader(dataset, global_batch_size=8, micro_batch_size=8, rank=0, world_size=1)
     batches = loader.batches()

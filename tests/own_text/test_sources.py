@@ -13,7 +13,7 @@ from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.mixture import Mix, read_mixture
 from bert.samples.settings import LoaderSettings
-from bert.tokenization.vocabulary import Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.own_text.test_command import Workplace
 from tests.support.launching import line_of
 
@@ -92,7 +92,7 @@ def test_a_pass_takes_the_samples_by_the_weights():
 def open_data(workplace) -> PretrainingDataset:
     out = workplace.folder / "out"
     settings = LoaderSettings(masking="dynamic", max_seq_length=128, max_predictions_per_seq=20)
-    return PretrainingDataset(out / "data/shards/train", Vocabulary.from_file(out / "data/vocab.txt"), settings, seed=1)
+    return PretrainingDataset(out / "data/shards/train", read_vocabulary(out / "data/vocab.txt"), settings, seed=1)
 
 
 @pytest.mark.long

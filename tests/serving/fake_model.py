@@ -10,7 +10,8 @@ import os
 import sys
 import time
 
-from bert.serving.worker import DONE, FAILED, REFUSED, Description, Figures, Outcome
+from bert.parent_death import end_with
+from bert.serving.messages import DONE, FAILED, REFUSED, Description, Figures, Outcome
 
 LABELS = {"sequence-classification": ("good", "bad"), "token-classification": ("O", "B-PER", "B-LOC")}
 
@@ -54,6 +55,13 @@ def outcome(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> Outcome
     if texts[-1] == "fail":
         return Outcome(FAILED, b'"the model failed at this input"')
     return Outcome(DONE, json.dumps(result(task, kind, texts, top_k)).encode())
+
+
+def run_child(connection, settings, parent: int) -> None:
+    """In place of `bert.serving.worker.run_child`."""
+    end_with(parent)
+    os.setsid()
+    main(connection, settings)
 
 
 def main(connection, settings) -> None:

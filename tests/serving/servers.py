@@ -20,7 +20,8 @@ from bert import REPOSITORY
 _FAKE_SERVER = """
 import sys
 from bert.serving import __main__, worker
-worker.MODEL_PROCESS = "tests.serving.fake_model"
+from tests.serving import fake_model
+worker.run_child = fake_model.run_child
 sys.exit(__main__.main())
 """
 

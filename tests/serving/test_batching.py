@@ -6,8 +6,8 @@ import time
 import pytest
 
 from bert.serving.batching import Batcher, Item, LengthEstimate, Shares, choose
+from bert.serving.messages import DONE, ENCODE, LOST, PREDICT, Figures, Outcome
 from bert.serving.settings import Limits
-from bert.serving.worker import DONE, ENCODE, LOST, PREDICT, Figures, Outcome
 
 
 def item(length: int, kind: str = PREDICT, rows: int = 1, text: str = "a") -> Item:

@@ -11,10 +11,10 @@ import pytest
 from bert.inference.command_line import ModelSettings
 from bert.inference.heads import load_from_settings
 from bert.runtime.paddle_api import place_of
+from bert.serving.messages import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Batch
 from bert.serving.model_process import ModelServer
 from bert.serving.schemas import request_schemas
 from bert.serving.settings import Limits
-from bert.serving.worker import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Batch
 from tests.inference import models
 from tests.inference.models import export
 

@@ -8,12 +8,14 @@ import pytest
 from bert.exit_codes import Failure
 from bert.inference.command_line import ModelSettings
 from bert.serving import worker as module
-from bert.serving.worker import DONE, PREDICT, Batch, ModelWorker, Outcome, WorkerLost
+from bert.serving.messages import DONE, PREDICT, Batch, Outcome
+from bert.serving.worker import ModelWorker, WorkerLost
+from tests.serving import fake_model
 
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch):
-    monkeypatch.setattr(module, "MODEL_PROCESS", "tests.serving.fake_model")
+    monkeypatch.setattr(module, "run_child", fake_model.run_child)
 
 
 def running(test) -> None:

@@ -12,7 +12,8 @@ from bert.finetuning.glue.features import sentence_features
 from bert.samples.masking import MaskingRule, choose_positions
 from bert.tokenization.library import LibraryVocabulary, text_tokenizer
 from bert.tokenization.token_strings import TokenStrings
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_copy
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_copy
 from bert.tokenization.wordpiece import reference_tokenizer, utf8
 from tests.support import tokenizer_files
 from tests.support.corpora import vocabulary
@@ -36,7 +37,7 @@ def special(tokens: Vocabulary) -> list[str]:
 
 
 def test_special_tokens_have_berts_names_whatever_the_file_calls_them(kind, file):
-    tokens, library = Vocabulary.from_file(file), Tokenizer.from_file(str(file))
+    tokens, library = read_vocabulary(file), Tokenizer.from_file(str(file))
     assert isinstance(tokens, LibraryVocabulary) and len(tokens) == library.get_vocab_size(with_added_tokens=True)
     names = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
     expected = names if kind in ("roberta", "unigram") else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -49,7 +50,7 @@ def test_special_tokens_have_berts_names_whatever_the_file_calls_them(kind, file
 
 
 def test_ids_are_the_librarys_and_special_tokens_in_a_text_are_text(file):
-    tokens, library = Vocabulary.from_file(file), Tokenizer.from_file(str(file))
+    tokens, library = read_vocabulary(file), Tokenizer.from_file(str(file))
     tokenizer = text_tokenizer(tokens)
     ids, offsets = tokenizer.encode_texts([*TEXT, ""])
     for number, text in enumerate(TEXT):
@@ -63,14 +64,14 @@ def test_ids_are_the_librarys_and_special_tokens_in_a_text_are_text(file):
 
 def test_pairs_have_the_librarys_ids_and_token_types(file):
     pair, library = ("Cats sleep", "dogs bark"), Tokenizer.from_file(str(file))
-    table, _ = sentence_features(text_tokenizer(Vocabulary.from_file(file)), [[text] for text in pair], 32)
+    table, _ = sentence_features(text_tokenizer(read_vocabulary(file)), [[text] for text in pair], 32)
     expected = library.encode(*pair)
     feed = table.feed(np.array([0]), len(expected), with_labels=False)
     assert (feed["input_ids"][0].tolist(), feed["token_type_ids"][0].tolist()) == (expected.ids, expected.type_ids)
 
 
 def test_sentences_of_a_text_have_the_tokens_of_the_whole(kind, file):
-    tokenizer, text = text_tokenizer(Vocabulary.from_file(file)), "The city is old. Is the café good? Cats sleep."
+    tokenizer, text = text_tokenizer(read_vocabulary(file)), "The city is old. Is the café good? Cats sleep."
     sentences = ["The city is old. ", "Is the café good?\n", "Cats sleep."]
     block, boundaries = utf8(sentences)
     ids, offsets = tokenizer.encode_bytes(block, boundaries)
@@ -79,7 +80,7 @@ def test_sentences_of_a_text_have_the_tokens_of_the_whole(kind, file):
 
 
 def test_characters_of_tokens_are_those_of_the_text_without_spaces(file):
-    tokens = Vocabulary.from_file(file)
+    tokens = read_vocabulary(file)
     encoded = text_tokenizer(tokens).encode_with_offsets(TEXT)
     assert encoded.ids.tolist() == text_tokenizer(tokens).encode_texts(TEXT)[0].tolist()
     for number, text in enumerate(TEXT):
@@ -92,7 +93,7 @@ def test_characters_of_tokens_are_those_of_the_text_without_spaces(file):
 
 def test_tokens_survive_the_text_columns_of_shards(file):
     """Every token there and back, also those of white space alone."""
-    tokens = Vocabulary.from_file(file)
+    tokens = read_vocabulary(file)
     strings, ids = TokenStrings(tokens), np.arange(len(tokens))
     joined = strings.join(ids, np.array([0, 7]), np.array([7, len(ids)]))
     back, offsets = strings.split(pa.array(joined.to_pylist()), "A")
@@ -100,7 +101,7 @@ def test_tokens_survive_the_text_columns_of_shards(file):
 
 
 def test_words_of_masks_and_their_text(kind, file):
-    tokens = Vocabulary.from_file(file)
+    tokens = read_vocabulary(file)
     tokenizer, continues = text_tokenizer(tokens), tokens.continuations()
     rebuilt, words = "", 0
     ids = tokenizer.encode("The kitten, naïvely.")
@@ -124,7 +125,7 @@ def test_whole_words_are_refused_where_words_are_unknown(tmp_path):
     content["pre_tokenizer"] = {"type": "Whitespace"}
     content["model"]["unk_token"] = "<unk>"
     file.write_text(json.dumps(content))
-    tokens = Vocabulary.from_file(file)
+    tokens = read_vocabulary(file)
     assert not tokens.continuations().any()
     with pytest.raises(ValueError, match="whole_word_masking=true: the tokens of .* do not tell where words begin"):
         MaskingRule.of(tokens, masked_lm_ratio=0.15, max_predictions_per_seq=5, whole_word=True)
@@ -155,7 +156,7 @@ def test_what_is_no_tokenizer_of_a_bert_is_refused(tmp_path, change, text):
     change(content)
     file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=text):
-        Vocabulary.from_file(file)
+        read_vocabulary(file)
 
 
 @pytest.mark.parametrize("own", [None, {"add_prefix_space": True, "trim_offsets": False, "use_regex": True}])
@@ -164,7 +165,7 @@ def test_a_tokenizer_that_frames_no_text_is_framed_as_berts(tmp_path, own):
     file = tokenizer_files.write(tmp_path, "roberta")
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "post_processor": own and {"type": "ByteLevel", **own}}))
-    tokens = Vocabulary.from_file(file)
+    tokens = read_vocabulary(file)
     assert (tokens.pair_separators(), tokens.second_type()) == (1, 1)
     (tmp_path / "shared").mkdir()
     write_tokenizer(tmp_path / "shared", Tokens(tokens, lowercase=False), 64)
@@ -177,11 +178,11 @@ def test_berts_rules_with_another_case_or_added_tokens_are_the_librarys(tmp_path
     file, library = tmp_path / "tokenizer.json", reference_tokenizer(vocabulary(), lowercase)
     library.add_special_tokens(list(SPECIAL_TOKENS))
     library.save(str(file))
-    is_plain = not isinstance(Vocabulary.from_file(file), LibraryVocabulary)
+    is_plain = not isinstance(read_vocabulary(file), LibraryVocabulary)
     assert is_plain == (lowercase == vocabulary().is_lowercase())
     library.add_tokens(["New Sea"])
     library.save(str(file))
-    tokens, text = Vocabulary.from_file(file), "The New Sea is a River"
+    tokens, text = read_vocabulary(file), "The New Sea is a River"
     assert isinstance(tokens, LibraryVocabulary) and tokens.is_lowercase() == lowercase
     assert text_tokenizer(tokens).encode(text) == library.encode(text, add_special_tokens=False).ids
 
@@ -192,7 +193,7 @@ def test_a_unigram_without_an_unknown_token_is_refused(tmp_path):
     content["model"]["unk_id"] = None
     file.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="has no token for unknown characters .*unk_token, unk_id"):
-        Vocabulary.from_file(file)
+        read_vocabulary(file)
 
 
 def test_words_of_a_text_without_spaces(tmp_path):
@@ -207,7 +208,7 @@ def test_words_of_a_text_without_spaces(tmp_path):
     text = "東京は日本の首都です。大阪は大きい都市です。「京都」も、古い都です。"
     tokenizer.train_from_iterator([text] * 30, trainer)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    tokens = Vocabulary.from_file(tmp_path / "tokenizer.json")
+    tokens = read_vocabulary(tmp_path / "tokenizer.json")
     ids = text_tokenizer(tokens).encode(text)
     assert not tokens.continuations()[ids].any()
     rule = MaskingRule.of(tokens, masked_lm_ratio=0.15, max_predictions_per_seq=5, whole_word=True)
@@ -224,11 +225,11 @@ def test_a_missing_special_token_is_named(tmp_path, role):
     file = tokenizer_files.write(tmp_path, "modernbert")
     file.write_bytes(tokenizer_files.content("roberta").replace(f'"{role}"'.encode(), b'"<other>"'))
     with pytest.raises(ValueError, match=rf"none of its \d+ tokens is \[\w+\] or {role}; .* use the tokenizer that"):
-        Vocabulary.from_file(file)
+        read_vocabulary(file)
 
 
 def test_the_size_of_a_model_may_be_rounded_up(tmp_path):
-    tokens = Vocabulary.from_file(tokenizer_files.write(tmp_path, "roberta", 330))
+    tokens = read_vocabulary(tokenizer_files.write(tmp_path, "roberta", 330))
     for size in (330, 336, 384):
         tokens.check_model_size(size)
     for size in (329, 385):

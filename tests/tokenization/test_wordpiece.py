@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary, vocabulary_copy
+from bert.tokenization.vocabulary import SPECIAL_TOKENS
+from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_copy
 from bert.tokenization.wordpiece import WordPieceTokenizer, reference_tokenizer
 from tests.support.corpora import vocabulary
 
@@ -145,7 +146,7 @@ def test_a_bad_vocabulary_is_refused_with_its_line(tmp_path, content, line, rule
     path = tmp_path / "vocab.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=rule) as error:
-        Vocabulary.from_file(path)
+        read_vocabulary(path)
     assert f"vocab.txt:{line}:" in str(error.value)
 
 
@@ -154,14 +155,14 @@ def test_a_vocabulary_without_a_special_token_is_refused(tmp_path, missing):
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in SPECIAL_TOKENS if token != missing) + "sea\n")
     with pytest.raises(ValueError, match=r"1 to 5") as error:
-        Vocabulary.from_file(path)
+        read_vocabulary(path)
     assert missing in str(error.value)
 
 
 def test_ids_are_line_numbers_and_the_last_line_feed_is_optional(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join((*SPECIAL_TOKENS, "sea", "\u6d77")))
-    words = Vocabulary.from_file(path)
+    words = read_vocabulary(path)
     assert (len(words), words.id_of("[MASK]"), words.id_of("\u6d77")) == (7, 4, 6)
     assert "river" not in words and "sea" in words
 
@@ -190,7 +191,7 @@ def test_the_vocabulary_in_a_tokenizer_json_is_that_of_the_file(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": IDS}}))
     (tmp_path / "vocab.txt").write_bytes(vocabulary().file_content())
     files = tmp_path / "tokenizer.json", tmp_path / "vocab.txt"
-    assert Vocabulary.from_file(files[0]).tokens == Vocabulary.from_file(files[1]).tokens
+    assert read_vocabulary(files[0]).tokens == read_vocabulary(files[1]).tokens
     assert {vocabulary_copy(file) for file in files} == {("vocab.txt", vocabulary().file_content())}
 
 
@@ -213,4 +214,4 @@ def test_the_vocabulary_in_a_tokenizer_json_is_that_of_the_file(tmp_path):
 def test_another_content_is_refused(tmp_path, content, text):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ValueError, match=text):
-        Vocabulary.from_tokenizer_json(tmp_path / "tokenizer.json")
+        read_vocabulary(tmp_path / "tokenizer.json")

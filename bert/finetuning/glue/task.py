@@ -21,6 +21,7 @@ from bert.finetuning.glue.task_table import Split
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
+from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
 from bert.model.objectives import (
     MultiLabelObjective,
@@ -28,12 +29,18 @@ from bert.model.objectives import (
     SequenceClassificationObjective,
     SequenceRegressionObjective,
 )
+from bert.runtime.distributed import Group
 from bert.tokenization.library import text_tokenizer
 
 logger = logging.getLogger(__name__)
 
 
 class SentenceTask(FineTuningTask):
+    @classmethod
+    def open(cls, config: GlueConfig, group: Group) -> FineTuning:
+        """The run of the task."""
+        return FineTuning(config, group, cls(config))
+
     def __init__(self, config: GlueConfig) -> None:
         super().__init__(config)
         self._config, data, run = config, config.data, config.run

@@ -15,8 +15,10 @@ from bert.finetuning.ner.conll import TaggedText, predicted_lines, read_tagged_t
 from bert.finetuning.ner.features import NO_WORD, TaggedFeatures, token_features
 from bert.finetuning.ner.tags import OUTSIDE, Span, read_spans, score_spans
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
+from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
 from bert.model.objectives import TokenClassificationObjective
+from bert.runtime.distributed import Group
 from bert.tokenization.library import text_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,11 @@ logger = logging.getLogger(__name__)
 
 class TaggingTask(FineTuningTask):
     unit = "sentences"
+
+    @classmethod
+    def open(cls, config: TaggingConfig, group: Group) -> FineTuning:
+        """The run of the task."""
+        return FineTuning(config, group, cls(config))
 
     def __init__(self, config: TaggingConfig) -> None:
         super().__init__(config)

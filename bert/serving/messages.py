@@ -1,0 +1,49 @@
+"""What the server and the model process send each other through their pipe."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
+# What became of an input, as the status of HTTP, and what comes with it: JSON, but for the last two nothing.
+DONE = 200  # the result
+REFUSED = 422  # this model cannot take it: the reason, a string
+FAILED = 500  # an error of ours: its text
+LOST = 503  # the model process ended; set by the server
+LATE = 504  # the deadline passed
+
+
+class Outcome(NamedTuple):
+    status: int  # DONE, REFUSED ...
+    json: bytes = b""
+
+
+class Batch(NamedTuple):
+    kind: str  # PREDICT or ENCODE
+    deadline: float  # of time.monotonic()
+    rows: int  # sequences that the network may run at a time
+    inputs: list[tuple[tuple[str, ...], int]]  # the texts of each, and its top_k
+
+
+class Figures(NamedTuple):
+    """What a batch cost. `padded_tokens` are those of `tokens` and the padding."""
+
+    tokens: int
+    padded_tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Description:
+    name: str
+    task: str
+    summary: str
+    labels: tuple[str, ...] | None
+    is_regression: bool
+    num_texts: tuple[int, ...]  # that an input can have: (1,), (2,) or (1, 2)
+    max_seq_length: int
+    top_k: int
+    can_encode: bool  # whether any text can be made a vector
+    version: str
+    fingerprint: str  # of all that its results depend on: weights, vocabulary, labels, settings, code
+    columns: tuple[str, ...] = ()  # of the texts in the training data
+    gives_labels: bool = False  # a text may have several
