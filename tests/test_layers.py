@@ -74,7 +74,10 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
     ),
     "bert.model": "head_specs",
     "bert.inference": "command_line lines tables",
-    "bert.own_text": ("constants corpus facts flags model_choice plan record report request run sources speed"),
+    "bert.own_text": (
+        "candidates constants corpus facts flags given_files length plan plan_table record report request rules run "
+        "sources speed start"
+    ),
     "bert.pretraining": "entry epochs labelled_lines launch_settings phases preparation",
     "bert.runtime": "topology",
     "bert.serving": "batching connections messages request_handling routes running schemas settings worker",

@@ -10,8 +10,10 @@ from bert.config.command_line import usage_errors
 from bert.exit_codes import OK
 from bert.files import only_writer, require_writable
 from bert.launching.arguments import CommandLine
+from bert.own_text.given_files import collect_documentation, with_given_files
 from bert.own_text.request import read_text_request
-from bert.own_text.run import TextRun, record_of, show
+from bert.own_text.run import TextRun, show
+from bert.own_text.start import record_of
 
 
 def main(line: CommandLine, started: float | None = None) -> int:
@@ -24,9 +26,15 @@ def main(line: CommandLine, started: float | None = None) -> int:
     with usage_errors():
         request = read_text_request(line)
         if not {"show_config", "dry_run"}.isdisjoint(line.launch):
-            show(request, record_of(request))
+            with line.notices_aside():
+                request = with_given_files(request)
+                record = record_of(request, may_measure=False)
+            show(request, record)
             return OK
         with only_writer(request.output_dir):  # before anything is read or measured
             require_writable(request.output_dir)
+            if request.documentation is not None:
+                collect_documentation(request.documentation)
+            request = with_given_files(request)
             record = record_of(request)
             return TextRun(request, record, show(request, record), begun).run()

@@ -15,7 +15,7 @@ from bert.training.loss_guards import is_trained
 MAY_DIFFER_SECTIONS = ("batch", "initialization", "hardware")
 MAY_DIFFER = frozenset(
     "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps do_eval do_predict do_train download "
-    "early_stopping early_stopping_from eval_dir eval_freq eval_samples finish_in "
+    "early_stopping early_stopping_from eval_dir eval_freq eval_samples expected_steps finish_in "
     "group_by_length index_column input_dir keep_best_checkpoint keep_checkpoints log_freq loss_spike_action "
     "loss_spike_factor max_answer_length max_consecutive_skipped_steps model_prefix n_best_size "
     "null_score_diff_threshold num_steps_per_checkpoint num_workers output_dir overfitting_evaluations predict_file "

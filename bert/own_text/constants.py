@@ -1,4 +1,4 @@
-"""The constants of the rules for own text, each with its source. `plan.py` applies them.
+"""The constants of the rules for own text, each with its source. `rules.py` applies them.
 
 "anchor" marks a value that a shipped or published recipe has; the table of what was measured between the anchors
 stands in MEASUREMENTS.md of this package.
@@ -123,11 +123,6 @@ NATS_OF_ONE_TOKEN = 2.5  # standard deviation of a masked token's loss, as measu
 LEAST_WORDS = 2_000  # with fewer there is neither a vocabulary nor a held-out part
 MOST_HOURS = 8.0  # without --hours: what EPOCHS take, at most this
 
-# Memory beyond weights, gradients, moments and activations. CPU: the framework, and the allocator's second copy of the
-# activations (planning/estimates.py). GPU: CUDA's context and workspaces.
-FRAMEWORK_BYTES = {"cpu": 0.6e9, "gpu": 2.0e9}
-ACTIVATION_COPIES = {"cpu": 2.1, "gpu": 1.1}
-USABLE_MEMORY = 0.85  # share of what is free
 MOST_RANKS_ON_CPU = 16
 FLOPS_OF_A_SECOND = 0.2e12  # of a core
 
@@ -139,9 +134,6 @@ MOST_END_SECONDS = 60.0
 END_SHARE = 0.02  # of the hours, at most; with a tenth of them two runs of 0.4 hours ended 2 and 3% early
 PROBE_SECONDS = 2.0  # that each program is measured for
 PROBE_TIMEOUT_SECONDS = 600  # of all; a GPU's first program may take minutes to load
-IMPORT_BYTES_PER_SECOND = 8e6
-VOCABULARY_BYTES_PER_SECOND = 3e6
-SHARD_BYTES_PER_SECOND = 8e6  # of text, one process
 EVALUATIONS = 20
 EVALUATED_SEQUENCES = {"cpu": 1_000, "gpu": 2_048}  # in each, if the text has so many
 # Evaluations without a lower held-out loss that end the training, and the share of the updates before which none

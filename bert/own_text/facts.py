@@ -19,6 +19,8 @@ from data.text.readers import Reading
 from data.text.survey import survey
 from data.text.word_boundaries import SEGMENTERS
 
+_USABLE_MEMORY = 0.85  # share of what is free
+
 
 @dataclasses.dataclass(frozen=True)
 class TextFacts:
@@ -128,6 +130,16 @@ class MachineFacts:
     gpu_bytes: int = 0
     note: str = ""
     segmenter: str = ""
+
+    def device(self, asked: str) -> str:
+        """cpu or gpu, by --device."""
+        if asked == "gpu" and not self.gpus:
+            raise ValueError(f"device=gpu must be a GPU of this machine, which has none{self.note}; pass --device cpu")
+        return ("gpu" if self.gpus else "cpu") if asked == "auto" else asked
+
+    def usable_bytes(self, device: str, ranks: int) -> float:
+        """Memory that a rank may take."""
+        return (self.gpu_bytes if device == "gpu" else self.memory_bytes / ranks) * _USABLE_MEMORY
 
 
 def machine_facts(output_dir: Path) -> MachineFacts:

@@ -5,17 +5,22 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from bert.config.flags import add_flag
+from bert.config.flags import add_flag, flat_fields
 from bert.config.settings_base import Settings
 from bert.pretraining.recipes import evening
 
 
-class TextSettings(Settings):
-    """How own text becomes data, and how long it is learned."""
+class TimeSettings(Settings):
+    """The length that only own text has; --epochs and --max-steps are of every pre-training."""
 
     hours: float | None = Field(
         None, gt=0, description="time for everything, data included; without a length 40 epochs, at most 8 hours"
     )
+
+
+class TextSettings(Settings):
+    """How own text becomes data."""
+
     held_out_fraction: float | None = Field(
         None, ge=0, le=0.5, description="share of the text to measure on, 0 for nothing; none: by the size of the text"
     )
@@ -59,12 +64,13 @@ class TextSettings(Settings):
 
 
 class OwnText(Settings):
-    """The section of own text on a command line."""
+    """The sections of own text on a command line."""
 
+    time: TimeSettings = TimeSettings()
     text: TextSettings = TextSettings()
 
 
-TEXT_FLAGS = ("text", "replay", *TextSettings.model_fields)
+TEXT_FLAGS = ("text", "replay", *flat_fields(OwnText))
 
 
 def is_evening(flags: Mapping[str, Any]) -> bool:
@@ -85,7 +91,7 @@ def add_text_flags(parser: Any) -> None:
     parser.add_argument("--text", **several, help=text)
     text = "with --from-pretrained-params: general text, against forgetting"
     group.add_argument("--replay", **several, help=text)
-    for name, field in TextSettings.model_fields.items():
+    for name, (_, field) in flat_fields(OwnText).items():
         add_flag(group, name, field)
 
 

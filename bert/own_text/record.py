@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from bert.files import read_json, write_atomically
 from bert.own_text.facts import MachineFacts, TextFacts
+from bert.own_text.length import Length
 from bert.own_text.plan import TextPlan
 
 _VERSION = 2
@@ -25,9 +26,10 @@ class TextRecord:
 
     Attributes:
         data: what decided the data (`corpus.data_facts`).
-        first_updates: most updates of the first start, which the shares of the schedule count from.
-        expected_updates: that the time of the first start was expected to allow.
-        length: what the latest start asked for: hours, epochs or max_steps.
+        first_updates: of a run that an earlier version began: most updates of its first start, from which the shares of
+            the schedule were counted.
+        expected_updates: that the time of the first start was expected to allow, from which they are counted.
+        length: what the latest start asked for; None: no training was started.
         finished: the length with which the training was finished; None: it is not.
         start_seconds: that the ranks which measured the speed took to start.
         seconds_used: by all starts, without the time between them.
@@ -41,8 +43,8 @@ class TextRecord:
     data: dict[str, Any]
     first_updates: int | None = None
     expected_updates: int | None = None
-    length: dict[str, float | None] = dataclasses.field(default_factory=dict)
-    finished: dict[str, float | None] | None = None
+    length: Length | None = None
+    finished: Length | None = None
     start_seconds: float = 0.0
     seconds_used: float = 0.0
     additions: list[Any] = dataclasses.field(default_factory=list)
@@ -57,6 +59,15 @@ class TextRecord:
             content = json.dumps({**dataclasses.asdict(self), "seconds_used": self.used()}, indent=1, default=str)
             record_file(output_dir).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(record_file(output_dir), (content + "\n").encode())
+
+    def has_trained(self) -> bool:
+        """Whether a training was started, of which there may be no checkpoint yet."""
+        return self.length is not None or self.first_updates is not None
+
+    def files(self) -> str:
+        """The fingerprint of the files that the data were made from; "" if these are not all of one import."""
+        files: str = "" if self.additions else self.data.get("files", "")
+        return files
 
     def used(self) -> float:
         """Seconds of all starts until now."""

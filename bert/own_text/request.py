@@ -1,4 +1,7 @@
-"""The command line of a pre-training on own text -> what the user asked for; contradictions are refused."""
+"""The command line of a pre-training on own text -> what the user asked for; contradictions are refused.
+
+Files are not opened here, but for a --config-file; `given_files` reads what was given, where the run starts.
+"""
 
 import os
 import re
@@ -10,26 +13,22 @@ from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError, model
 
 from bert.config.architecture import BertConfig
 from bert.config.command_line import resolve_config, suggest
-from bert.config.flags import flat_fields, is_optional
+from bert.config.flags import flag_name, flat_fields, is_optional
 from bert.config.setting_sources import read_settings
-from bert.conversion.locating import resolve
-from bert.conversion.model_description import tokenizer_warnings
-from bert.conversion.reading import read_pretrained
-from bert.conversion.tensor_names import heads_of
-from bert.conversion.vocabularies import Tokens, find_tokens
+from bert.conversion.vocabularies import Tokens
 from bert.interpreter import shell_command
 from bert.launching.arguments import CommandLine
 from bert.own_text.constants import MODEL_NAMES, MODELS
 from bert.own_text.facts import Weights
 from bert.own_text.flags import OwnText, TextSettings, is_evening
+from bert.own_text.length import Length
 from bert.own_text.sources import Source, read_sources
 from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
-from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.pretraining.launch_settings import JobSettings, PretrainingLaunch
 from bert.pretraining.recipes import evening
-from data.examples import documentation
+from data.examples.documentation import FILE_NAME
 from data.preprocessing.settings import check_language
 from data.text.encodings import check_encoding
 from data.text.word_boundaries import version_of
@@ -57,24 +56,29 @@ class TextRequest(TextSettings):
     """A command line with --text. None and absent names leave the choice to the plan.
 
     Attributes:
-        epochs: passes over the text.
         model: a name of `constants.MODELS`.
-        settings: of the training, by their flat names, typed.
-        probe_lines: labelled lines of --probe-file.
+        documentation: the folder in which the documentation of this machine is collected as the text, if it is.
+        settings: of the training, by their flat names, typed; the length is not among them.
+        pretrained: weights that are continued: a path, or the name of a published model.
         tokens: the vocabulary that was given, by a file or by pre-trained weights; None: it will be trained.
+        weights: what the pre-trained weights bring.
+        probe_lines: labelled lines of --probe-file. These three are read by `given_files`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     sources: tuple[Source, ...] = (Source("", ()),)
     output_dir: Path = Path("results/text")
-    epochs: float | None = None
+    documentation: Path | None = None
+    length: Length = Length()
     model: str | None = None
     num_processes: int | None = None
     settings: dict[str, Any] = {}
-    probe_lines: int = 0
+    pretrained: str | None = None
+    vocab_file: Path | None = None
     tokens: Tokens | None = None
     weights: Weights | None = None
+    probe_lines: int = 0
     job: JobSettings = JobSettings()
     line: InstanceOf[CommandLine] = CommandLine((), (), {}, {}, {})
 
@@ -100,66 +104,57 @@ class TextRequest(TextSettings):
 
     def longer(self, hours: float) -> str:
         """The command line that trains twice as long; hours: that were planned or used."""
-        words = [re.sub("^--[^=]+", lambda flag: flag[0].replace("_", "-"), word) for word in self.line.words]
-        flag, value = "--hours", f"{2 * max(self.hours or 0, hours):.2g}"
-        if self.epochs is not None:
-            flag, value = "--epochs", f"{2 * self.epochs:g}"
-        elif any(word.startswith("--max-steps") for word in words):
-            flag, value = "--max-steps", str(2 * self.setting("max_steps"))
-        replaced, kept = (flag, "--finish-in", "--steps-this-run"), list[str]()
+        length = self.length
+        if length.max_steps is not None and "max_steps" not in self.line.training:  # of the evening's recipe
+            length = Length()
+        flag, value = length.doubled(hours)
+        words, kept = iter(self.line.words), list[str]()
         for word in words:
-            if kept and kept[-1] in replaced:  # the word is its value
-                kept.pop()
-            elif "=" not in word or word.partition("=")[0] not in replaced:
+            name, equals, _ = word.partition("=")
+            if name.replace("_", "-") not in (flag, "--finish-in", "--steps-this-run"):
                 kept.append(word)
+            elif not equals:
+                next(words)  # its value
         return shell_command("scripts/run_pretraining.sh", *kept, flag, value)
 
 
 def read_text_request(line: CommandLine) -> TextRequest:
     """What a command line with --text, or with --config evening, asks for."""
-    line = line._replace(training={name: _expanded(value) for name, value in line.training.items()})
-    with line.notices_aside():
-        line = _of_evening(line) if is_evening(line.launch) else line
     if line.positional:
         raise ValueError(
             f"--text contradicts the positional argument {line.positional[0]}; drop it, and set what you need by flags"
         )
-    launcher, common = dict(line.launch), dict(line.training)
     one_phase = "contradicts --text, which trains in one phase, with all lengths from the first update on"
     for phase, flag in ((phase, name.replace("_", "-")) for phase, flags in line.phases.items() for name in flags):
         raise ValueError(f"--phase{phase}-{flag} {one_phase}; pass --{flag}")
+    launcher, common, documentation = _with_recipe(
+        line.launch, {name: _expanded(value) for name, value in line.training.items()}
+    )
     if common.pop("phase", None) == 2:
         raise ValueError(f"--phase2 {one_phase}; drop it")
     _refuse_contradictions(launcher, common)
-    model = _model(launcher, common)
-    options = read_settings(OwnText, launcher).text
-    sources = read_sources(launcher["text"], launcher.get("replay"), options.replay_share)
+    model, own = _model(launcher, common), read_settings(OwnText, launcher)
+    sources = read_sources(launcher["text"], launcher.get("replay"), own.text.replay_share)
     output_dir = Path(common.pop("output_dir", None) or _output_dir(sources[0].paths[0]))
     _refuse_output_in_text(output_dir, sources)
-    tokens, weights = _tokens(common.pop("from_pretrained_params", None), common.pop("vocab_file", None))
+    pretrained, vocab_file = common.pop("from_pretrained_params", None), common.pop("vocab_file", None)
     launch = read_settings(PretrainingLaunch, {"job_name": "bert_own_text", **launcher})
     settings = typed(common)
-    stopping, by_probe = settings.get("early_stopping", 0), settings.get("best_by") == "probe"
-    if stopping and options.held_out_fraction == 0 and not by_probe:
-        raise ValueError(
-            f"early_stopping={stopping} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
-            "the two, or pass --probe-file with --best-by probe"
-        )
     if (steps := settings.get("max_steps")) is not None and steps < 1:
         raise ValueError(f"max_steps={steps} must be at least 1; change --max-steps")
-    lines = settings.get("probe_file")
+    lengths = {name: settings.pop(name, None) for name in ("epochs", "max_steps", "finish_in")}
+    _refuse_unmeasured_stopping(settings, own.text.held_out_fraction)
     return TextRequest(
-        **options.model_dump(exclude={"lowercase"}),
-        lowercase=options.lowercase if "lowercase" in launcher or not tokens else tokens.lowercase,
+        **own.text.model_dump(),
         sources=sources,
         output_dir=output_dir,
-        epochs=settings.pop("epochs", None),
+        documentation=documentation,
+        length=Length(own.time.hours, **lengths),
         model=model,
         num_processes=launch.nodes.num_processes if "num_processes" in launcher else None,
         settings=settings,
-        probe_lines=0 if lines is None else len(read_labelled_lines(lines).texts),
-        tokens=tokens,
-        weights=weights,
+        pretrained=pretrained,
+        vocab_file=None if vocab_file is None else Path(vocab_file),
         job=launch.start,
         line=line,
     )
@@ -170,25 +165,27 @@ def _expanded(value: Any) -> Any:
     return os.path.expanduser(os.path.expandvars(value)) if isinstance(value, str) else value
 
 
-def _of_evening(line: CommandLine) -> CommandLine:
-    """The command line that `--config evening` stands for; without --text the documentation is collected first."""
-    launch = {name: value for name, value in line.launch.items() if name != "config"}
-    has_length = not {*launch, *line.training}.isdisjoint(("hours", "epochs", "max_steps"))
-    if "text" in launch:
-        return line._replace(launch={**({} if has_length else {"hours": evening.HOURS}), **launch})
-    output_dir = Path(line.training.get("output_dir", evening.OUTPUT_DIR))
+def _with_recipe(
+    launch: Mapping[str, Any], training: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
+    """The flags with those that `--config evening` stands for, and the folder of the documentation, if that is the
+    text."""
+    if not is_evening(launch):
+        return dict(launch), dict(training), None
+    given = {name: value for name, value in launch.items() if name != "config"}
+    has_length = not {*given, *training}.isdisjoint(("hours", "epochs", "max_steps"))
+    if "text" in given:
+        return {**({} if has_length else {"hours": evening.HOURS}), **given}, dict(training), None
+    output_dir = Path(training.get("output_dir", evening.OUTPUT_DIR))
     folder = output_dir / "documentation"
-    if not (file := folder / documentation.FILE_NAME).exists():
-        print("collecting the documentation of this machine ...", flush=True)
-        report = documentation.build(folder, documentation.default_roots(), num_workers=os.cpu_count() or 1)
-        print(documentation.summary(report), flush=True)
-    training: dict[str, Any] = {"output_dir": str(output_dir), **evening.FLAGS}
-    if "vocab_file" in line.training:
-        del training["vocab_size"]
-    if not has_length:
-        training["max_steps"] = evening.MAX_STEPS
-    launch = {"config": evening.MODEL, "text": [str(file)], **launch}
-    return line._replace(launch=launch, training={**training, **line.training})
+    recipe = {
+        "output_dir": str(output_dir),
+        **evening.FLAGS,
+        **({} if has_length else {"max_steps": evening.MAX_STEPS}),
+    }
+    if "vocab_file" in training:
+        del recipe["vocab_size"]
+    return {"config": evening.MODEL, "text": [str(folder / FILE_NAME)], **given}, {**recipe, **training}, folder
 
 
 def typed(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,23 +204,20 @@ def typed(flags: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
 def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any]) -> None:
     given = {**launcher, **common}
     for names, rule, remedy in _CONTRADICTIONS:
         _refuse(given, names, rule, remedy)
-    for one, other in (("hours", "epochs"), ("hours", "max_steps"), ("epochs", "max_steps")):
-        if one in given and other in given:
-            raise ValueError(
-                f"--{one}={given[one]} and --{other.replace('_', '-')}={given[other]} both decide how long to train; "
-                "give one of them"
-            )
     if "from_pretrained_params" in given:
         brought = ("config", "bert_model", "config_file", "vocab_file", "vocab_size", "lowercase")
         sizes = tuple(name for name in BertConfig.model_fields if "dropout" not in name)
         _refuse(given, (*brought, *sizes), "continues --from-pretrained-params, which bring it", "drop it")
     for name, other in _OF_WEIGHTS.items() if "from_pretrained_params" not in given else ():
         if name in given:
-            raise ValueError(f"--{name.replace('_', '-')} is for --from-pretrained-params; {other}")
+            raise ValueError(f"{flag_name(name)} is for --from-pretrained-params; {other}")
     if "vocab_file" in given and "vocab_size" in given:
         raise ValueError(
             f"--vocab-size={given['vocab_size']} is read from --vocab-file={given['vocab_file']}; drop --vocab-size"
@@ -233,7 +227,27 @@ def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any
 def _refuse(given: Iterable[str], names: Iterable[str], rule: str, remedy: str) -> None:
     for name in names:
         if name in given:
-            raise ValueError(f"--{name.replace('_', '-')} contradicts --text, which {rule}; {remedy}")
+            raise ValueError(f"{flag_name(name)} contradicts --text, which {rule}; {remedy}")
+
+
+def _refuse_unmeasured_stopping(settings: Mapping[str, Any], held_out_fraction: float | None) -> None:
+    stopping = settings.get("early_stopping", 0)
+    if stopping and held_out_fraction == 0 and settings.get("best_by") != "probe":
+        raise ValueError(
+            f"early_stopping={stopping} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
+            "the two, or pass --probe-file with --best-by probe"
+        )
+
+
+def _refuse_output_in_text(output_dir: Path, sources: Iterable[Source]) -> None:
+    """Refuse results inside of the text, which would be read as text at the next start."""
+    place = output_dir.resolve()
+    for path in (path for source in sources for path in source.paths):
+        if path.is_dir() and path.resolve() in (place, *place.parents):
+            raise ValueError(
+                f"output_dir={output_dir} lies in --text {path}, whose files are all read; pass --output-dir with a "
+                "folder outside of it"
+            )
 
 
 def _model(launcher: dict[str, Any], common: dict[str, Any]) -> str | None:
@@ -254,35 +268,6 @@ def _model(launcher: dict[str, Any], common: dict[str, Any]) -> str | None:
         sizes = BertConfig.from_json_file(common.pop("config_file")).model_dump(exclude={"vocab_size"})
         common |= sizes | common
     return name
-
-
-def _tokens(weights: str | None, vocab_file: str | None) -> tuple[Tokens | None, Weights | None]:
-    """The vocabulary that was given, and what pre-trained weights bring."""
-    if weights is not None:
-        pretrained = read_pretrained(resolve(weights))
-        tokens = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
-        if pretrained.config is None or tokens is None:
-            missing = "vocab.txt or tokenizer.json" if pretrained.config else "config.json with the model's sizes"
-            raise ValueError(f"from_pretrained_params={weights} must come with a {missing}; add it beside the weights")
-        heads = tuple(heads_of(pretrained.parameters))
-        ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))
-        return tokens, Weights(Path(weights), pretrained.config, tokens.lowercase, heads, ignored)
-    if vocab_file is None:
-        return None, None
-    if not Path(vocab_file).is_file():
-        raise ValueError(f"vocab_file={vocab_file} must be an existing vocabulary; correct it, or drop it to train one")
-    return find_tokens(Path(vocab_file).parent, Path(vocab_file), None, []), None
-
-
-def _refuse_output_in_text(output_dir: Path, sources: Iterable[Source]) -> None:
-    """Refuse results inside of the text, which would be read as text at the next start."""
-    place = output_dir.resolve()
-    for path in (path for source in sources for path in source.paths):
-        if path.is_dir() and path.resolve() in (place, *place.parents):
-            raise ValueError(
-                f"output_dir={output_dir} lies in --text {path}, whose files are all read; pass --output-dir with a "
-                "folder outside of it"
-            )
 
 
 def _output_dir(text: Path) -> Path:

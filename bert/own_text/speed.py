@@ -1,4 +1,5 @@
-"""Measures the candidates of a plan for own text: the training's own programs, for a second or two each."""
+"""How fast the candidates of a plan for own text train: measured with the training's own programs, for a second or two
+each, or estimated from the machine."""
 
 import subprocess
 import sys
@@ -14,12 +15,29 @@ from bert.files import read_json
 from bert.interpreter import repository_environment, shell_command
 from bert.launching.ranks import Ranks
 from bert.own_text import constants
-from bert.own_text.model_choice import Candidate, Placement
+from bert.own_text.candidates import Candidate, Placement
+from bert.own_text.facts import MachineFacts
 from bert.parent_death import ending_with_us
 from bert.planning.estimates import training_flops_per_sequence
+from bert.planning.hardware import Hardware, load_parts, part_of
+from bert.planning.planner import update_time
 from bert.pretraining.entry import ENTRY
 
 _PROBE = REPOSITORY / "bert/own_text/speed_probe.py"
+_CPU, _UNKNOWN_GPU = "CPU-core", "RTX-3090"  # parts of the planner's table
+
+
+def estimate_speeds(found: Sequence[Candidate], machine: MachineFacts) -> dict[str, float]:
+    """Sequences per second of all ranks, of every candidate, by the planner's arithmetic; nothing is started."""
+    parts, speeds = load_parts(), dict[str, float]()
+    for candidate in found:
+        placement = candidate.placement
+        name = _CPU if placement.device == "cpu" else part_of(machine.gpu_name) or _UNKNOWN_GPU
+        config = resolve_config(probe_settings(candidate), ENTRY)
+        batch, hardware = config.batch.batch_size, Hardware(name, parts[name], 1, placement.ranks)
+        seconds = update_time(config, hardware, batch, 1, candidate.mean_length()).total()
+        speeds[candidate.name] = batch * placement.ranks / seconds
+    return speeds
 
 
 def measure_speeds(found: Sequence[Candidate]) -> dict[str, float]:

@@ -97,6 +97,31 @@ def activation_bytes_per_sequence(
     return sequence_length * (per_token + (model.num_hidden_layers - 1) * others) + logits
 
 
+# Of a rank, beyond weights, gradients and moments. CPU: the framework, and the allocator's second copy of the
+# activations (`memory_per_rank`). GPU: CUDA's context and workspaces.
+_FRAMEWORK_BYTES = {"cpu": 0.6e9, "gpu": 2.0e9}
+_ACTIVATION_COPIES = {"cpu": 2.1, "gpu": 1.1}
+_STATES = 5  # weights, gradients, the buffer they are accumulated in, two moments
+
+
+def rank_bytes(
+    model: BertConfig,
+    sequence_length: int,
+    num_predictions: int,
+    precision: PrecisionSettings,
+    device: str,
+    num_sequences: int,
+) -> float:
+    """All memory of a training rank with a micro-batch of so many sequences and plain attention.
+
+    Args:
+        device: cpu | gpu.
+    """
+    activations = activation_bytes_per_sequence(model, sequence_length, num_predictions, precision)
+    states = _STATES * _FLOAT32 * model.num_parameters()
+    return _FRAMEWORK_BYTES[device] + states + num_sequences * activations * _ACTIVATION_COPIES[device]
+
+
 def attention_bias_bytes(config: Any) -> int:
     """What hides padding, and in a ModernBERT's other layers far tokens, from FlashAttention: length x length numbers
     of a sequence for all layers."""

@@ -99,6 +99,13 @@ class PretrainingRunSettings(RunSettings):
         description="share of the updates before which no evaluation counts as one without a lower loss",
     )
 
+    expected_steps: int | None = Field(
+        None,
+        ge=1,
+        description="updates that the time is expected to allow, where --max-steps is only the most: the shares of "
+        "warm-up and of --early-stopping-from are of these; none: of --max-steps",
+    )
+
     @model_validator(mode="after")
     def _consistent(self) -> "PretrainingRunSettings":
         if self.epochs is not None and self.max_steps != -1:
@@ -172,6 +179,13 @@ class PretrainingConfig(TrainingConfig):
 
     def stage(self) -> str:
         return f"phase{self.run.phase}"
+
+    def expected_steps(self) -> int:
+        """The updates of which the shares of warm-up and early stopping are."""
+        return self.run.expected_steps or self.run.max_steps
+
+    def warmup_steps(self) -> int:
+        return int(self.expected_steps() * self.optimizer.warmup_proportion)
 
     def vocabulary_file(self) -> Path:
         return self.data.vocab_file

@@ -81,7 +81,7 @@ class Pretraining(Task):
                 is_result=by_probe,
                 overfitting_evaluations=0 if by_probe else config.run.overfitting_evaluations,
                 early_stopping=config.run.early_stopping,
-                counts_from=round(config.run.early_stopping_from * config.run.max_steps),
+                counts_from=round(config.run.early_stopping_from * config.expected_steps()),
             )
         self._loader: PretrainingLoader | LddlLoader
         self._schedule = config.batch.schedule(group.world_size)

@@ -32,11 +32,13 @@ def resume_schedule(config: TrainingConfig, device: Device, progress: Progress) 
         return
     if config.optimizer.lr_schedule != "wsd" or outlasts_decay(config, progress):
         progress.carried.decay = None
-    state, before, now = progress.carried, int(progress.settings["run"]["max_steps"]), config.run.max_steps
+    run_before = progress.settings["run"]
+    state, before, now = progress.carried, int(run_before["max_steps"]), config.run.max_steps
     share = progress.settings["optimizer"]["warmup_proportion"]
     warmup_steps = config.warmup_steps()
     if share == config.optimizer.warmup_proportion:  # the same warm-up as before: that which the run has had
-        warmup_steps = int(before * share) if state.warmup_steps is None else state.warmup_steps
+        first_warmup = int((run_before.get("expected_steps") or before) * share)
+        warmup_steps = first_warmup if state.warmup_steps is None else state.warmup_steps
     schedule = schedule_of(config, warmup_steps)
     load_schedule(device.scope, schedule, device.place)
     applied = progress.counters.get(APPLIED_UPDATES, progress.step)

@@ -31,6 +31,7 @@ class Outcome:
     totals: Totals
     evaluations: dict  # figures of the metric that is followed: the best, that of the given weights, early stopping
     decay: DecayState | None  # of a stable rate, once it has begun
+    warmup_steps: int | None  # where they are not those of the settings
 
 
 class Trainer:
@@ -155,6 +156,7 @@ class Trainer:
             totals=self._totals(),
             evaluations=self._evaluations.figures(),
             decay=self._state.decay,
+            warmup_steps=self._state.warmup_steps,
         )
 
     def _update(self, batch) -> None:

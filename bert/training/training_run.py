@@ -164,6 +164,7 @@ def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: T
     return {
         "steps": outcome.step,
         "max_steps": config.run.max_steps,
+        "warmup_steps": config.warmup_steps() if outcome.warmup_steps is None else outcome.warmup_steps,
         **({"decay_from": outcome.decay.first, "last_step": outcome.decay.last} if outcome.decay else {}),
         "finished": outcome.finished and not config.run.benchmark,
         "interrupted_by": outcome.interrupted_by,

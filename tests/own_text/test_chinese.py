@@ -9,11 +9,10 @@ import sys
 import pytest
 
 from bert import REPOSITORY
-from bert.own_text import corpus, facts
-from bert.own_text import run as own_text
+from bert.own_text import corpus, facts, start
 from bert.own_text.facts import MachineFacts, machine_facts, text_facts
+from bert.own_text.plan_table import table
 from bert.own_text.request import TextRequest, read_text_request
-from bert.own_text.run import training_config
 from bert.samples.manifest import read_manifest
 from data.text.readers import Reading
 from tests.support.chinese_text import letters, write_letters
@@ -28,7 +27,7 @@ needs_jieba = pytest.mark.skipif(not facts.has_package("jieba"), reason="bash sc
 def planned(tmp_path, monkeypatch):
     """A function of a machine, of flags and of a text: the plan and the commands that make its data."""
 
-    monkeypatch.setattr(own_text, "measure_speeds", lambda found: {candidate.name: 200.0 for candidate in found})
+    monkeypatch.setattr(start, "measure_speeds", lambda found: {candidate.name: 200.0 for candidate in found})
 
     def plan(machine, *words, chinese=True):
         text = tmp_path / ("zh" if chinese else "en")
@@ -36,10 +35,10 @@ def planned(tmp_path, monkeypatch):
             write_letters(text, 40) if chinese else text.mkdir()
         if not chinese:
             (text / "one.txt").write_text("Nobody in the town had seen the heron before. " * 400)
-        monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: machine)
+        monkeypatch.setattr(start, "machine_facts", lambda output_dir: machine)
         request = read_text_request(line_of("--text", str(text), "--output-dir", str(tmp_path / "out"), *words))
-        record = own_text.record_of(request)
-        config = training_config(request, record)
+        record = start.record_of(request)
+        config = start.training_config(request, record)
         lines = [" ".join(words) for _, words, _ in corpus.commands(request, record.plan, config)]
         return record.plan, config.data, lines
 
@@ -48,7 +47,7 @@ def planned(tmp_path, monkeypatch):
 
 def test_its_language_and_its_words_need_no_flag(planned):
     plan, data, commands = planned(WITH_JIEBA)
-    assert data.whole_word_masking and "whole words that jieba finds" in plan.table(TextRequest())
+    assert data.whole_word_masking and "whole words that jieba finds" in table(plan, TextRequest())
     assert not any("jieba" in line for line in plan.warnings)
     shards = [line for line in commands if "preprocess_bert_pretrain" in line]
     assert len(shards) == 2 and all("--word-segmenter jieba" in line and "--language zh" in line for line in shards)
@@ -81,14 +80,14 @@ def test_without_a_segmenter_masks_cover_single_characters(planned, machine, wor
     plan, data, commands = planned(machine, *words)
     assert not data.whole_word_masking
     assert not any("--word-segmenter" in line or "--whole-word-masking" in line for line in commands)
-    assert "single characters" in plan.table(TextRequest())
+    assert "single characters" in table(plan, TextRequest())
     hints = [line for line in plan.warnings if "jieba" in line]
     assert len(hints) == (not words) and all("scripts/setup.sh" in line and "chinese" in line for line in hints)
 
 
 def test_masks_may_cover_single_characters(planned):
     plan, data, commands = planned(WITH_JIEBA, "--no-whole-word-masking")
-    assert not data.whole_word_masking and "single characters" in plan.table(TextRequest())
+    assert not data.whole_word_masking and "single characters" in table(plan, TextRequest())
     assert sum("--word-segmenter jieba" in line for line in commands) == 2  # the words are in the shards
     _, _, commands = planned(WITH_JIEBA, "--no-whole-word-masking", "--masking", "static")
     assert not any("--whole-word-masking" in line for line in commands)

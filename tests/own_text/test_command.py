@@ -22,9 +22,10 @@ from bert.commands import own_text as command
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.command_line import dump_yaml, explain
 from bert.launching.previous_run import settings_asked_for
-from bert.own_text import corpus
+from bert.own_text import corpus, start
 from bert.own_text import run as own_text
 from bert.own_text.facts import MachineFacts, machine_facts, text_facts
+from bert.own_text.given_files import with_given_files
 from bert.own_text.request import read_text_request
 from bert.reporting import results
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
@@ -57,13 +58,13 @@ class Workplace:
     def __init__(self, folder: Path, monkeypatch) -> None:
         self.folder, self.trained, self.speed, self.stops, self.ran = folder, [], 200.0, [], []
         self.figures: dict[str, float] = {}
-        self.initializations = []
+        self.initializations, self.configs = [], []
         self.text = folder / "text"
         self.text.mkdir()
         for number in range(60):
             (self.text / f"{number}.txt").write_text(SENTENCE * 100 + str(number))
-        monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: LAPTOP)
-        monkeypatch.setattr(own_text, "measure_speeds", lambda found: {one.name: 200 for one in found})
+        monkeypatch.setattr(start, "machine_facts", lambda output_dir: LAPTOP)
+        monkeypatch.setattr(start, "measure_speeds", lambda found: {one.name: 200 for one in found})
         monkeypatch.setattr(corpus, "prepare", self._prepare)
         monkeypatch.setattr(own_text, "Runner", lambda: self)
         monkeypatch.setattr(own_text, "train_phase", self._train)
@@ -105,6 +106,7 @@ class Workplace:
     def _train(self, plan, config, runner) -> int:
         """As the training: up to its last step, or to what the time allows."""
         self.trained.append(config.run)
+        self.configs.append(config)
         self.initializations.append(config.initialization)
         code = self.stops.pop(0) if self.stops else 0
         before = max((int(path.name) for path in config.checkpoint_dir().glob("*")), default=0)
@@ -201,8 +203,9 @@ def test_the_time_decides_the_end(workplace):
     assert 0.5 * 3600 - 30 < run.finish_in < 0.5 * 3600
     plan = workplace.record()["plan"]
     assert run.max_steps > 3 * plan["updates"] and workplace.settings()["lr_schedule"] == "wsd"
-    warmup = workplace.settings()["warmup_proportion"] * run.max_steps
-    assert warmup == pytest.approx(0.1 * plan["updates"], abs=1)
+    settings, expected = workplace.settings(), workplace.record()["expected_updates"]
+    assert settings["expected_steps"] == min(expected, plan["updates"]) and settings["warmup_proportion"] == 0.1
+    assert workplace.configs[0].warmup_steps() == settings["expected_steps"] // 10
 
 
 def test_without_a_length_forty_epochs_and_at_most_eight_hours(workplace):
@@ -406,12 +409,12 @@ def test_nothing_need_be_held_out(workplace, capsys):
 )
 def test_a_run_continues_on_another_machine(workplace, monkeypatch, capsys, first, second, words, ranks):
     """Only devices, ranks and micro-batches change."""
-    monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: first)
+    monkeypatch.setattr(start, "machine_facts", lambda output_dir: first)
     workplace.stops = [75]
     words, before = words[words[:1] == ["both"] :], words[1:] if words[:1] == ["both"] else []
     assert workplace.start("--epochs", "4", *before) == 75
     begun = workplace.settings()
-    monkeypatch.setattr(own_text, "machine_facts", lambda output_dir: second)
+    monkeypatch.setattr(start, "machine_facts", lambda output_dir: second)
     capsys.readouterr()
     assert workplace.start("--epochs", "4", *words) == 0
     now = workplace.settings()
@@ -516,8 +519,8 @@ def test_data_that_are_gone_are_made_again_only_of_the_same_files(workplace, mon
     assert re.search("error: the data of the run in .* are gone .*, and files of --text are not as they were", shown)
     assert len(workplace.ran) == number + 1 and len(workplace.trained) == 1
     request = read_text_request(line_of("--text", str(workplace.text), "--output-dir", str(workplace.folder / "out")))
-    record = own_text.record_of(request)
-    config = own_text.training_config(request, record)
+    record = start.record_of(request)
+    config = start.training_config(request, record)
     for name in ("vocab.txt", "shards/train/manifest.json", "shards/held_out/manifest.json"):
         (file := workplace.folder / "out/data" / name).parent.mkdir(parents=True, exist_ok=True)
         file.touch()
@@ -628,8 +631,9 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
     vocabulary = vocabulary_of(workplace.folder, "Report", "##s")
     assert workplace.start("--vocab-file", str(vocabulary), "--epochs", "2") == 0
     assert workplace.settings()["vocab_size"] == 5 + 26 + 2
-    request = read_text_request(line_of("--text", "t", "--vocab-file", str(vocabulary)))
-    assert request.lowercase is False
+    given = with_given_files(read_text_request(line_of("--text", "t", "--vocab-file", str(vocabulary))))
+    assert given.lowercase is False
+    assert "vocab_file=none.txt must be an existing vocabulary" in workplace.refused("--vocab-file", "none.txt")
 
 
 # ---- the command line ----
@@ -655,7 +659,6 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
             "config=smal with --text must be the size of a model; did you mean small",
         ),
         (["--text", "t", "--bert-model", "bert-tiny"], "bert_model=bert-tiny with --text must be one of"),
-        (["--text", "t", "--vocab-file", "none.txt"], "vocab_file=none.txt must be an existing vocabulary"),
         (["--text", "t", "--from-pretrained-params", "x", "--config", "mini"], "--config contradicts --text"),
         (["--text", "t", "--learning-rate", "fast"], "learning_rate"),
         (["--text", "t", "--held-out-fraction", "0.9"], "held_out_fraction=0.9 must be less than or"),

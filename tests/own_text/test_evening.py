@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from bert.commands import own_text as command
 from bert.commands import pretrain
-from bert.own_text import run as own_text
 from bert.own_text.flags import is_evening
+from bert.own_text.given_files import collect_documentation, with_given_files
 from bert.own_text.request import read_text_request
 from bert.pretraining.recipes import evening
 from data.examples import documentation
@@ -37,23 +39,31 @@ def test_the_recipe_is_recognised_in_both_spellings():
     assert not is_evening(line_of("--config", "quickstart", "--output-dir", "evening").launch)
 
 
-def test_without_text_it_collects_the_documentation_once(machine, capsys):
+def test_the_documentation_is_collected_once_when_the_run_starts(machine, capsys):
     request = request_of()
-    assert request.output_dir == evening.OUTPUT_DIR
     file = evening.OUTPUT_DIR / "documentation" / documentation.FILE_NAME
-    assert request.paths() == (file,)
+    assert (request.output_dir, request.paths(), request.documentation) == (evening.OUTPUT_DIR, (file,), file.parent)
+    assert not file.exists(), "a command line is only parsed"
+    collect_documentation(request.documentation)
     assert len(json.loads(file.read_text())["text"]) > 100_000
     assert "1 documents" in capsys.readouterr().out
     before = os.stat(file).st_mtime_ns
-    request_of()
-    assert os.stat(file).st_mtime_ns == before
-    assert capsys.readouterr().out == ""
+    collect_documentation(request.documentation)
+    assert os.stat(file).st_mtime_ns == before and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("question", ["--dry-run", "--show-config"])
+def test_a_question_collects_nothing(machine, capsys, question):
+    assert command.main(line_of("--config", "evening", question)) == 0
+    shown = capsys.readouterr()
+    assert "is collected when the run starts" in shown.out + shown.err and not list(Path().iterdir())
+    assert re.search("about 4,600,000 words|hidden_size: 256", shown.out)
 
 
 def test_the_recipe_decides_model_and_updates(machine):
     request = request_of()
-    assert (request.model, request.hours) == (evening.MODEL, None)
-    assert request.setting("max_steps") == int(evening.MAX_STEPS)
+    assert (request.model, request.length.hours) == (evening.MODEL, None)
+    assert request.length.max_steps == int(evening.MAX_STEPS)
     for name, value in evening.FLAGS.items():
         assert str(request.setting(name)) == value
 
@@ -62,19 +72,19 @@ def test_what_is_given_wins(machine, tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]) + "\n")
     request = request_of("--max-steps", "7", "--output-dir", "mine", "--vocab-file", str(vocabulary))
-    assert request.setting("max_steps") == 7
+    assert request.length.max_steps == 7
     assert request.paths()[0].is_relative_to("mine")
-    assert request.vocab_size() == 7
+    assert with_given_files(request).vocab_size() == 7
     for words in (("--hours", "2"), ("--epochs=3",)):
-        assert request_of(*words).setting("max_steps") is None
+        assert request_of(*words).length.max_steps is None
 
 
 def test_own_text_gets_the_hours_and_a_plan_of_its_own(tmp_path):
     (tmp_path / "text").mkdir()
     request = request_of("--text", str(tmp_path / "text"))
-    assert (request.hours, request.model) == (float(evening.HOURS), None)
+    assert (request.length.hours, request.model) == (float(evening.HOURS), None)
     assert request.output_dir.name == "text"
-    assert request_of("--text", str(tmp_path / "text"), "--epochs", "2").hours is None
+    assert request_of("--text", str(tmp_path / "text"), "--epochs", "2").length.hours is None
 
 
 def test_the_command_to_train_longer_is_what_was_typed(machine):
@@ -83,7 +93,7 @@ def test_the_command_to_train_longer_is_what_was_typed(machine):
 
 def test_the_launcher_hands_the_line_over(machine, monkeypatch):
     calls = []
-    monkeypatch.setattr(own_text, "main", lambda *arguments: calls.append(arguments) or 0)
+    monkeypatch.setattr(command, "main", lambda *arguments: calls.append(arguments) or 0)
     assert pretrain.main(["--config", "evening", "--dry-run"]) == 0
     assert calls[0][0].words == ["--config", "evening", "--dry-run"]
 

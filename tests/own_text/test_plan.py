@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from bert.config.architecture import BertConfig
-from bert.config.training_settings import PrecisionSettings
 from bert.own_text import constants
+from bert.own_text.candidates import candidates
 from bert.own_text.facts import MachineFacts, TextFacts, Weights
-from bert.own_text.model_choice import candidates, rank_bytes, usable_bytes
-from bert.own_text.plan import make_plan
+from bert.own_text.length import Length
+from bert.own_text.plan_table import make_plan, table
 from bert.own_text.request import TextRequest
+from bert.own_text.rules import Rules
 from bert.own_text.speed import probe_settings
 from bert.planning.estimates import training_flops_per_sequence
 
@@ -31,14 +32,15 @@ def text(megabytes: float, **changes) -> TextFacts:
 
 
 def plan_of(facts: TextFacts, machine: MachineFacts, **asked):
-    request = TextRequest(**asked)
+    length = Length(**{name: asked.pop(name) for name in ("hours", "epochs", "max_steps") if name in asked})
+    request = TextRequest(length=length, **asked)
     found = candidates(facts, machine, request)
     speeds = {}
     for candidate in found:
         rate = TFLOPS[candidate.placement.device] * 1e12 * candidate.placement.ranks
         length = round(0.59 * candidate.length)  # tokens of mixed lengths, without padding
         speeds[candidate.name] = rate / training_flops_per_sequence(candidate.model, length, candidate.predictions())
-    return make_plan(facts, machine, request, found, speeds)
+    return make_plan(Rules(facts, machine, request, found, speeds))
 
 
 def row(plan, name):
@@ -51,11 +53,8 @@ def row(plan, name):
 def test_every_plan_is_possible(machine, megabytes, hours):
     plan = plan_of(text(megabytes), machine, hours=hours)
     settings, device = plan.settings, plan.settings["device"]
-    model = BertConfig(**{name: settings[name] for name in BertConfig.model_fields})
-    precision = PrecisionSettings(amp=settings["amp"])
     assert settings["global_batch_size"] % (settings["batch_size"] * plan.ranks) == 0
-    needed = rank_bytes(model, settings["max_seq_length"], precision, device, settings["batch_size"])
-    assert needed <= usable_bytes(device, plan.ranks, machine)
+    assert plan.network().rank_bytes(device, settings["batch_size"]) <= machine.usable_bytes(device, plan.ranks)
     assert settings["max_seq_length"] <= settings["max_position_embeddings"]
     assert 1 <= settings["eval_freq"] <= plan.updates
     assert plan.seconds == pytest.approx(hours * 3600, rel=0.1)
@@ -94,7 +93,7 @@ def test_the_model_grows_with_text_and_time(megabytes, machine, hours, name):
 def test_small_models_on_a_cpu_have_the_modern_block(machine, changes, kind):
     plan = plan_of(text(5), machine, hours=2, **{"model": "quickstart", **changes})
     assert plan.settings["model_type"] == kind
-    assert (", ModernBERT" in plan.table(TextRequest())) == (kind == "modernbert")
+    assert (", ModernBERT" in table(plan, TextRequest())) == (kind == "modernbert")
 
 
 def test_the_rate_grows_with_the_root_of_the_batch():
@@ -185,16 +184,16 @@ def test_hardly_any_text_is_refused():
 
 
 def test_updates_that_were_set_explain_the_time():
-    plan = plan_of(text(1), LAPTOP, settings={"max_steps": 50})
-    table = plan.table(TextRequest())
-    assert plan.updates == 50 and "what the updates take" in table and "40 epochs" not in table
+    plan = plan_of(text(1), LAPTOP, max_steps=50)
+    shown = table(plan, TextRequest())
+    assert plan.updates == 50 and "what the updates take" in shown and "40 epochs" not in shown
 
 
 def test_a_script_without_spaces_is_counted_by_its_characters():
     chinese = text(0.05, words=700, characters=17_000, distinct_characters=900)
     plan = plan_of(chinese, LAPTOP, hours=0.1)
     assert plan.settings["vocab_size"] >= 2 * 900
-    assert "17,000 characters" in plan.table(TextRequest())
+    assert "17,000 characters" in table(plan, TextRequest())
 
 
 def test_the_rest_is_resolved_around_what_was_set():
@@ -218,11 +217,11 @@ def test_weights_bring_sizes_vocabulary_and_a_lower_rate():
     assert one["optimizer"] == "AdamW" and one["learning_rate"] == constants.NEW_HEAD_RATE
     kept = dataclasses.replace(weights, heads=("pooler", "masked-LM head"))
     assert plan_of(text(1), LAPTOP, hours=0.5, weights=kept).settings["learning_rate"] < 2e-4
-    assert "6 layers of 384" in plan.table(TextRequest())
+    assert "6 layers of 384" in table(plan, TextRequest())
 
 
 def test_the_table_names_every_flag_and_is_aligned():
-    lines = plan_of(text(5), ONE_GPU, hours=1).table(TextRequest()).splitlines()
+    lines = table(plan_of(text(5), ONE_GPU, hours=1), TextRequest()).splitlines()
     column = lines[0].index("flag")
     assert all(line[column:].startswith("--") and line[column - 2 : column] == "  " for line in lines[1:])
 

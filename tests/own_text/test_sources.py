@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from bert.commands import own_text as command
 from bert.launching.process_runner import Runner
-from bert.own_text import corpus
+from bert.own_text import corpus, start
 from bert.own_text import run as own_text
+from bert.own_text.length import Length
 from bert.own_text.request import TextRequest, read_text_request
 from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.samples.dataset import PretrainingDataset
@@ -69,15 +71,15 @@ def test_groups_are_of_one_source_and_general_text_has_none(workplace, capsys):
         rows = "".join(f"{letter}{number % 9},{text}{number}\n" for number in range(90))
         (workplace.folder / f"{name}.csv").write_text(f"ward,text\n{rows}")
     words = ("--output-dir", "out", "--group-by", "ward", "--max-steps", "9", "--dry-run")
-    assert own_text.main(line_of("--text", "a=0.5:a.csv", "c=0.5:c.csv", *words)) == 0
+    assert command.main(line_of("--text", "a=0.5:a.csv", "c=0.5:c.csv", *words)) == 0
     with pytest.raises(SystemExit):
-        own_text.main(line_of("--text", "a=0.5:a.csv", "b=0.5:b.csv", *words))
+        command.main(line_of("--text", "a=0.5:a.csv", "b=0.5:b.csv", *words))
     rule = "group_by=ward: 9 groups are in the sources a and b, each of which is divided by itself"
     assert rule in capsys.readouterr().err
     sources = (Source("", (Path("a.csv"),), 0.9), Source(REPLAY, (workplace.text,), 0.1))
-    request = TextRequest(sources=sources, output_dir=Path("out"), group_by="ward", settings={"max_steps": 9})
-    record = own_text.record_of(request)
-    commands = corpus.commands(request, record.plan, own_text.training_config(request, record))
+    request = TextRequest(sources=sources, output_dir=Path("out"), group_by="ward", length=Length(max_steps=9))
+    record = start.record_of(request)
+    commands = corpus.commands(request, record.plan, start.training_config(request, record))
     assert ["--group-by" in command for title, command, _ in commands if "importing" in title] == [True, False]
 
 
@@ -104,7 +106,7 @@ def test_sources_are_mixed_by_their_weights(workplace, capfd):
             f"A ship with {number} sails left. The sea was calm. It came to port. " * 9
         )
     line = ["--text", f"land=0.25:{workplace.text}", f"sea=0.75:{other}", "--output-dir", "out", "--epochs", "2"]
-    assert own_text.main(line_of(*line)) == 0
+    assert command.main(line_of(*line)) == 0
     shown = capfd.readouterr().out
     assert re.search(r"\nepochs: land +[\d.]+ over it +25.0% of the samples", shown)
     (mix,) = read_mixture(workplace.folder / "out/data/shards/train")
@@ -114,5 +116,5 @@ def test_sources_are_mixed_by_their_weights(workplace, capfd):
     line[1] = line[1].replace("0.25", "0.5")
     line[2] = line[2].replace("0.75", "0.5")
     with pytest.raises(SystemExit):
-        own_text.main(line_of(*line))
+        command.main(line_of(*line))
     assert "weights=land=0.5 sea=0.5 differs from land=0.25 sea=0.75" in capfd.readouterr().err

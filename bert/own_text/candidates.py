@@ -9,11 +9,9 @@ from bert.config.training_settings import PrecisionSettings
 from bert.own_text import constants
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
-from bert.planning.estimates import activation_bytes_per_sequence
+from bert.planning.estimates import rank_bytes
 from bert.samples.masking import MASKED_SHARE, predictions_of
 
-_FLOAT32 = 4  # bytes
-_STATES = 5  # weights, gradients, the buffer they are accumulated in, two moments
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 
@@ -32,21 +30,42 @@ class Placement:
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
+class Network:
+    """What has to fit on a device.
+
+    Attributes:
+        length: of the longest sequences, in tokens.
+    """
+
+    name: str
+    model: BertConfig
+    length: int
+    precision: PrecisionSettings
+
+    def rank_bytes(self, device: str, num_sequences: int) -> float:
+        """Memory of a rank with a micro-batch of so many sequences."""
+        masked = predictions_of(self.length)
+        return rank_bytes(self.model, self.length, masked, self.precision, device, num_sequences)
+
+    def most_sequences(self, device: str, room: float) -> int:
+        """The largest power of two of sequences that fits; 0 if not even one does."""
+        sequences = constants.MOST_MICRO_BATCH[device]
+        while sequences and self.rank_bytes(device, sequences) > room:
+            sequences //= 2
+        return sequences
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate(Network):
     """A model that could be trained.
 
     Attributes:
         rule: None for pre-trained weights, which bring their sizes.
-        length: of the longest sequences, in tokens.
         objective: as --objective.
         masked_share: of the tokens.
     """
 
-    name: str
     rule: constants.ModelRule | None
-    model: BertConfig
-    length: int
-    precision: PrecisionSettings
     placement: Placement
     objective: str
     masked_share: float
@@ -135,7 +154,7 @@ def text_tokens(text: TextFacts, vocab_size: int) -> float:
 def _candidate(
     name: str, rule: constants.ModelRule | None, text: TextFacts, machine: MachineFacts, request: TextRequest
 ) -> Candidate:
-    device = _device(machine, request)
+    device = machine.device(request.setting("device", "auto"))
     if rule is not None:
         usual = rule.length
     else:
@@ -149,18 +168,12 @@ def _candidate(
             f"pass --max-seq-length {model.max_position_embeddings}"
         )
     precision = PrecisionSettings(amp=request.setting("amp", device == "gpu"))
-    placement = place(name, model, length, precision, machine, request)
+    network = Network(name, model, length, precision)
+    placement = place(network, machine, request)
     learns_pairs = request.weights is not None and "next-sentence head" in request.weights.heads
     objective = request.setting("objective", "mlm_nsp" if learns_pairs else constants.OBJECTIVE)
     masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else constants.MASKED_SHARE)
-    return Candidate(name, rule, model, length, precision, placement, objective, masked_share)
-
-
-def _device(machine: MachineFacts, request: TextRequest) -> str:
-    device = request.setting("device", "auto")
-    if device == "gpu" and not machine.gpus:
-        raise ValueError(f"device=gpu must be a GPU of this machine, which has none{machine.note}; pass --device cpu")
-    return ("gpu" if machine.gpus else "cpu") if device == "auto" else device
+    return Candidate(**vars(network), rule=rule, placement=placement, objective=objective, masked_share=masked_share)
 
 
 def _architecture(
@@ -182,70 +195,51 @@ def _architecture(
     return BertConfig(**{**sizes, **given})
 
 
-def place(
-    name: str,
-    model: BertConfig,
-    length: int,
-    precision: PrecisionSettings,
-    machine: MachineFacts,
-    request: TextRequest,
-    global_batch: int | None = None,
-) -> Placement:
-    """The ranks, threads and largest micro-batch of a model on a machine.
+def place(network: Network, machine: MachineFacts, request: TextRequest, batch_of_run: int | None = None) -> Placement:
+    """The ranks, threads and largest micro-batch of a network on a machine.
 
     All GPUs; on a CPU the largest power of two up to the cores, as most operators use one core; fewer if memory is
     short, or if they would not divide the batch of a run that has begun.
 
+    Args:
+        batch_of_run: the global batch of such a run.
     Raises:
         ValueError: what was asked for is not there, does not fit, or does not divide the batch.
     """
-    device, micro = _device(machine, request), request.setting("batch_size")
-
-    def most_sequences(ranks: int) -> int:
-        """The largest power of two of sequences that fits; 0 if not even one does."""
-        room, sequences = usable_bytes(device, ranks, machine), constants.MOST_MICRO_BATCH[device]
-        while sequences and rank_bytes(model, length, precision, device, sequences) > room:
-            sequences //= 2
-        return sequences
-
-    ranks = request.num_processes or (machine.gpus if device == "gpu" else 0)
-    if device == "gpu" and ranks > machine.gpus:
-        raise ValueError(f"num_gpus={ranks} must be at most the {machine.gpus} GPUs of this machine; lower it")
-    if not ranks:
-        ranks = 1 << (min(machine.cores, constants.MOST_RANKS_ON_CPU).bit_length() - 1)
-        while ranks > 1 and most_sequences(ranks) < constants.LEAST_MICRO_BATCH["cpu"]:
-            ranks //= 2
-    if global_batch is not None and request.num_processes is None:
-        ranks = next((number for number in range(ranks, 0, -1) if global_batch % (number * (micro or 1)) == 0), ranks)
-    batch = request.setting("global_batch_size") or global_batch
-    if batch and batch % (one_pass := ranks * (micro or 1)):
-        remedy = f"--global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-processes"
-        if global_batch is not None:  # which a run that has begun keeps
-            fits = [number for number in range(1, ranks) if batch % (number * (micro or 1)) == 0]
-            remedy = f"--num-processes {fits[-1]}" if fits else "a --batch-size that divides it"
-        raise ValueError(
-            f"global_batch_size={batch} must be a multiple of batch_size x ranks = {micro or 1} x {ranks}; "
-            f"pass {remedy}"
-        )
-    most, room = most_sequences(ranks), usable_bytes(device, ranks, machine)
-    needed = rank_bytes(model, length, precision, device, micro or 1)
+    device, asked = machine.device(request.setting("device", "auto")), request.num_processes
+    if device == "gpu" and (asked or 0) > machine.gpus:
+        raise ValueError(f"num_gpus={asked} must be at most the {machine.gpus} GPUs of this machine; lower it")
+    micro = request.setting("batch_size") or 1
+    ranks = asked or (machine.gpus if device == "gpu" else _ranks_on_cpu(network, machine))
+    if batch_of_run is not None and asked is None:
+        ranks = next((number for number in range(ranks, 0, -1) if batch_of_run % (number * micro) == 0), ranks)
+    _refuse_batch(request.setting("global_batch_size") or batch_of_run, micro, ranks, batch_of_run is not None)
+    room = machine.usable_bytes(device, ranks)
+    most, needed = network.most_sequences(device, room), network.rank_bytes(device, micro)
     if needed > room:
         sizes = f"needs about {needed / 1e9:.1f} GB on a rank, of which {room / 1e9:.1f} GB are free"
         if most:
             raise ValueError(f"batch_size={micro} {sizes}; pass --batch-size {most}, or drop it")
-        raise ValueError(f"the model {name} {sizes}; pass a smaller one (--config), or fewer ranks")
+        raise ValueError(f"the model {network.name} {sizes}; pass a smaller one (--config), or fewer ranks")
     threads = request.setting("cpu_threads") or max(1, machine.cores // ranks)
     return Placement(device, ranks, threads if device == "cpu" else 0, most)
 
 
-def rank_bytes(model: BertConfig, length: int, precision: PrecisionSettings, device: str, sequences: int) -> float:
-    """Memory of one rank with a micro-batch of `sequences`."""
-    activations = activation_bytes_per_sequence(model, length, predictions_of(length), precision, fuse_attention=False)
-    states = _STATES * _FLOAT32 * model.num_parameters()
-    return constants.FRAMEWORK_BYTES[device] + states + sequences * activations * constants.ACTIVATION_COPIES[device]
+def _ranks_on_cpu(network: Network, machine: MachineFacts) -> int:
+    ranks, least = 1 << (min(machine.cores, constants.MOST_RANKS_ON_CPU).bit_length() - 1), constants.LEAST_MICRO_BATCH
+    while ranks > 1 and network.most_sequences("cpu", machine.usable_bytes("cpu", ranks)) < least["cpu"]:
+        ranks //= 2
+    return ranks
 
 
-def usable_bytes(device: str, ranks: int, machine: MachineFacts) -> float:
-    """Memory that a rank may take."""
-    free = machine.gpu_bytes if device == "gpu" else machine.memory_bytes / ranks
-    return free * constants.USABLE_MEMORY
+def _refuse_batch(batch: int | None, micro: int, ranks: int, has_begun: bool) -> None:
+    """Raises ValueError for a global batch that the ranks do not divide; a run that has begun keeps its own."""
+    if not batch or batch % (one_pass := ranks * micro) == 0:
+        return
+    remedy = f"--global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-processes"
+    if has_begun:
+        fits = [number for number in range(1, ranks) if batch % (number * micro) == 0]
+        remedy = f"--num-processes {fits[-1]}" if fits else "a --batch-size that divides it"
+    raise ValueError(
+        f"global_batch_size={batch} must be a multiple of batch_size x ranks = {micro} x {ranks}; pass {remedy}"
+    )

@@ -1,0 +1,59 @@
+"""Reads the files that a command line for own text names: weights, vocabulary, labelled lines, documentation."""
+
+import os
+from pathlib import Path
+
+from bert.conversion.locating import resolve
+from bert.conversion.model_description import tokenizer_warnings
+from bert.conversion.reading import read_pretrained
+from bert.conversion.tensor_names import heads_of
+from bert.conversion.vocabularies import Tokens, find_tokens
+from bert.own_text.facts import Weights
+from bert.own_text.request import TextRequest
+from bert.pretraining.labelled_lines import read_labelled_lines
+from data.examples import documentation
+
+
+def with_given_files(request: TextRequest) -> TextRequest:
+    """The request with what its files hold."""
+    tokens, weights = None, None
+    if request.pretrained is not None:
+        tokens, weights = _pretrained(request.pretrained)
+    elif request.vocab_file is not None:
+        tokens = _given_vocabulary(request.vocab_file)
+    follows_tokens = tokens is not None and "lowercase" not in request.line.launch
+    lines = request.setting("probe_file")
+    return request.model_copy(
+        update={
+            "tokens": tokens,
+            "weights": weights,
+            "lowercase": tokens.lowercase if tokens is not None and follows_tokens else request.lowercase,
+            "probe_lines": 0 if lines is None else len(read_labelled_lines(lines).texts),
+        }
+    )
+
+
+def _pretrained(source: str) -> tuple[Tokens, Weights]:
+    """The vocabulary and the facts of weights: a path, or the name of a published model, which is fetched."""
+    pretrained = read_pretrained(resolve(source))
+    tokens = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
+    if pretrained.config is None or tokens is None:
+        missing = "vocab.txt or tokenizer.json" if pretrained.config else "config.json with the model's sizes"
+        raise ValueError(f"from_pretrained_params={source} must come with a {missing}; add it beside the weights")
+    heads = tuple(heads_of(pretrained.parameters))
+    ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))
+    return tokens, Weights(Path(source), pretrained.config, tokens.lowercase, heads, ignored)
+
+
+def _given_vocabulary(file: Path) -> Tokens | None:
+    if not file.is_file():
+        raise ValueError(f"vocab_file={file} must be an existing vocabulary; correct it, or drop it to train one")
+    return find_tokens(file.parent, file, None, [])
+
+
+def collect_documentation(folder: Path) -> None:
+    """Write the documentation of this machine into the folder, unless it is there."""
+    if not (folder / documentation.FILE_NAME).exists():
+        print("collecting the documentation of this machine ...", flush=True)
+        report = documentation.build(folder, documentation.default_roots(), num_workers=os.cpu_count() or 1)
+        print(documentation.summary(report), flush=True)

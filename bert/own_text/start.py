@@ -1,0 +1,130 @@
+"""The start of a training on own text: its record, new or kept, and the settings of the training."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+from bert.checkpoints.directories import list_steps
+from bert.config.command_line import resolve_config
+from bert.config.setting_sources import read_yaml
+from bert.config.training_settings import derive
+from bert.launching.previous_run import settings_asked_for
+from bert.own_text import constants, corpus
+from bert.own_text.candidates import candidates, place
+from bert.own_text.facts import TextFacts, machine_facts, text_facts
+from bert.own_text.plan_table import make_plan, on_devices
+from bert.own_text.record import TextRecord, read_record
+from bert.own_text.request import TextRequest
+from bert.own_text.rules import Rules
+from bert.own_text.sources import refuse_shared_groups
+from bert.own_text.speed import estimate_speeds, measure_speeds
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.entry import ENTRY
+from bert.pretraining.recipes import evening
+from data.text.readers import Reading
+
+
+def checkpoint_steps(output_dir: Path) -> list[int]:
+    """The checkpoints in the output folder, of whatever model."""
+    return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
+
+
+def record_of(request: TextRequest, may_measure: bool = True) -> TextRecord:
+    """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices that there are.
+
+    Args:
+        may_measure: start ranks that measure the speed, which is estimated otherwise.
+    """
+    before = read_record(request.output_dir)
+    if before is None or not checkpoint_steps(request.output_dir):
+        used = 0.0 if before is None else before.seconds_used
+        return dataclasses.replace(_new_record(request, may_measure), seconds_used=used)
+    if request.model not in (None, before.plan.model):
+        raise ValueError(
+            f"config={request.model} differs from {before.plan.model} of the run in {request.output_dir}; pass "
+            "another --output-dir, or delete that one"
+        )
+    plan, machine = before.plan, machine_facts(request.output_dir)
+    request.length.refuse_schedule(plan.settings["lr_schedule"])
+    placement = place(plan.network(), machine, request, plan.settings["global_batch_size"])
+    before.plan = on_devices(plan, placement, machine, request)
+    data = corpus.data_facts(request, before.plan)
+    corpus.refuse_other_data(before.data, data, request.output_dir)
+    corpus.warn_of_changed_files(before.data, data, request.output_dir)
+    return before
+
+
+def _new_record(request: TextRequest, may_measure: bool) -> TextRecord:
+    text, machine = _read_text(request), machine_facts(request.output_dir)
+    found, start_seconds = candidates(text, machine, request), 0.0
+    if may_measure:
+        print("measuring the speed of this machine ...", flush=True)
+        begun = time.monotonic()
+        speeds = measure_speeds(found)
+        start_seconds = max(0.0, time.monotonic() - begun - constants.PROBE_SECONDS * len(found))
+    else:
+        speeds = estimate_speeds(found, machine)
+    plan = make_plan(Rules(text, machine, request, found, speeds, is_measured=may_measure))
+    return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan), start_seconds=start_seconds)
+
+
+def _read_text(request: TextRequest) -> TextFacts:
+    """The facts of all sources, by reading them."""
+    if request.documentation is not None and not request.paths()[0].exists():
+        print("the documentation of this machine is collected when the run starts; this plan assumes a usual amount")
+        words, size = evening.USUAL_WORDS, evening.USUAL_BYTES
+        return TextFacts(1, size // 5_000, words, size, evening.USUAL_CHARACTERS, size, is_estimate=True)
+    reading = Reading(
+        request.lang or "en",
+        request.encoding or "auto",
+        request.document_separator or "file",
+        request.text_field,
+        group_by=request.group_by,
+    )
+    facts, groups = dict[str, TextFacts](), dict[str, set[str]]()
+    for source in request.sources:
+        of_name = f"{source.name}: " if source.name else ""
+        print(f"reading {of_name}{' '.join(map(str, source.paths))} ...", flush=True)
+        of_source = dataclasses.replace(reading, group_by=source.group_by(request.group_by))
+        facts[source.name], groups[source.name] = text_facts(source.paths, of_source, request.follow_links)
+    if reading.folders() is None:  # the folders of a source are its own
+        refuse_shared_groups(request.group_by, groups)
+    text = TextFacts.of(facts)
+    if request.lang is not None:  # of characters that Chinese and Japanese share, or of a mixed text
+        text = dataclasses.replace(text, is_chinese=request.lang.partition("-")[0] == "zh")
+    return text
+
+
+def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
+    """The settings of the training: the plan's, the run's paths, what was given now, and its updates."""
+    plan, output_dir, length = record.plan, request.output_dir, request.length
+    steps = length.updates(plan.updates, plan.seconds, lambda passes: corpus.updates_of(request, plan, passes))
+    settings: dict[str, Any] = {
+        **plan.settings,
+        "phase": 1,
+        "output_dir": output_dir,
+        "report_file": output_dir / "phase1/report.json",
+        "input_dir": corpus.shards(request, "train"),
+        "eval_dir": corpus.shards(request, "held_out") if plan.held_out_fraction else None,
+        "vocab_file": corpus.vocabulary_file(request),
+        "from_pretrained_params": None if request.weights is None else request.weights.path,
+        **request.settings,
+        "max_steps": steps,
+        "finish_in": length.finish_in,
+    }
+    expected = min(plan.updates, record.expected_updates or plan.updates)
+    if not plan.is_timed():
+        pass
+    elif record.first_updates is not None:  # an earlier version counted the shares from the most updates
+        settings["warmup_proportion"] *= min(1.0, expected / record.first_updates)
+        settings["early_stopping_from"] = settings.get("early_stopping_from", 0.0) * min(1.0, expected / steps)
+    elif length.is_by_time():
+        settings["expected_steps"] = min(expected, steps)
+    config: PretrainingConfig = resolve_config(settings, ENTRY)
+    if (request.tokens is None or request.add_words) and config.data.vocab_file.exists():
+        return derive(config, vocab_size=len(config.data.vocab_file.read_bytes().splitlines()))
+    if checkpoint_steps(output_dir) and (asked_for := settings_asked_for(config)).exists():
+        # The data were deleted, and the vocabulary is made again.
+        return derive(config, vocab_size=read_yaml(asked_for)["vocab_size"])
+    return config
