@@ -42,7 +42,7 @@ PATH="$(dirname "${PYTHON}"):${PATH}"
 export PATH
 
 all_cores=(--numprocesses logical --maxprocesses 4 --dist worksteal --durations 20)
-if [[ "${suite}" == all ]]; then export BERT_FULL_TESTS=1; fi
+if [[ "${suite}" == all ]]; then export BERT_FULL_FAULTS=1; fi
 if (($# > 0)); then
   if [[ "${suite}" == long ]]; then set -- -m long "$@"; fi
   exec "${PYTHON}" -m pytest "$@"

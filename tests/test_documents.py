@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 from bert import REPOSITORY
-from tests.faults.table import ROWS
 from tests.support.documents import COMMANDS, FENCE, FOLDERS, TEXTS, commands
 
 README_LINES = 190
@@ -166,4 +165,4 @@ def test_the_map_shows_every_room():
 
 def test_the_fault_matrix_shows_every_row():
     shown = {int(number) for number in re.findall(r"^\| (\d+) \|", TEXTS["tests/README.md"], re.M)}
-    assert shown == {row.number for row in ROWS} - {29}, "29 compares exports; it is said below the table"
+    assert shown == {*range(1, 40)} - {29}, "29 compares exports; it is said below the table"

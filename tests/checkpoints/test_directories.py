@@ -36,6 +36,7 @@ from bert.checkpoints.directories import (
 from bert.files import only_writer
 from data.fetching.transfer import exclusive
 from tests.faults.boundaries import count_boundaries, kill_at
+from tests.support.full_counts import IS_FULL, times
 
 CONTENTS = {
     "bert.safetensors": bytes(range(256)) * 4,
@@ -44,7 +45,6 @@ CONTENTS = {
     "vocab.txt": b"[PAD]\n",
 }
 NEW = {**CONTENTS, "vocab.txt": b"new\n"}
-IS_FULL = bool(os.environ.get("BERT_FULL_FAULTS"))
 
 
 def files(contents: dict[str, bytes] = CONTENTS):
@@ -114,21 +114,20 @@ def assert_falls_back(newest: Path, name: str, refusals) -> None:
     assert name in str(error.value) and [name in line for line in refusals()[before:]] == [True]
 
 
-def test_truncation_is_refused_and_the_file_named(newest, refusals, record_property):
-    generator, trials = random.Random(4), 1000 if IS_FULL else 50
+def test_truncation_is_refused_and_the_file_named(newest, refusals):
+    generator, trials = random.Random(4), times(50, 1000)
     for number in range(trials):
         path = newest / sorted([*CONTENTS, MANIFEST])[number % (len(CONTENTS) + 1)]
         whole = path.read_bytes()
         path.write_bytes(whole[: generator.choice([0, len(whole) - 1, generator.randrange(len(whole))])])
         assert_falls_back(newest, path.name, refusals)
         path.write_bytes(whole)
-    record_property("trials", trials)
 
 
-def test_no_flipped_bit_is_read_as_data(newest, record_property):
+def test_no_flipped_bit_is_read_as_data(newest):
     """Single bits at random places of all files, the manifest included, none silent."""
     accepted, generator = verify(newest), random.Random(7)
-    harmless, trials = 0, 2000 if IS_FULL else 200
+    harmless, trials = 0, times(200, 2000)
     for _ in range(trials):
         path = newest / generator.choice([*CONTENTS, MANIFEST])
         whole = path.read_bytes()
@@ -144,7 +143,6 @@ def test_no_flipped_bit_is_read_as_data(newest, record_property):
             harmless += 1
         path.write_bytes(whole)
     assert harmless < trials / 10
-    record_property("trials", trials)
 
 
 def edited(change: Callable[[dict], object]) -> Callable[[Path], None]:
@@ -296,9 +294,7 @@ def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(
 
 @pytest.mark.long
 @pytest.mark.parametrize("step", [4, 5], ids=["same_step", "new_step"])
-def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_continues(
-    tmp_path, refusals, step, record_property
-):
+def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_continues(tmp_path, refusals, step):
     """Calls and returns of system calls in a save and its pruning to one checkpoint: a third of them, or all."""
 
     def save_and_prune(parent: Path) -> None:
@@ -309,7 +305,7 @@ def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_con
     write_checkpoint(tmp_path / "whole", 4, files())
     boundaries = count_boundaries(lambda: save_and_prune(tmp_path / "whole"))
     assert boundaries > 30
-    tried = range(boundaries) if os.environ.get("BERT_FULL_FAULTS") else range(step % 3, boundaries, 3)
+    tried = range(boundaries) if IS_FULL else range(step % 3, boundaries, 3)
     for boundary in tried:
         parent = tmp_path / str(boundary)
         write_checkpoint(parent, 4, files())
@@ -321,7 +317,6 @@ def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_con
         save_and_prune(parent)
         assert contents_of(newest_valid(parent).directory) == NEW
         assert {path.name for path in parent.iterdir()} == {str(step), ".lock"}
-    record_property("trials", len(tried))
 
 
 def test_leftovers_of_a_killed_process_of_the_same_number_do_not_stop_the_next(tmp_path):

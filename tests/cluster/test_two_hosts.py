@@ -17,6 +17,7 @@ import pytest
 import workplace
 from workplace import Host, two_hosts
 
+from tests.support.full_counts import IS_FULL
 from tests.support.waiting import wait_until
 
 REASON = workplace.why_not()
@@ -143,7 +144,7 @@ def test_a_lost_host_ends_the_other_and_the_same_command_continues(folder, on_on
 
 
 TROUBLES = ("packets dropped for 1 s", "packets dropped for 30 s", "a node stopped for 8 s", "a full /dev/shm")
-TROUBLES += ("packets dropped for 300 s",) * (os.environ.get("BERT_FULL_FAULTS") == "1")
+TROUBLES += ("packets dropped for 300 s",) * IS_FULL
 
 
 def pids_of(host: Host) -> list[int]:

@@ -30,8 +30,9 @@ from tests.conversion import recorded_outputs
 from tests.conversion.test_round_trips import TASKS, native
 from tests.support import foreign, minilm, tiny
 from tests.support.commands import refused
+from tests.support.full_counts import times
 
-INPUTS = 50 if os.environ.get("BERT_FULL_FAULTS") else 3
+INPUTS = times(3, 50)
 TOLERANCE = dict(rtol=0, atol=1e-5)
 VALUE = "bert.encoder.layer.1.attention.self.value.weight"
 TORCH_VENV = os.environ.get("BERT_TORCH_VENV")
@@ -160,8 +161,7 @@ def test_a_published_encoder_served_by_paddle_inference_gives_its_known_outputs(
 
 
 @pytest.mark.long
-def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
-    record_property("trials", INPUTS * len(TASKS))
+def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path):
     models = recorded_outputs.write_models(checkpoints, "paddlenlp", tmp_path)
     found = recorded_outputs.ask(sys.executable, "paddlenlp", models, random_feed(), tmp_path)
     if not isinstance(found, dict) and "No module named 'paddlenlp'" in found.stderr:
@@ -205,8 +205,7 @@ def test_a_check_that_cannot_be_made_is_refused_first(to_format, rule, tmp_path,
 
 
 @pytest.mark.skipif(TORCH_VENV is None, reason="BERT_TORCH_VENV names no environment with torch and transformers")
-def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_path, record_property):
-    record_property("trials", INPUTS * len(TASKS))
+def test_transformers_loads_what_is_written_for_it(checkpoints, expected, tmp_path):
     models = recorded_outputs.write_models(checkpoints, "transformers", tmp_path)
     compare_all(recorded_outputs.ask(TORCH_PYTHON, "transformers", models, random_feed(), tmp_path), expected)
 

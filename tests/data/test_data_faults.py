@@ -26,14 +26,10 @@ from data import balance_shards, download_wikipedia
 from tests.data.test_preprocess import arguments, hashes
 from tests.support.commands import refused
 from tests.support.corpora import random_table, vocabulary, write_shards, write_source, write_vocabulary
+from tests.support.full_counts import times
 from tests.support.peak_memory import peak_of
 
-FULL = os.environ.get("BERT_FULL_FAULTS") == "1"
 WORDS = vocabulary()
-
-
-def times(few: int, full: int) -> int:
-    return full if FULL else few
 
 
 @pytest.fixture(
@@ -78,8 +74,7 @@ def is_silent(folder: Path, expected: list[np.ndarray]) -> bool:
     return not all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_no_flipped_bit_is_silent(shards, tmp_path, record_property):
-    record_property("trials", times(40, 1000))
+def test_no_flipped_bit_is_silent(shards, tmp_path):
     rng, expected = np.random.default_rng(1), read_all(shards)
     path = next(shards.glob("shard-1.*"))
     size = path.stat().st_size
@@ -95,8 +90,7 @@ def test_no_flipped_bit_is_silent(shards, tmp_path, record_property):
         shutil.rmtree(folder)
 
 
-def test_no_truncation_is_silent(shards, tmp_path, record_property):
-    record_property("trials", times(15, 300))
+def test_no_truncation_is_silent(shards, tmp_path):
     rng = np.random.default_rng(2)
     size = next(shards.glob("shard-1.*")).stat().st_size
     for trial, keep in enumerate([0, 1, size - 1, *rng.integers(0, size, times(12, 297)).tolist()]):
@@ -173,8 +167,7 @@ def command(corpus: Path, sink: Path, workers: int, *flags: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_run_killed_again_and_again_ends_in_the_same_bytes(tmp_path, record_property):
-    record_property("trials", times(6, 100))
+def test_a_run_killed_again_and_again_ends_in_the_same_bytes(tmp_path):
     write_vocabulary(tmp_path / "vocab.txt")
     write_source(tmp_path / "text", num_documents=2000)
     flags = ("--num-shards", "5", "--masking", "static", "--duplicate-factor", "3", "--block-size", "20000")

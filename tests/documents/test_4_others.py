@@ -35,16 +35,11 @@ def test_the_benchmark_of_training_compares_four(clone):
     assert len(case["rows"]) == 4
 
 
-def test_a_stop_file_and_the_fault_rows(clone):
+def test_stop_files_are_made(clone):
     (clone / "results/quickstart").mkdir(parents=True, exist_ok=True)
     for name in ("STOP", "FINISH"):
         output_of(command(f"touch results/quickstart/{name}"), clone)
         (clone / "results/quickstart" / name).unlink()
-    plain = "bash scripts/run_fault_tests.sh --rows 4,5,6"
-    TRIED.add(plain)
-    assert plain in COMMANDS
-    output_of(plain, clone, "272 tried, 0 lost")
-    assert output_of(command(plain + " --broken"), clone).count("it loses, as it must") == 3
 
 
 def test_help_and_doctor_are_readable(clone):
@@ -64,8 +59,8 @@ def test_the_self_test_of_gpus_lists_its_checks_and_runs_some_on_a_cpu(clone):
     TRIED.update(lines)
     assert {plain, f"{plain} --list", f"{plain} --device cpu"} < set(lines)
     for line in lines:
-        output_of(line if line.endswith(" --list") else f"{line} --list", clone, "ranks-accumulated")
-    output_of(f"{plain} --device cpu --only doctor --only fused", clone, "0 of 5 failed. Send back ")
+        output_of(line if line.endswith(" --list") else f"{line} --list", clone, "test_ranks[accumulated]")
+    output_of(f"{plain} --device cpu --only doctor --only fused", clone, "5 passed")
 
 
 def test_docker_commands_and_several_nodes_resolve(clone):

@@ -29,7 +29,6 @@ from bert.runtime import distributed
 from bert.training import trainer as training
 from bert.training import training_run as runs
 from bert.training.fused_kernels import choose_kernels
-from tests.faults import sabotage
 from tests.faults.boundaries import Boundaries, signals_at
 
 COMMANDS = {
@@ -174,7 +173,7 @@ def _jumping_clock(seed: int) -> None:
     time.time = lambda: real() + generator.uniform(-1, 1) * 10 * 86400
 
 
-def _fork(argv: list[str], broken: str, options: dict[str, Any]) -> int:
+def _fork(argv: list[str], options: dict[str, Any]) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -190,7 +189,6 @@ def _fork(argv: list[str], broken: str, options: dict[str, Any]) -> int:
             os.dup2(writer, 1)
             os.close(reader)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sabotage.disable_for_good(broken)
         code = train(argv, options)
     except BaseException:
         traceback.print_exc()
@@ -223,7 +221,7 @@ def main() -> None:
         if request["do"] == "warm":
             warm(request["command"], request["argv"])
         elif request["do"] == "start":
-            answer = _fork(request["argv"], request["broken"], request["options"])
+            answer = _fork(request["argv"], request["options"])
         else:
             answer = _wait(request["pid"], request["timeout"])
         print(json.dumps(answer), file=answers, flush=True)

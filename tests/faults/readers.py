@@ -1,4 +1,4 @@
-"""All that reads files of any origin, for `fuzzing`: the functions, and the valid and hostile files they begin with."""
+"""All that reads files of any origin, for `test_changed_files`: functions, and valid and hostile files for each."""
 
 import bz2
 import contextlib

@@ -4,28 +4,24 @@ A server process imports Paddle and builds the program once; each training is a 
 `run_pretraining.main` like any other.
 """
 
-import atexit
 import contextlib
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from bert import REPOSITORY
 from bert.tokenization.vocabulary_files import read_vocabulary
-from tests.faults import file_system, sabotage
+from tests.faults import file_system
 from tests.support.corpora import random_table, write_shards, write_vocabulary
 
 STEPS, SAVE_EVERY, KEEP = 24, 3, 2
@@ -101,6 +97,10 @@ def digest(data: Data, output: Path) -> str:
     return found.hexdigest()
 
 
+def tensors(output: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted((checkpoints(output) / str(STEPS)).glob("*.safetensors"))]
+
+
 def whole_rows(metrics_file: Path) -> list[dict]:
     """The rows of a log whose disk may have been full: those it cut off are not rows."""
     rows = []
@@ -146,9 +146,8 @@ class Server:
     def start(self, argv: Sequence[str], output: Path, **options: Any) -> "Training":
         """`options`: see `forking.train`; the training's output goes to `output`/console.txt (appended)."""
         output.mkdir(parents=True, exist_ok=True)
-        broken = os.environ.get(sabotage.VARIABLE, "")
         options = {"console": str(output / "console.txt"), **options}
-        pid = self.ask(do="start", argv=list(argv), broken=broken, options=options)
+        pid = self.ask(do="start", argv=list(argv), options=options)
         self.running.add(pid)
         return Training(self, pid, Path(options["console"]))
 
@@ -196,44 +195,50 @@ class Training:
         return self._console.read_text(errors="replace") if self._console.exists() else ""
 
 
-@contextmanager
-def trainings(folder: Path) -> Iterator[tuple[Server, Data]]:
-    """A server, warm for the command of `Data.argv`, and the data below `folder`."""
-    data, server = make_data(folder), Server()
-    try:
-        server.ask(do="warm", command="run_pretraining", argv=data.argv(folder / "never"))
-        yield server, data
-    finally:
-        server.close()
-
-
-def must_end(training: Training, code: int = 0) -> "Training":
+def must_end(training: Training, code: int = 0) -> Training:
     assert training.code == code, f"exit code {training.code} instead of {code}: {training.said()[-800:]}"
     return training
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The uninterrupted run, with which all others are compared."""
+    """The uninterrupted run, with which all others are compared, and what starts those."""
 
+    server: Server
+    data: Data
     output: Path
     digest: str
     seconds: float
     boundaries: int  # in all its saves
 
+    def one_save(self) -> int:
+        """Boundaries in a save."""
+        return self.boundaries // (STEPS // SAVE_EVERY)
 
-@lru_cache(maxsize=1)
-def reference() -> tuple[Server, Data, Reference]:
-    """A server and an uninterrupted run, made once for all rows; both go when this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="fault-reference-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    stack = ExitStack()
-    atexit.register(stack.close)
-    server, data = stack.enter_context(trainings(folder / "trainings"))
-    whole, counted = folder / "whole", folder / "boundaries"
-    begin = time.monotonic()
-    with mock.patch.dict(os.environ):
-        os.environ.pop(sabotage.VARIABLE, None)  # what is compared with is the real thing, whatever is broken now
+    def start(self, output: Path, *more: str, **options: Any) -> Training:
+        return self.server.start(self.data.argv(output, *more), output, **options)
+
+    def run(self, output: Path, *more: str, **options: Any) -> Training:
+        """The command of the uninterrupted run to its end, below another folder."""
+        return self.server.run(self.data.argv(output, *more), output, **options)
+
+    def continue_and_compare(self, output: Path) -> None:
+        """The same command again, undisturbed: it continues and ends in the bytes of the uninterrupted run."""
+        must_end(self.run(output))
+        assert newest_step(output) == STEPS
+        assert digest(self.data, output) == self.digest, "the resumed run is not the uninterrupted one"
+
+
+@contextmanager
+def uninterrupted_run(folder: Path) -> Iterator[Reference]:
+    """A server that is warm for the command of `Data.argv`, and a run of it."""
+    data, server = make_data(folder / "data"), Server()
+    try:
+        whole, counted = folder / "whole", folder / "boundaries"
+        server.ask(do="warm", command="run_pretraining", argv=data.argv(folder / "never"))
+        begin = time.monotonic()
         must_end(server.run(data.argv(whole), whole, boundaries_file=str(counted)))
-    seconds = time.monotonic() - begin
-    return server, data, Reference(whole, digest(data, whole), seconds, json.loads(counted.read_text())["save"])
+        seconds, boundaries = time.monotonic() - begin, json.loads(counted.read_text())["save"]
+        yield Reference(server, data, whole, digest(data, whole), seconds, boundaries)
+    finally:
+        server.close()

@@ -2,17 +2,14 @@
 
 import hashlib
 import json
-import os
 import random
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from unittest import mock
+from typing import Any
 
 from bert.checkpoints.directories import best_directory, list_steps, step_directory
-from tests.faults import sabotage
-from tests.faults.trainings import MODEL, Server, must_end, reference, whole_rows
+from tests.faults.trainings import MODEL, Reference, Training, must_end, whole_rows
 from tests.support.corpora import WORDS
 from tests.support.squad_files import file_of, paragraph, question
 
@@ -97,26 +94,34 @@ def make_files(name: str, folder: Path) -> Tuning:
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeTuning:
     """An uninterrupted fine-tuning; `boundaries` by the parts of `forking`."""
 
+    reference: Reference
     tuning: Tuning
     digest: str
     seconds: float
     boundaries: dict[str, int]
 
+    def start(self, output: Path, *more: str, **options: Any) -> Training:
+        argv = self.tuning.argv(output, *more)
+        return self.reference.server.start(argv, output, command=f"run_{self.tuning.name}", **options)
 
-@lru_cache(maxsize=None)
-def whole_tuning(name: str) -> tuple[Server, Whole]:
-    """The server, and the uninterrupted fine-tuning, made once for all rows."""
-    server, data, _ = reference()
-    tuning = make_files(name, data.folder / name)
-    output, counted = data.folder / f"whole-{name}", data.folder / f"boundaries-{name}"
-    server.ask(do="warm", command=f"run_{name}", argv=tuning.argv(data.folder / "never"))
+    def run(self, output: Path, *more: str, **options: Any) -> Training:
+        argv = self.tuning.argv(output, *more)
+        return self.reference.server.run(argv, output, command=f"run_{self.tuning.name}", **options)
+
+    def continue_and_compare(self, output: Path) -> None:
+        must_end(self.run(output))
+        assert self.tuning.digest(output) == self.digest, "it is not the uninterrupted run"
+
+
+def whole_tuning(name: str, reference: Reference) -> WholeTuning:
+    folder, server, command = reference.data.folder, reference.server, f"run_{name}"
+    tuning = make_files(name, folder / name)
+    output, counted = folder / f"whole-{name}", folder / f"boundaries-{name}"
+    server.ask(do="warm", command=command, argv=tuning.argv(folder / "never"))
     begin = time.monotonic()
-    with mock.patch.dict(os.environ):
-        os.environ.pop(sabotage.VARIABLE, None)
-        argv = tuning.argv(output)
-        must_end(server.run(argv, output, command=f"run_{name}", boundaries_file=str(counted)))
+    must_end(server.run(tuning.argv(output), output, command=command, boundaries_file=str(counted)))
     seconds = time.monotonic() - begin
-    return server, Whole(tuning, tuning.digest(output), seconds, json.loads(counted.read_text()))
+    return WholeTuning(reference, tuning, tuning.digest(output), seconds, json.loads(counted.read_text()))

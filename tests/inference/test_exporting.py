@@ -16,7 +16,7 @@ from bert.conversion.model_description import Usage
 from bert.inference.heads import load_model
 from bert.inference.predictor import Predictor
 from tests.conversion import test_parity
-from tests.conversion.test_parity import INPUTS, compare, random_feed
+from tests.conversion.test_parity import compare, random_feed
 from tests.conversion.test_round_trips import TASKS
 from tests.inference.models import export, feed_of, model
 from tests.support import foreign
@@ -27,8 +27,7 @@ SERVED = [task for task in TASKS if task != "pretraining"]
 
 @pytest.mark.long
 @pytest.mark.parametrize("task", SERVED)
-def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task, record_property):
-    record_property("trials", INPUTS)
+def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_path, task):
     model = Predictor(export(checkpoints[task], tmp_path / "x", "--format", "paddle-inference"))
     compare(model.run(random_feed()), expected[task], random_feed()["attention_mask"])
     assert model.description["labels"] == (["cat", "dog", "fox"] if "classification" in task else None)
@@ -36,9 +35,8 @@ def test_paddle_inference_serves_the_same_outputs(checkpoints, expected, tmp_pat
 
 
 @pytest.mark.parametrize(("task", "to_format"), [*((task, "onnx") for task in SERVED), ("encoder", "openvino")])
-def test_onnx_and_openvino_give_the_same_outputs(checkpoints, expected, tmp_path, task, to_format, record_property):
+def test_onnx_and_openvino_give_the_same_outputs(checkpoints, expected, tmp_path, task, to_format):
     pytest.importorskip("openvino" if to_format == "openvino" else "onnxruntime")
-    record_property("trials", INPUTS)
     exported, feed = export(checkpoints[task], tmp_path / "x", "--format", to_format), random_feed()
     compare(Predictor(exported).run(feed), expected[task], feed["attention_mask"])
 

@@ -16,9 +16,10 @@ import pytest
 
 from bert import REPOSITORY
 from tests.faults.trainings import make_data
+from tests.support.full_counts import times
 from tests.support.waiting import wait_until
 
-ROUNDS = 50 if os.environ.get("BERT_FULL_FAULTS") == "1" else 1
+ROUNDS = times(1, 50)
 MARK = "BERT_TREE_OF_A_TEST"  # environment variable that all processes of a tree inherit
 TRAINING = """
 import sys
@@ -104,8 +105,7 @@ def kill_and_count(process: subprocess.Popen, victim: int, folder: Path) -> None
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["launcher", "launcher of the ranks", "first rank", "second rank"])
-def test_no_rank_outlives_what_started_it(tmp_path, kind, record_property):
-    record_property("trials", ROUNDS)
+def test_no_rank_outlives_what_started_it(tmp_path, kind):
     data = make_data(tmp_path / "data")
     chance = random.Random(kind)
     for number in range(ROUNDS):
@@ -139,8 +139,7 @@ def test_a_value_error_on_one_rank_ends_all_with_its_text(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["command", "worker"])
-def test_no_worker_of_the_data_outlives_its_command(tmp_path, kind, record_property):
-    record_property("trials", ROUNDS)
+def test_no_worker_of_the_data_outlives_its_command(tmp_path, kind):
     for number in range(ROUNDS):
         folder = tmp_path / str(number)
         folder.mkdir()

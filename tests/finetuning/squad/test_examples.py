@@ -2,12 +2,12 @@
 
 import copy
 import json
-import os
 import random
 
 import pytest
 
 from bert.finetuning.squad.examples import Answer, read_squad, single_paragraph
+from tests.support.full_counts import times
 from tests.support.squad_files import file_of, generated, paragraph, question
 
 NILE = paragraph("The Nile is long.", question("q", "What is long?", ("Nile", 4)))
@@ -164,7 +164,7 @@ def damaged(content: dict, rng: random.Random) -> bytes:
     return bytes(raw)
 
 
-def test_damaged_files_are_read_or_refused_in_words(tmp_path, record_property):
+def test_damaged_files_are_read_or_refused_in_words(tmp_path):
     """FAULTS.md, row 24: 60 files (500 with BERT_FULL_FAULTS=1) become features or raise ValueError."""
     from bert.finetuning.squad.answer_settings import ReaderSettings
     from bert.finetuning.squad.features import build_features
@@ -172,8 +172,7 @@ def test_damaged_files_are_read_or_refused_in_words(tmp_path, record_property):
 
     rng, refused = random.Random(24), 0
     settings = ReaderSettings(max_seq_length=24, doc_stride=8, max_query_length=8)
-    number = 500 if os.environ.get("BERT_FULL_FAULTS") else 60
-    record_property("trials", number)
+    number = times(60, 500)
     for case in range(number):
         version_2 = rng.random() < 0.5
         file = tmp_path / f"{case}.json"

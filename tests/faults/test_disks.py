@@ -1,14 +1,17 @@
-"""Rows about file systems that fail in the way of networks, and hosts that lose their power."""
+"""File systems that fail in the way of networks, and hosts that lose their power: rows 34 and 35 (tests/README.md)."""
 
 import errno
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from bert import REPOSITORY
 from bert.checkpoints.directories import best_step, newest_valid, run_lock, weights_folder, write_best, write_checkpoint
@@ -17,12 +20,11 @@ from bert.finetuning.prediction_stream import ResumableFiles
 from bert.samples.manifest import read_manifest
 from bert.samples.shards import ShardDirectory
 from tests.faults import file_system
-from tests.faults.harness import Row, Trials
-from tests.faults.rows_runs import finish_and_compare, tensors
-from tests.faults.trainings import checkpoints, digest, reference
+from tests.faults.trainings import checkpoints, digest, tensors
 from tests.support.corpora import random_table, vocabulary, write_shards
+from tests.support.full_counts import times
 
-# Call of the output's file system, its error, whether the run goes on as if nothing had been.
+# Call of the output's file system, its error, whether the run continues as if nothing had been.
 DISK_FAULTS = (
     ("fsync", errno.EIO, False),
     ("write", errno.EINTR, True),
@@ -40,30 +42,34 @@ DISK_FAULTS = (
 )
 
 
-def file_systems_of_networks(trials: Trials) -> None:
-    """One call fails, at any place of a training; slow renames are watched by a reader."""
+@pytest.fixture(autouse=True)
+def compiler():
     if file_system.library() is None:
-        return trials.cannot_run("a C compiler")
-    server, data, whole = reference()
-    ended = 0
-    for number, output in trials.folders():
-        call, error, goes_on = DISK_FAULTS[number % len(DISK_FAULTS)]
-        at = -1 if call == "flock" else trials.random.randrange(40)
+        pytest.skip("needs a C compiler")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("call", "error", "continues"), DISK_FAULTS)
+def test_one_call_that_fails_ends_the_run_in_a_sentence_or_changes_nothing(reference, tmp_path, call, error, continues):
+    """Row 34: at any place of a training; slow renames are watched by a reader."""
+    chance = random.Random(f"{call} {error}")
+    for number in range(times(1, 10)):
+        output, at = tmp_path / str(number), -1 if call == "flock" else chance.randrange(40)
         settings = {"SHIM_ROOT": str(output), "SHIM_FAULT": f"{call} {at} {error}"}
         if not error:
             settings = {"SHIM_ROOT": str(output), "SHIM_RENAME_MS": "20"}
-        with trials.trial(f"{call} {at}: {errno.errorcode.get(error)}"), watched(output):
-            training = server.run(data.argv(output), output, file_system=settings)
-            assert training.code in ((0,) if goes_on else (0, 2, 74)), f"{training.code}: {training.said()[-500:]}"
-            assert "Traceback" not in training.said(), training.said()[-800:]
-            if training.code == 0:
-                is_same = tensors(output) == tensors(whole.output)  # all that a run whose log was switched off has
-                assert is_same if "is switched off" in training.said() else digest(data, output) == whole.digest
-            else:
-                ended += 1
-                assert "error: " in training.said() and os.strerror(error) in training.said(), training.said()[-500:]
-                finish_and_compare(server, data, output, whole.digest)
-    trials.note(f"{ended} runs ended with an error, and were continued")
+        with watched(output):
+            training = reference.run(output, file_system=settings)
+        said = training.said()
+        assert training.code in ((0,) if continues else (0, 2, 74)), f"call {at}: {training.code}: {said[-500:]}"
+        assert "Traceback" not in said, said[-800:]
+        if training.code:
+            assert "error: " in said and os.strerror(error) in said, said[-500:]
+            reference.continue_and_compare(output)
+        elif "is switched off" in said:  # lines of its log are lost
+            assert tensors(output) == tensors(reference.output)
+        else:
+            assert digest(reference.data, output) == reference.digest
 
 
 class watched:
@@ -197,48 +203,26 @@ WRITERS: dict[str, tuple[Act, Act, Act]] = {
 }
 
 
-def power_losses(trials: Trials) -> None:
-    """What was written is replayed up to each change, with and without what was not flushed, and read again."""
-    library = file_system.library()
-    if library is None:
-        return trials.cannot_run("a C compiler")
-    for name, (prepare, write, check) in WRITERS.items():
-        folder = trials.folder / name
-        before, work, trace = folder / "before", folder / "work", folder / "trace"
-        before.mkdir(parents=True)
-        prepare(before)
-        shutil.copytree(before, work)
-        variables = {"LD_PRELOAD": str(library), "SHIM_ROOT": str(work), "SHIM_TRACE": str(trace)}
-        words = [sys.executable, "-m", "tests.faults.rows_disks", write.__name__, str(work)]
-        subprocess.run(words, cwd=REPOSITORY, env={**os.environ, **variables}, check=True, capture_output=True)
-        assert trace.exists(), f"{name} wrote nothing"
-        check(work)
-        for state in file_system.states(before, trace, work, folder / "after"):
-            with trials.trial(f"{name}, {state}"):
-                check(folder / "after")
+@pytest.mark.long
+@pytest.mark.parametrize("name", WRITERS)
+def test_power_lost_after_any_change_leaves_the_old_or_the_new(tmp_path, name):
+    """Row 35: each change is replayed, with and without what was not flushed, and then read."""
+    prepare, write, check = WRITERS[name]
+    before, work, trace = tmp_path / "before", tmp_path / "work", tmp_path / "trace"
+    before.mkdir()
+    prepare(before)
+    shutil.copytree(before, work)
+    variables = {"LD_PRELOAD": str(file_system.library()), "SHIM_ROOT": str(work), "SHIM_TRACE": str(trace)}
+    words = [sys.executable, "-m", "tests.faults.test_disks", write.__name__, str(work)]
+    subprocess.run(words, cwd=REPOSITORY, env={**os.environ, **variables}, check=True, capture_output=True)
+    assert trace.exists(), f"{name} wrote nothing"
+    check(work)
+    for state in file_system.states(before, trace, work, tmp_path / "after"):
+        try:
+            check(tmp_path / "after")
+        except Exception as error:
+            raise AssertionError(f"{state}: {error}") from error
 
-
-ROWS = [
-    Row(
-        34,
-        "a call of the output's file system fails once: EIO, EINTR, ESTALE, quota; no locks, slow renames",
-        "goes on, or ends in one sentence and continues exactly",
-        file_systems_of_networks,
-        (13, 130),
-        ("a file system without locks is an error",),
-    ),
-    Row(
-        35,
-        "power lost after any change of a file, with and without what was not flushed",
-        "the old or the new checkpoint, prediction, log or shards",
-        power_losses,
-        (100, 100),
-        ("nothing is flushed",),
-    ),
-]
 
 if __name__ == "__main__":
-    from tests.faults import sabotage
-
-    sabotage.disable_for_good(os.environ.get(sabotage.VARIABLE, ""))
     globals()[sys.argv[1]](Path(sys.argv[2]))
