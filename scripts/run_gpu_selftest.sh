@@ -1,11 +1,26 @@
 #!/usr/bin/env bash
-# Examines a machine with GPUs: kernels, precisions, ranks, resumption, speed and memory of the recipes; writes one report
-# to send back. Arguments go to tests/gpu/selftest: --list, --only NAME, --gpus N, --device cpu, --again, --help.
+# Examines a machine with GPUs: kernels, precisions, ranks, resumption, speed and memory of the recipes; writes one page to
+# send back. The checks are the tests of tests/gpu/selftest.
+#   bash scripts/run_gpu_selftest.sh                      all checks on all visible GPUs; --gpus N takes fewer
+#   bash scripts/run_gpu_selftest.sh --collect-only -q    the checks
+#   bash scripts/run_gpu_selftest.sh --only ranks         the checks whose names begin so; may be repeated
+#   bash scripts/run_gpu_selftest.sh --device cpu         what can be tried without a GPU
+#   bash scripts/run_gpu_selftest.sh --output-dir DIR     data, logs and report (results/gpu_selftest)
 set -euo pipefail
 
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
+  sed -n -e 's/^# *//p' -e '/^set /q' "${BASH_SOURCE[0]}"
+  exit
+fi
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+for word in "$@"; do
+  case "${word}" in
+    --list) fail "--list: type --collect-only -q" ;;
+    --again) fail "--again: every start runs its checks again; --only NAME runs some" ;;
+  esac
+done
 needed="$(runtime_extras)" # a failure in an argument would not end the script
-find_python "${needed}"
+find_python "${needed} test"
 cd "${REPOSITORY}"
-exec "${PYTHON}" -m tests.gpu.selftest "$@"
+exec "${PYTHON}" -m pytest -c pyproject.toml -p no:cacheprovider --verbosity 1 --tb short -rN tests/gpu/selftest "$@"

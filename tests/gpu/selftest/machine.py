@@ -15,11 +15,15 @@ from bert.runtime.topology import visible_devices
 
 PACKAGES = ("paddlepaddle-gpu", "paddlepaddle", "numpy", "safetensors", "pyarrow")
 HALF_PRECISION = (8, 0)  # compute capability of bfloat16 and FlashAttention
+NO_GPU = (
+    "the self-test needs a GPU, and nvidia-smi lists none; check the driver and CUDA_VISIBLE_DEVICES, or pass "
+    "--device cpu for what can be tried without"
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """`num_ranks` are the most that a check starts: one on each GPU, two on a CPU."""
+    """`num_ranks` are the most that a check starts: one on each GPU, two on a CPU; 0 where no GPU was found."""
 
     device: str  # cpu | gpu
     num_ranks: int
@@ -66,7 +70,7 @@ def find_machine(device: str, wanted: int | None) -> Machine:
         device: auto | cpu | gpu; auto needs a GPU, as gpu does.
         wanted: GPUs to use; None: all that are visible.
     Raises:
-        ValueError: there is no GPU, or there are fewer than wanted.
+        ValueError: there are fewer than wanted, or none are used.
     """
     if device == "cpu":
         if wanted is not None:
@@ -74,10 +78,7 @@ def find_machine(device: str, wanted: int | None) -> Machine:
         return Machine("cpu", 2)
     count = num_gpus()
     if count == 0:
-        raise ValueError(
-            f"device={device} needs a GPU, and nvidia-smi lists none; check the driver and CUDA_VISIBLE_DEVICES, or "
-            "pass --device cpu for what can be tried without"
-        )
+        return Machine("gpu", 0)
     if wanted is not None and not 1 <= wanted <= count:
         raise ValueError(f"gpus={wanted} must be from 1 to the {count} visible GPUs; change --gpus")
     ranks, cards, visible = wanted or count, gpus(), visible_devices() or []

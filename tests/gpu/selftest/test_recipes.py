@@ -1,8 +1,9 @@
 """Speed and memory of the published recipes, beside the planner's figures."""
 
 import dataclasses
-from functools import partial
 from typing import Any
+
+import pytest
 
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.training_settings import derive
@@ -14,57 +15,50 @@ from bert.pretraining.recipes import RECIPES
 from bert.samples.manifest import MANIFEST_NAME
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.gpu.cases import distinct, pretraining
-from tests.gpu.selftest.checks import Bench, Check, Failed, Skipped, Verdict
-from tests.gpu.selftest.trainings import PLAIN, Training, run_folder, train
+from tests.gpu.selftest.bench import Bench
+from tests.gpu.selftest.report import memory_text, speed_text
+from tests.gpu.selftest.training_runs import PLAIN, Training, run_folder, train
 from tests.support import corpora
 
 TIMEOUT_SECONDS = 1800.0
 SLOWER = 0.75  # of the planned speed: slower than that fails
 MORE_MEMORY = 1.1  # of the estimate: tensors that need more fail
 GPU_MICRO_STEPS, CPU_MICRO_STEPS = 8, 2  # of an update, at most: the recipes have up to 32 on 8 ranks
-VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "phase1_large-plain": ("phase1_large", PLAIN),
-    "phase2_large-plain": ("phase2_large", PLAIN),
-}
 
 
-def recipe_checks() -> list[Check]:
-    """Of recipes that are one program, the first."""
+def measured_recipes() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Name -> recipe, changes of it; of recipes that are one program, the first."""
     recipes = {name: pretraining(recipe()) for name, recipe in RECIPES.items() if not name.startswith("quickstart")}
-    names = {name: (name, {}) for name in dict.fromkeys(distinct(recipes).values())}
-    found = []
-    for name, (recipe, changes) in (names | VARIANTS).items():
-        title = f"speed and memory of {recipe}"
-        title += " with plain operators" if changes is PLAIN else ""
-        run = partial(throughput, f"throughput-{name}", recipe, changes)
-        found.append(Check(f"throughput-{name}", title, run, {"gpu": 150, "cpu": 15}))
-    return found
+    found: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in distinct(recipes).values()}
+    return found | {f"{name}-plain": (name, PLAIN) for name in ("phase1_large", "phase2_large")}
 
 
-def throughput(name: str, recipe: str, changes: dict[str, Any], bench: Bench) -> Verdict:
-    """`--benchmark` on synthetic shards; fails if it is much slower than planned or needs much more memory."""
-    machine = bench.machine
+@pytest.mark.parametrize("name", measured_recipes())
+def test_throughput(bench, name):
+    """Speed and memory on synthetic shards are as planned."""
+    recipe, changes = measured_recipes()[name]
+    machine, name = bench.machine, f"throughput-{name}"
     hardware = machine.hardware(machine.num_ranks)
     config = shortened(derive(RECIPES[recipe](), **changes), bench, name, hardware)
     write_shards(config, config.batch.resolved_global_batch_size(machine.num_ranks))
     training = train(bench, name, config, num_ranks=machine.num_ranks, timeout_seconds=TIMEOUT_SECONDS)
     used = as_it_ran(config, training)
     plan = make_plan(used, hardware) if hardware and machine.device == "gpu" else None
-    figures = {
+    bench.figures |= {
         **measured(used, training, machine.num_ranks),
         **({"planned sequences per second": plan.sequences_per_second()} if plan else {}),
         "speed is judged": judges_speed(plan),
     }
-    if problems := shortfalls(figures, machine.device):
-        raise Failed("; ".join([_text(figures), *problems.values()]), figures | {"shortfalls": problems})
-    return Verdict(_text(figures), figures)
+    bench.text = f"{speed_text(bench.figures)}; {memory_text(bench.figures)}"
+    if problems := shortfalls(bench.figures, machine.device):
+        bench.figures["shortfalls"] = problems
+        pytest.fail("; ".join([bench.text, *problems.values()]), pytrace=False)
 
 
 def shortened(config: PretrainingConfig, bench: Bench, name: str, hardware: Hardware | None) -> PretrainingConfig:
     """A few updates of the recipe with its micro-batch, or the largest that fits; on a CPU with a tiny model.
 
-    Raises:
-        Skipped: not one sequence fits.
+    Skips the check if not one sequence fits.
     """
     ranks = bench.machine.num_ranks
     if bench.machine.device == "cpu":
@@ -77,7 +71,7 @@ def shortened(config: PretrainingConfig, bench: Bench, name: str, hardware: Hard
     if hardware and bench.machine.device == "gpu":
         largest = make_plan(config, hardware).batch_size
         if largest is None:
-            raise Skipped(f"not one sequence fits into the {hardware.part.memory_gb:g} GB of this card")
+            pytest.skip(f"not one sequence fits into the {hardware.part.memory_gb:g} GB of this card")
         config = derive(config, batch_size=largest)
     length, folder = config.data.max_seq_length, run_folder(bench, name)
     num_samples = config.batch.resolved_global_batch_size(ranks)
@@ -140,20 +134,6 @@ def shortfalls(figures: dict[str, Any], device: str) -> dict[str, str]:
     if figures["speed is judged"] and speed < SLOWER * figures["planned sequences per second"]:
         found["speed"] = f"below {SLOWER:.0%} of the planned speed"
     return found
-
-
-def _text(figures: dict[str, Any]) -> str:
-    return f"{speed_text(figures)}; {memory_text(figures)}"
-
-
-def speed_text(figures: dict[str, Any]) -> str:
-    planned, speed = figures.get("planned sequences per second"), figures["sequences per second"] or 0.0
-    return f"{speed:,.1f} sequences/s" + (f", planned {planned:,.1f}" if planned else "")
-
-
-def memory_text(figures: dict[str, Any]) -> str:
-    peak, estimate = figures["peak bytes"]["allocated"] / 1e9, figures["estimated bytes"]["total"] / 1e9
-    return f"peak {peak:.2f} GB, estimated {estimate:.2f}"
 
 
 NUM_SHARDS = 8

@@ -1,0 +1,103 @@
+"""What a check of the self-test works with: commands that cannot hang, and a place for what it measured."""
+
+import contextlib
+import dataclasses
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bert.interpreter import repository_environment
+from tests.gpu.selftest.machine import Machine
+
+TAIL_LINES = 40
+
+
+class Failed(AssertionError):
+    """A check does not hold.
+
+    Args:
+        output: the end of what a command printed.
+    """
+
+    def __init__(self, reason: str, output: str = "") -> None:
+        super().__init__(reason)
+        self.output = output
+
+
+@dataclasses.dataclass
+class Bench:
+    """Args:
+    folder: of the self-test's data, runs, logs and results.
+    log_file: gets the output of this check's commands.
+    text: what the check found, one line for people.
+    figures: for results.json; those that were measured before a check fails stay.
+    """
+
+    machine: Machine
+    folder: Path
+    log_file: Path
+    text: str = ""
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def run(
+        self, command: Sequence[str], timeout_seconds: float, allowed_codes: Sequence[int] = (0,), **environment: str
+    ) -> str:
+        """The output of a command; a command that hangs is ended with all its children.
+
+        Raises:
+            Failed: another exit code than the allowed ones, or too long.
+        """
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        variables = {**repository_environment(), "PYTHONSAFEPATH": "1", **environment}
+        with open(self.log_file, "a+b") as log:
+            log.write(f"\n$ {shlex.join(command)}\n".encode())
+            log.flush()
+            start = log.tell()
+            # Ctrl-C ends it below, once.
+            pipes = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": True}
+            process = subprocess.Popen(command, env=variables, **pipes)
+            try:
+                code = process.wait(timeout_seconds)
+                reason = "" if code in allowed_codes else f"exit code {code}"
+            except subprocess.TimeoutExpired:
+                reason = f"not finished after {timeout_seconds:g} s"
+            finally:
+                _end(process)
+            log.seek(start)
+            output = log.read().decode(errors="replace")
+        if reason:
+            raise Failed(f"{reason}: {shlex.join(command)[:200]}", tail(output))
+        return output
+
+
+def json_in(output: str) -> Any:
+    """The last JSON object that begins a line, among whatever else a command printed.
+
+    Raises:
+        Failed: there is none.
+    """
+    for start in reversed([match.start() for match in re.finditer(r"^\{", output, re.M)]):
+        with contextlib.suppress(ValueError):
+            return json.JSONDecoder().raw_decode(output, start)[0]
+    raise Failed("the command printed no JSON", tail(output))
+
+
+def tail(text: str, lines: int = TAIL_LINES) -> str:
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End a process that still runs, and its ranks, which are leaders of groups of their own."""
+    if process.poll() is None:
+        family = psutil.Process(process.pid).children(recursive=True)  # not yet waited for, so its number is its own
+        for member in [process, *family]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+        process.wait()
+        psutil.wait_procs(family, timeout=10)

@@ -1,0 +1,147 @@
+"""Runs trainings for the checks, in processes of their own."""
+
+import contextlib
+import dataclasses
+import io
+import json
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from bert.config.command_line import dump_yaml
+from bert.config.training_settings import derive
+from bert.pretraining.preparation import prepare_quickstart
+from bert.launching.ranks import Ranks
+from bert.launching.start_training import training_command
+from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.recipes import RECIPES
+from tests.gpu.selftest.bench import Bench, Failed, tail
+from tests.gpu.selftest.machine import Machine
+
+SCRIPT = Path(__file__).with_name("measured_training.py")
+NUM_STEPS = 20
+HELD_OUT = "eval_masked_lm_loss"
+TIMEOUT_SECONDS = 600.0
+PLAIN = dict(fuse_linear="off", fuse_dropout_add="off", fuse_attention="off")
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A finished training in its folder."""
+
+    folder: Path
+    log_dir: Path
+
+    @cached_property
+    def rows(self) -> list[dict]:
+        return [json.loads(line) for line in (self.log_dir / "metrics.jsonl").read_text().splitlines()]
+
+    @cached_property
+    def summary(self) -> dict:
+        return json.loads((self.log_dir / "summary.json").read_text())
+
+    def of_updates(self, name: str) -> list[float]:
+        """A metric of each update, in order; after a resumption the later row counts."""
+        found = {row["step"]: row[name] for row in self.rows if name in row}
+        return [found[step] for step in sorted(found)]
+
+    def held_out(self, step: int) -> float:
+        """Masked-LM loss in nats."""
+        return next(row[HELD_OUT] for row in self.rows if row["step"] == step and HELD_OUT in row)
+
+    def messages(self) -> str:
+        """What the ranks printed in all legs."""
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("log*/workerlog.0")))
+
+    def peak_bytes(self) -> dict[str, int]:
+        """The largest of the ranks."""
+        ranks = [json.loads(path.read_text()) for path in self.folder.glob("peak_memory.*.json")]
+        return {kind: max(rank[kind] for rank in ranks) for kind in ranks[0]}
+
+
+def quickstart(bench: Bench, name: str, **changes) -> PretrainingConfig:
+    """The first updates of the quickstart, with plain operators."""
+    data = bench.folder / "data"
+    settings = dict(
+        input_dir=data / "phase1/train",
+        eval_dir=data / "phase1/held_out",
+        vocab_file=data / "vocab.txt",
+        output_dir=run_folder(bench, name),
+        report_file=run_folder(bench, name) / "report.json",
+        max_steps=NUM_STEPS,
+        log_freq=1,
+        eval_freq=0,
+        eval_samples=256,
+        num_steps_per_checkpoint=1000,
+        device=bench.machine.device,
+        visualdl=False,
+        peak_tflops=1.0,
+        watchdog_seconds=300.0,
+    )
+    return derive(RECIPES["quickstart_phase1"](), **{**settings, **PLAIN, **changes})
+
+
+def run_folder(bench: Bench, name: str) -> Path:
+    return bench.folder / "runs" / name
+
+
+def make_data(bench: Bench) -> None:
+    """The quickstart's text, vocabulary and shards of phase 1; what is there is kept."""
+
+    def run(command: Sequence[str]) -> int:
+        bench.run(command, TIMEOUT_SECONDS)
+        return 0
+
+    with contextlib.redirect_stdout(io.StringIO()):  # its titles; the screen shows a line for each check
+        prepare_quickstart(quickstart(bench, "data"), run)
+
+
+def train(
+    bench: Bench, name: str, *legs: PretrainingConfig, num_ranks: int = 1, timeout_seconds: float = TIMEOUT_SECONDS
+) -> Training:
+    """Run the settings one after the other, in processes of their own.
+
+    Raises:
+        Failed: with the end of the ranks' output.
+    """
+    folder = run_folder(bench, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    for number, leg in enumerate(legs):
+        log_dir, settings = folder / f"log{number}", folder / f"settings{number}.yaml"
+        log_dir.mkdir(parents=True)
+        settings.write_text(dump_yaml(leg))
+        launch(bench, SCRIPT, settings, log_dir, f"training {name}", num_ranks, timeout_seconds)
+    return Training(folder, legs[-1].log_dir())
+
+
+def launch(
+    bench: Bench, script: Path, settings: Path, log_dir: Path, title: str, num_ranks: int, timeout_seconds: float
+) -> None:
+    """Run `script --config settings` on ranks of this machine.
+
+    Raises:
+        Failed: with the end of the ranks' output.
+    """
+    ranks, device = Ranks(num_processes=num_ranks), bench.machine.device
+    command = training_command(script, settings, ranks, ranks.devices(device), log_dir, log_dir.parent.name)
+    try:
+        bench.run(command, timeout_seconds, **ranks.environment(device))
+    except Failed as error:
+        said = _said(log_dir) or error.output
+        errors = [line for line in said.splitlines() if line.startswith("error: ")]
+        raise Failed(f"{title}: {errors[0] if errors else error}", said) from None
+
+
+def _said(log_dir: Path) -> str:
+    """The end of each rank's output."""
+    return "\n".join(
+        f"{path.name}:\n{tail(path.read_text(errors='replace'))}" for path in sorted(log_dir.glob("workerlog.*"))
+    )
+
+
+def needs_two_ranks(machine: Machine) -> None:
+    if machine.num_ranks < 2:
+        pytest.skip("there is one GPU")
