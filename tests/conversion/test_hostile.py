@@ -3,12 +3,10 @@
 Each file also goes through the command line: exit code 2, one `error:`, no traceback, nothing written.
 """
 
-import io
 import json
 import os
 import pickle
 import resource
-import shutil
 import struct
 import subprocess
 import sys
@@ -113,12 +111,9 @@ TEN_THOUSAND = b"X" + struct.pack("<I", 10_000) + b"x" * 10_000 + b"\x94"
 DTYPE = b"cnumpy\ndtype\n"
 PICKLES = {  # what follows \x80\x04 in a .pdparams
     "an instance": (b"(S'id'\nios\nsystem\n.", "instruction INST"),
-    "an extension": (b"\x82\x01)R.", "instruction EXT1"),
     "a persistent id": (b"K\x01Q.", "refers to data outside of itself"),
     "state of a call": (DTYPE + b"}X\x01\x00\x00\x00aK\x01sb.", "sets the state"),
     "shared tuples as a key": (SHARED + b"}h\x3cK\x01s.", "tuple for a key"),
-    "shared tuples as a global": (SHARED + b"h\x3c\x8c\x01x\x93.", "requires str"),
-    "shared tuples as a dtype": (SHARED + DTYPE + b"h\x3c\x85R.", "dtype a tuple"),
     "shared tuples as a shape": (
         SHARED + b"cnumpy.core.numeric\n_frombuffer\n(C\x00" + DTYPE + b"\x8c\x02f4\x85Rh\x3c\x8c\x01CtR.",
         "whose shape",
@@ -133,8 +128,6 @@ PICKLES = {  # what follows \x80\x04 in a .pdparams
     ),
     "a list that holds itself": (b"]\x94h\x00a.", "holds a list, must hold a dictionary"),
     "a string of 4 exabytes": (b"\x8d" + struct.pack("<Q", 1 << 62) + b"x.", "ends in the middle"),
-    "an array of 4 exabytes": (b"\x96" + struct.pack("<Q", 1 << 62) + b"x.", "ends in the middle"),
-    "a memo of 2 billion": (b"Nr\xff\xff\xff\x7f.", "must hold a dictionary"),
     "an unfinished pickle": (b"}(X\x01\x00\x00\x00a", "ends in the middle"),
 }
 ZIPS: dict[str, tuple[Callable[[dict], object], str]] = {  # changes of the entries of torch's real file
@@ -143,16 +136,12 @@ ZIPS: dict[str, tuple[Callable[[dict], object], str]] = {  # changes of the entr
         "of an unknown kind",
     ),
     "a path out of the zip": (lambda e: e.update({"../../../tmp/data.pkl": e.pop(data_pkl(e))}), "are missing"),
-    "two descriptions in a zip": (lambda e: e.update({"b/data.pkl": b"x"}), "without one data.pkl"),
     "a tensor out of its storage": (one_tensor(b"K\x09\x85", b"K\x01\x85"), "reaches out of its"),
     "a stride of 2^80": (one_tensor(b"K\x01\x85", b"\x8a\x0b" + bytes(10) + b"\x01\x85"), "fetch it again"),
-    "a tensor of stride 0": (one_tensor(b"J\xff\xff\xff\x7f\x85", b"K\x00\x85"), "reaches out of"),
     "a storage longer than its bytes": (one_tensor(b"K\x04\x85", b"K\x01\x85", 1 << 30), "16 bytes for 1073741824"),
 }
 TENSORFLOW: dict[str, tuple[Callable[[bytes, bytes], tuple[bytes, bytes]], str]] = {
     "an index cut short": (lambda index, data: (index[:-60], data), "does not end with the footer of TensorFlow"),
-    "data cut short": (lambda index, data: (index, data[:-60]), "beyond the end of its data file"),
-    "a flipped bit of the index": (lambda index, data: (flip(index, 300), data), "checksum it was written with"),
     "a flipped bit of the data": (lambda index, data: (index, flip(data, 300)), "checksum it was written with"),
 }
 
@@ -161,17 +150,6 @@ def numpy_shape_bomb(folder: Path) -> Path:
     data = pickle.dumps({"x": np.zeros((1, 3), "float32")}, protocol=2)
     assert data.count(b"K\x01K\x03\x86") == 1
     return raw(folder, "m.pdparams", data.replace(b"K\x01K\x03\x86", b"J\xff\xff\xff\x7fJ\xff\xff\xff\x7f\x86"))
-
-
-def copies(folder: Path, names: list[str], **others) -> Path:
-    """One array of 40 kB under all names."""
-    return pdparams(folder, {**dict.fromkeys(names, np.zeros(10_000, "float32")), **others})
-
-
-def slices_of_one_array(folder: Path) -> Path:
-    names = [f"slice{i}" for i in range(5000)]
-    table = {"x": {"slices": names, "OriginShape": (10_000 * len(names),)}}
-    return copies(folder, names, **{"UnpackBigParamInfor@@": table})
 
 
 def linked_shards(folder: Path) -> Path:
@@ -207,8 +185,10 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a new object": (lambda f: pdparams(f, {"x": Path("/")}), "refers to pathlib"),
     "an object array": (lambda f: pdparams(f, {"x": np.array([Calls(os.system, command(f))])}), "O8'|posix.system"),
     "a shape of exabytes": (numpy_shape_bomb, "bytes; they must agree"),
-    "one array, 5,000 names": (lambda f: copies(f, LAYERS), "they overlap, which no checkpoint needs"),
-    "one array, 5,000 slices": (slices_of_one_array, "they overlap, which no checkpoint needs"),
+    "one array, 5,000 names": (
+        lambda f: pdparams(f, dict.fromkeys(LAYERS, np.zeros(10_000, "float32"))),
+        "they overlap, which no checkpoint needs",
+    ),
     "a zip bomb": (lambda f: torch_zip(f, compression=zipfile.ZIP_DEFLATED), "compressed or encrypted"),
     "a truncated zip": (lambda f: cut(f, "torch/pytorch_model.bin", 9000), "damaged zip archive"),
     "truncated storages": (lambda f: cut(f, "torch_legacy.bin", -100), "truncated"),
@@ -217,7 +197,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a torn header": (lambda f: raw(f, "m.safetensors", struct.pack("<Q", 2) + b"{}x"), "not a complete safetensors"),
     "JSON of 100,000 levels": (lambda f: described(f, '{"a":' * 100_000), "must be JSON with the model's sizes"),
     "a thousand million layers": (lambda f: sized(f, num_hidden_layers=10**9), "2 layers, num_hidden_layers is 1000"),
-    "a million million tokens": (lambda f: sized(f, vocab_size=10**12), "must have 1000000000000"),
     "a pipe": (fifo, "must be an ordinary file"),
     "a link to nowhere": (lambda f: (f / "m.bin").symlink_to("/nowhere") or f / "m.bin", "does not exist"),
     "a name with a command": (lambda f: f / "; touch executed", "does not exist"),
@@ -242,59 +221,35 @@ def test_hostile_files_are_refused_and_nothing_runs(name, tmp_path, capsys, monk
     assert grown < 150_000, f"{grown} kB for a file of {source.stat().st_size if source.is_file() else 0} bytes"
 
 
-def calls(marker: Path) -> dict[str, object]:
-    """Values whose unpickling would create `marker`."""
-    touch, code = f"touch {marker}", f"open({str(marker)!r}, 'w').close()"
-    return {
-        "os.system": Calls(os.system, touch),
-        "os.popen": Calls(os.popen, touch),
-        "subprocess.call": Calls(subprocess.call, ["touch", str(marker)]),
-        "subprocess.Popen": Calls(subprocess.Popen, touch),
-        "exec": Calls(exec, code),
-        "eval": Calls(eval, code),
-        "open": Calls(open, str(marker), "w"),
-        "Path.touch": Calls(Path.touch, marker),
-        "shutil.copy": Calls(shutil.copy, __file__, str(marker)),
-        "os.mkdir": Calls(os.mkdir, str(marker)),
-        "getattr": Calls(getattr, Calls(__import__, "os"), "system"),
-        "a call inside a call": Calls(len, Calls(os.system, touch)),
-        "among tensors": {"bert.pooler.dense.bias": [1.0], "hidden": Calls(os.system, touch)},
-    }
-
-
-CALLS = sorted(calls(Path("marker")))
-
-
-@pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("container", ["pdparams", "zip", "legacy"])
-def test_hostile_calls_are_refused_in_every_container(tmp_path, container, name):
-    value = calls(tmp_path / "executed")[name]
-    if container == "zip":
-        source = torch_zip(tmp_path, lambda entries: entries.update({data_pkl(entries): pickle.dumps(value, 2)}))
-    else:
-        source = pdparams(tmp_path, value, 2)
-        source = source.rename(tmp_path / "pytorch_model.bin") if container == "legacy" else source
-    with pytest.raises(ConversionError, match=f"{source.name}: refers to "):
-        read_pretrained(source)
-    assert not (tmp_path / "executed").exists()
+def test_hostile_calls_are_refused_in_every_container(tmp_path, container):
+    marker = tmp_path / "executed"
+    touch = Calls(os.system, command(tmp_path))
+    for value in (
+        touch,
+        Calls(exec, f"open({str(marker)!r}, 'w').close()"),
+        Calls(Path.touch, marker),
+        Calls(getattr, Calls(__import__, "os"), "system"),
+        {"bert.pooler.dense.bias": [1.0], "hidden": touch},
+    ):
+        if container == "zip":
+            data = pickle.dumps(value, 2)
+            source = torch_zip(tmp_path, lambda entries, data=data: entries.update({data_pkl(entries): data}))
+        else:
+            source = pdparams(tmp_path, value, 2)
+            source = source.rename(tmp_path / "pytorch_model.bin") if container == "legacy" else source
+        with pytest.raises(ConversionError, match=f"{source.name}: refers to "):
+            read_pretrained(source)
+        assert not marker.exists()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", ["x; touch executed", "$(touch executed)", "`touch executed`", "x && touch executed", "-rf", "x\n touch y"]
-)
+@pytest.mark.parametrize("name", ["x; touch executed", "$(touch executed)", "-rf"])
 def test_hostile_names_of_folders_are_no_commands(tmp_path, name):
-    subprocess.run(
-        ["bash", str(REPOSITORY / "scripts/run_pretraining.sh"), f"--output-dir={name}", "--dry-run"],
-        cwd=tmp_path,
-        capture_output=True,
-        env={
-            "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            "HOME": str(tmp_path),
-            "BERT_PYTHON": sys.executable,
-        },
-        timeout=120,
-    )
+    words = ["bash", str(REPOSITORY / "scripts/run_pretraining.sh"), f"--output-dir={name}", "--dry-run"]
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
+    variables = {"PATH": path, "HOME": str(tmp_path), "BERT_PYTHON": sys.executable}
+    subprocess.run(words, cwd=tmp_path, capture_output=True, env=variables, timeout=120)
     assert not list(tmp_path.rglob("executed")) and not (REPOSITORY / "executed").exists()
 
 
@@ -302,32 +257,6 @@ def test_the_calls_would_have_worked(tmp_path):
     """The control: Python's own unpickler runs what is refused above."""
     pickle.loads(pdparams(tmp_path, Calls(os.system, command(tmp_path))).read_bytes())
     assert (tmp_path / "executed").exists()
-
-
-def test_random_damage_never_ends_in_anything_but_an_error_or_the_model(tmp_path):
-    """300 cuts and flips, of formats without checksums: a changed number may load, nothing else may happen."""
-    rng = np.random.RandomState(5)
-    buffer = io.BytesIO()
-    pickle.dump(foreign.paddlenlp(foreign.parameters()), buffer, protocol=4)
-    originals = {
-        "m.pdparams": buffer.getvalue(),
-        "m.bin": (GOLDEN / "torch/pytorch_model.bin").read_bytes(),
-        "old.bin": (GOLDEN / "torch_legacy.bin").read_bytes(),
-    }
-    refused = 0
-    for trial in range(300):
-        name = sorted(originals)[trial % 3]
-        data = bytearray(originals[name])
-        if trial % 2:
-            del data[rng.randint(1, len(data)) :]
-        else:
-            for position in rng.randint(0, len(data), 20):
-                data[position] ^= 1 << rng.randint(8)
-        try:
-            read_pretrained(raw(tmp_path, name, bytes(data)), config_file=GOLDEN / "torch/config.json")
-        except ConversionError:
-            refused += 1
-    assert refused > 250
 
 
 def test_random_weights_of_the_old_protocol_are_read(tmp_path):

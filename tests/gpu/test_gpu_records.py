@@ -24,6 +24,25 @@ OWN_ACCUMULATION = [
 GIGABYTES = 80  # of an A100
 
 
+def for_all(names):
+    """Makes one test of a check of records, which lists all that fail."""
+
+    def decorate(check):
+        def test():
+            problems = []
+            for name in names:
+                try:
+                    check(name)
+                except AssertionError as error:
+                    problems.append(f"{name}: {error}")
+            assert not problems, "\n".join(problems)
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate
+
+
 def facts(name):
     return json.loads(record_of(name).read_text())
 
@@ -33,12 +52,12 @@ def test_every_recipe_has_a_record_and_every_record_a_recipe():
     assert {name for name in RECIPES if not name.startswith("quickstart")} <= CASES.keys()
 
 
-@pytest.mark.parametrize("name", HOLDERS)
+@for_all(HOLDERS)
 def test_the_loss_is_float32_where_the_loss_scale_passes(name):
     assert facts(name)["loss scaling"]["gradients of scalars in a short type"] == []
 
 
-@pytest.mark.parametrize("name", HOLDERS)
+@for_all(HOLDERS)
 def test_gradients_are_reduced_once_per_update(name):
     """With accumulation only in the conditional block; every gradient once; before any check or norm of them."""
     case, found = CASES[name], facts(name)
@@ -56,7 +75,7 @@ def test_gradients_are_reduced_once_per_update(name):
         assert found["update"]["scale float32"] >= 1
 
 
-@pytest.mark.parametrize("name", OWN_ACCUMULATION)
+@for_all(OWN_ACCUMULATION)
 def test_accumulated_gradients_are_one_buffer_and_nothing_waits_for_the_host(name):
     found = facts(name)
     assert found["startup"]["coalesce_tensor"] == 1
@@ -71,14 +90,14 @@ def test_accumulated_gradients_are_one_buffer_and_nothing_waits_for_the_host(nam
     assert found["memory in MB"]["accumulated gradients"] == pytest.approx(parameters, rel=0.01)
 
 
-@pytest.mark.parametrize("name", HOLDERS)
+@for_all(HOLDERS)
 def test_what_a_micro_step_is_fed_is_small(name):
     inputs = {key: text for key, text in facts(name)["inputs"].items() if key != "bytes"}
     assert not [key for key, text in inputs.items() if text.endswith("64")]
     assert {inputs[key].split()[-1] for key in inputs.keys() & {"token_type_ids", "attention_mask"}} == {"uint8"}
 
 
-@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].precision.amp])
+@for_all([name for name in HOLDERS if CASES[name].precision.amp])
 def test_products_are_short_and_sums_are_not(name):
     forward, short = facts(name)["forward"], CASES[name].precision.amp_dtype
     products = [key for key in forward if key.split()[0] in ("matmul_v2", "fused_gemm_epilogue", "softmax", "gelu")]
@@ -87,7 +106,7 @@ def test_products_are_short_and_sums_are_not(name):
     assert {found[1] for found in sums if len(found) > 1} == {"float32"}
 
 
-@pytest.mark.parametrize("name", HOLDERS)
+@for_all(HOLDERS)
 def test_the_wheel_has_a_kernel_for_every_operator(name):
     """In the programs of training, start-up, evaluation and prediction, by place and type of data."""
     found = facts(name)["operators without a kernel"]
@@ -102,7 +121,7 @@ def test_the_wheel_has_a_kernel_for_every_operator_of_every_combination_of_setti
     assert not any(found.values())
 
 
-@pytest.mark.parametrize("name", HOLDERS)
+@for_all(HOLDERS)
 def test_evaluation_and_prediction_compute_as_the_training(name):
     """Its fused kernels may have half precision only."""
     case, found = CASES[name], facts(name)
@@ -113,7 +132,7 @@ def test_evaluation_and_prediction_compute_as_the_training(name):
     assert forward.get(attention, 0) == (case.model.num_hidden_layers if case.kernels.attention else 0)
 
 
-@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].kernels.unpad])
+@for_all([name for name in HOLDERS if CASES[name].kernels.unpad])
 def test_packed_tokens_have_no_scores(name):
     """Nothing of length x length: neither scores nor a mask for them."""
     found = facts(name)
@@ -122,7 +141,7 @@ def test_packed_tokens_have_no_scores(name):
     assert not {"attention_mask"} & found["inputs"].keys() and "transpose2 float16" not in found["forward"]
 
 
-@pytest.mark.parametrize("name", HOLDERS)
+@for_all(HOLDERS)
 def test_a_skipped_update_holds_the_beta_powers(name):
     """LAMB's kernel looks at the flag on the card, AdamW's on the host before anything else."""
     (place,) = facts(name)["skipped update"]
@@ -130,7 +149,7 @@ def test_a_skipped_update_holds_the_beta_powers(name):
     assert place.endswith(f": flag on {where}, beta powers on {where}")
 
 
-@pytest.mark.parametrize("name", [name for name in OWN_ACCUMULATION if CASES[name].precision.amp])
+@for_all([name for name in OWN_ACCUMULATION if CASES[name].precision.amp])
 def test_parameters_are_cast_once_an_update_and_their_gradients_summed_in_float32(name):
     found = facts(name)
     parameters = {key: text for key, text in found["casts"].items() if key.endswith("parameters")}
@@ -155,17 +174,17 @@ def test_bfloat16_is_summed_over_ranks_in_float32_also_without_accumulation():
     assert list(reduces.values()) == [{"float16", "float32"}, {"float32"}]
 
 
-@pytest.mark.parametrize("name", [name for name in HOLDERS if CASES[name].precision.tf32 == "on"])
+@for_all([name for name in HOLDERS if CASES[name].precision.tf32 == "on"])
 def test_tf32_recipes_cast_nothing(name):
     assert list(facts(name)["casts"]) == ["forward: float32 to float64, activations"]
 
 
-@pytest.mark.parametrize("name", HOLDERS)
+@for_all(HOLDERS)
 def test_every_recipe_fits(name):
     assert facts(name)["memory in MB"]["total at the worst moment"] < 0.9 * GIGABYTES * 1000
 
 
-@pytest.mark.parametrize("name", ["phase1_large", "phase2_large", "phase1_large_tf32", "phase2_large_tf32"])
+@for_all(["phase1_large", "phase2_large", "phase1_large_tf32", "phase2_large_tf32"])
 def test_the_micro_batch_of_a_recipe_is_the_largest_that_fits_with_plain_operators(name):
     """The next one is twice as large, as it divides a power of two. 8 GB of a card are left to CUDA and fragments."""
     memory = facts(name)["memory in MB"]
