@@ -2,7 +2,7 @@
 # Examines a machine with GPUs: kernels, precisions, ranks, resumption, speed and memory of the recipes; writes one page to
 # send back. The checks are the tests of tests/gpu/selftest.
 #   bash scripts/run_gpu_selftest.sh                      all checks on all visible GPUs; --gpus N takes fewer
-#   bash scripts/run_gpu_selftest.sh --collect-only -q    the checks
+#   bash scripts/run_gpu_selftest.sh --list               the checks: test_train[amp] is the check train-amp
 #   bash scripts/run_gpu_selftest.sh --only ranks         the checks whose names begin so; may be repeated
 #   bash scripts/run_gpu_selftest.sh --device cpu         what can be tried without a GPU
 #   bash scripts/run_gpu_selftest.sh --output-dir DIR     data, logs and report (results/gpu_selftest)
@@ -14,13 +14,16 @@ if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for i
 fi
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+words=() verbosity=1
 for word in "$@"; do
   case "${word}" in
-    --list) fail "--list: type --collect-only -q" ;;
+    --list) words+=(--collect-only) verbosity=-1 ;;
     --again) fail "--again: every start runs its checks again; --only NAME runs some" ;;
+    *) words+=("${word}") ;;
   esac
 done
 needed="$(runtime_extras)" # a failure in an argument would not end the script
 find_python "${needed} test"
 cd "${REPOSITORY}"
-exec "${PYTHON}" -m pytest -c pyproject.toml -p no:cacheprovider --verbosity 1 --tb short -rN tests/gpu/selftest "$@"
+exec "${PYTHON}" -m pytest -c pyproject.toml -p no:cacheprovider --verbosity "${verbosity}" --tb short -rN \
+  tests/gpu/selftest "${words[@]}"
