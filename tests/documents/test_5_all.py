@@ -7,8 +7,6 @@ from tests.support.documents import COMMANDS
 # .ci/run runs these, or they run all tests.
 NOT_FROM_INSIDE = ("bash scripts/run_tests.sh", "bash scripts/run_fault_tests.sh", "bash .ci/run")
 NOT_FROM_INSIDE += ("bash scripts/run_gpu_record.sh",)
-    f"bash {name}" for name in ("scripts/run_tests", "scripts/run_fault", "scripts/run_gpu_rec", ".ci/run")
-)
 
 
 def test_every_printed_suggestion_runs(clone):

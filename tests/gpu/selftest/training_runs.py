@@ -13,10 +13,10 @@ import pytest
 
 from bert.config.command_line import dump_yaml
 from bert.config.training_settings import derive
-from bert.pretraining.preparation import prepare_quickstart
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import training_command
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.preparation import prepare_quickstart
 from bert.pretraining.recipes import RECIPES
 from tests.gpu.selftest.bench import Bench, Failed, tail
 from tests.gpu.selftest.machine import Machine
