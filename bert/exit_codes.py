@@ -1,7 +1,7 @@
 """Exit codes of all commands. From 64 on the numbers are those of sysexits.h."""
 
 OK = 0
-STUCK = 1  # like STALLED, but the interpreter no longer ran: faulthandler always exits with 1
+HUNG = 1  # the watchdog fired while the interpreter was blocked: faulthandler can only exit with 1
 BAD_INPUT = 2  # settings, files or paths that the user can correct
 DIVERGED = 3  # a guard ended the training: gradients not finite, or ranks with different parameters
 STALLED = 70  # no progress for --watchdog-seconds; the last checkpoint is complete

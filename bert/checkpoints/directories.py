@@ -145,8 +145,7 @@ def remove_temporaries(parent: Path) -> None:
 
 
 def prune(parent: Path, keep: int) -> None:
-    """Delete all steps but the newest `keep`, the best and the stable one, oldest first, and all set aside but the
-    newest `keep`."""
+    """Keep the newest `keep` steps, the best and the stable one. Of steps set aside keep the newest `keep`."""
     for path in _surplus(parent, keep, keep, {best_step(parent), stable_step(parent)}):
         _delete(path)
 

@@ -37,15 +37,15 @@ class Finding:
 Problem = tuple[bool, str, str]  # whether the machine has it, level, advice
 
 
-def fails(holds: bool, advice: str) -> Problem:
+def failure_if(holds: bool, advice: str) -> Problem:
     return holds, FAILURE, advice
 
 
-def warns(holds: bool, advice: str) -> Problem:
+def warning_if(holds: bool, advice: str) -> Problem:
     return holds, WARNING, advice
 
 
-def judged(name: str, found: str, *problems: Problem) -> Finding:
+def finding_of(name: str, found: str, *problems: Problem) -> Finding:
     """The finding for the first problem that the machine has, otherwise ok."""
     _, level, advice = next((problem for problem in problems if problem[0]), (False, OK, ""))
     return Finding(level, name, found, advice)
@@ -60,14 +60,14 @@ def _python(facts: Facts) -> Iterator[Finding]:
     version = tuple(int(part) for part in facts.python.split(".")[:2])
     names = " or ".join(".".join(map(str, supported)) for supported in SUPPORTED)
     advice = f"install Python {names}; the pinned packages have no wheels for others"
-    yield judged("Python", facts.python, fails(version not in SUPPORTED, advice))
+    yield finding_of("Python", facts.python, failure_if(version not in SUPPORTED, advice))
     different = facts.requirement_differences
     text = "; ".join(different[:4]) + (f" and {len(different) - 4} more" if len(different) > 4 else "")
     expected = "as the package requires" if facts.has_ranges else "as the lock has them"
-    yield judged("packages", text or expected, warns(bool(different), install_command()))
+    yield finding_of("packages", text or expected, warning_if(bool(different), install_command()))
     is_utf8 = facts.encoding.replace("-", "") == "utf8"
     advice = "export PYTHONUTF8=1 (the scripts do), or non-ASCII paths fail"
-    yield judged("text encoding", facts.encoding, warns(not is_utf8, advice))
+    yield finding_of("text encoding", facts.encoding, warning_if(not is_utf8, advice))
 
 
 def _paddle(facts: Facts) -> Iterator[Finding]:
@@ -75,29 +75,29 @@ def _paddle(facts: Facts) -> Iterator[Finding]:
     version, cuda, decompresses = str(built.get("version")), built.get("cuda"), built.get("decompresses")
     text = f"{version}, {f'CUDA {cuda}' if cuda else 'CPU'}" if built else facts.paddle_problem or "not loaded"
     probe = f"{sys.executable} -c 'import paddle'"
-    yield judged(
+    yield finding_of(
         "Paddle",
         f"{text}: {built['error']}" if "error" in built else text,
-        fails(not built, f"{install} in a fresh environment, and see what `{probe}` prints"),
-        fails("error" in built, "Paddle loads but cannot compute; see the lines on GPU and driver"),
-        fails(
+        failure_if(not built, f"{install} in a fresh environment, and see what `{probe}` prints"),
+        failure_if("error" in built, "Paddle loads but cannot compute; see the lines on GPU and driver"),
+        failure_if(
             built.get("product") != 64.0**3,
             "a product of ones is wrong: the build does not fit this processor; install the wheel of the requirements",
         ),
-        fails(not version.startswith(SUPPORTED_PADDLES), f"static graphs of other versions do not fit; {install}"),
+        failure_if(not version.startswith(SUPPORTED_PADDLES), f"static graphs of other versions do not fit; {install}"),
     )
-    yield judged(
+    yield finding_of(
         "zlib before Paddle",
         "decompression works beside Paddle" if decompresses else "-",
-        fails(
+        failure_if(
             facts.paddle_loaded_early,
             "something loads Paddle when Python starts (a .pth file, sitecustomize), which breaks gzip: remove it",
         ),
-        fails(
+        failure_if(
             bool(built) and not decompresses,
             "Paddle's own zlib hides Python's; import bert (or zlib) before anything imports paddle",
         ),
-        warns(
+        warning_if(
             "zlib" in preloaded or "paddle" in preloaded,
             f"LD_PRELOAD={preloaded} changes the order in which zlib is found; unset it",
         ),
@@ -112,35 +112,35 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
     if first is not None:
         capability = f"compute capability {first.compute_capability}"
         text = f"{len(facts.gpus)} x {first.name}, {capability}, driver {first.driver}"
-    yield judged(
+    yield finding_of(
         "GPU",
         text,
-        warns(
+        warning_if(
             first is None and cuda is not None,
             f"this Paddle is built for CUDA {cuda} and nvidia-smi lists no GPU: install the driver, or start the "
             "container with GPUs (docker --gpus all)",
         ),
-        fails(first is not None and cuda is None, f"this Paddle is the CPU build: {wheel_for(cards)}"),
-        fails(
+        failure_if(first is not None and cuda is None, f"this Paddle is the CPU build: {wheel_for(cards)}"),
+        failure_if(
             bool(lacking),
             f"Paddle's wheel for CUDA {cuda} has no code for {', '.join(lacking)}: {wheel_for(cards)}, or use the "
             "container (scripts/docker)",
         ),
-        warns(
+        warning_if(
             visible < len(facts.gpus),
             f"Paddle sees {visible} of them: check CUDA_VISIBLE_DEVICES, and whether the driver is new enough for its "
             "CUDA",
         ),
-        warns(
+        warning_if(
             len({gpu.name for gpu in facts.gpus}) > 1,
             "they differ: the slowest limits the speed, and the smallest memory the batch",
         ),
     )
     is_needed = len(facts.gpus) > 1
-    yield judged(
+    yield finding_of(
         "NCCL",
         str(nccl or ("not found" if is_needed else "not needed")),
-        fails(
+        failure_if(
             is_needed and not nccl,
             "several GPUs need it: install NCCL for Paddle's CUDA (libnccl2 and libnccl-dev), and have libnccl.so on "
             "LD_LIBRARY_PATH",
@@ -169,27 +169,29 @@ def wheel_for(compute_capabilities: Iterable[str]) -> str:
 def _processors(facts: Facts) -> Iterator[Finding]:
     mkl, flags, vendor = facts.mkl_debug_cpu_type, facts.cpu_flags, facts.cpu_vendor
     kind = next((f", {flag}" for flag in ("amx_tile", "avx512f", "avx2", "avx") if flag in flags), "")
-    yield judged(
+    yield finding_of(
         "processor",
         f"{facts.cpu_model or vendor}{kind}",
-        fails(bool(flags) and "avx" not in flags, "Paddle's wheels need AVX: they end with `illegal instruction` here"),
-        warns(
+        failure_if(
+            bool(flags) and "avx" not in flags, "Paddle's wheels need AVX: they end with `illegal instruction` here"
+        ),
+        warning_if(
             vendor == "AuthenticAMD" and mkl not in (None, "5", "7"),
             f"MKL_DEBUG_CPU_TYPE={mkl} chooses slow kernels on AMD (38 against 164 GFLOP/s measured): unset it, the "
             "program chooses",
         ),
-        warns(bool(flags) and "avx2" not in flags, "without AVX2 matrix products are several times slower"),
+        warning_if(bool(flags) and "avx2" not in flags, "without AVX2 matrix products are several times slower"),
     )
     quota, usable, processors = facts.cpu_quota, facts.usable_cores, facts.logical_processors
     limit = "" if quota is None else f", limited to {quota:g} by the control group"
-    yield judged(
+    yield finding_of(
         "cores",
         f"{usable} of {processors} processors' cores usable, on {facts.memory_nodes} memory node(s){limit}",
-        warns(
+        warning_if(
             quota is not None and quota < usable,
             "ask the container or the job for more (docker --cpus, sbatch --cpus-per-task), or train fewer ranks",
         ),
-        warns(
+        warning_if(
             facts.usable_processors * 2 <= processors,
             "this process is bound to a few of the processors: in Slurm use srun --cpu-bind=none (run.sub does), "
             "elsewhere look for taskset",
@@ -199,49 +201,49 @@ def _processors(facts: Facts) -> Iterator[Finding]:
 
 def _memory(facts: Facts) -> Iterator[Finding]:
     size, shared = facts.memory_bytes, facts.shm_bytes or 0
-    yield judged(
+    yield finding_of(
         "memory",
         f"{size / GIB:.1f} GiB available",
-        fails(size < GIB, "the quickstart alone needs about 1 GiB a rank: free some"),
-        warns(size < 4 * GIB, "enough for the quickstart; --dry-run prints the needs of other runs"),
+        failure_if(size < GIB, "the quickstart alone needs about 1 GiB a rank: free some"),
+        warning_if(size < 4 * GIB, "enough for the quickstart; --dry-run prints the needs of other runs"),
     )
-    yield judged(
+    yield finding_of(
         "/dev/shm",
         "not there" if facts.shm_bytes is None else f"{shared / GIB:.1f} GiB free",
-        fails(
+        failure_if(
             len(facts.gpus) > 1 and shared < GIB,
             "NCCL's ranks exchange through it: docker --shm-size=8g or --ipc=host (scripts/docker/launch.sh does)",
         ),
-        warns(shared < GIB // 4, "docker gives 64 MB by default: --shm-size=1g"),
+        warning_if(shared < GIB // 4, "docker gives 64 MB by default: --shm-size=1g"),
     )
 
 
 def _limits_and_network(facts: Facts) -> Iterator[Finding]:
     is_limited, files = facts.locked_memory_bytes >= 0, facts.open_files
     locked = facts.locked_memory_bytes // 1024 if is_limited else "unlimited"
-    yield judged(
+    yield finding_of(
         "limits",
         f"{files} open files, {locked} kB locked",
-        fails(0 <= files < 1024, "ulimit -n 65536: readers keep shards open"),
-        warns(0 <= files < 4096, "ulimit -n 65536: many shards or ranks need more"),
-        warns(
+        failure_if(0 <= files < 1024, "ulimit -n 65536: readers keep shards open"),
+        warning_if(0 <= files < 4096, "ulimit -n 65536: many shards or ranks need more"),
+        warning_if(
             len(facts.gpus) > 1 and is_limited,
             "ulimit -l unlimited (docker --ulimit memlock=-1), or NCCL cannot use InfiniBand",
         ),
     )
-    yield judged(
+    yield finding_of(
         "network",
         f"{facts.hostname} is {facts.host_address or 'unknown'}",
-        fails(
+        failure_if(
             not facts.ports_free,
             "this machine cannot connect to itself on 127.0.0.1; ranks meet there: check the firewall or the sandbox",
         ),
-        warns(
+        warning_if(
             bool(facts.proxies),
             f"{', '.join(facts.proxies)} is set; with several nodes Paddle's launcher would ask the proxy for the "
             "first node and wait for ever: add the nodes to no_proxy",
         ),
-        warns(
+        warning_if(
             facts.host_address is None,
             "its own name has no address; the launcher falls back to 127.0.0.1: add the name to /etc/hosts if ranks "
             "do not find each other",
@@ -253,21 +255,21 @@ def _output(facts: Facts) -> Iterator[Finding]:
     system, free, files = facts.output_file_system, facts.output_free_bytes, facts.output_free_files
     where = f"{facts.output_dir} ({system or 'unknown file system'}), {free / GIB:.1f} GiB free"
     problem = facts.output_problem
-    yield judged(
+    yield finding_of(
         "output folder",
         f"{where}: {problem}" if problem else where,
-        fails(bool(problem), "checkpoints cannot be written there: another --output-dir, or its permissions"),
-        fails(free < GIB, "no room for checkpoints: free some, or another folder"),
-        fails(files is not None and files < 1000, "the file system is out of inodes: delete files"),
-        warns(
+        failure_if(bool(problem), "checkpoints cannot be written there: another --output-dir, or its permissions"),
+        failure_if(free < GIB, "no room for checkpoints: free some, or another folder"),
+        failure_if(files is not None and files < 1000, "the file system is out of inodes: delete files"),
+        warning_if(
             not facts.output_locks,
             "file locks do not work there, so nothing stops two runs from using one folder: mount it with locks",
         ),
-        warns(
+        warning_if(
             system in ("tmpfs", "ramfs", "overlay"),
             "files there are lost with the machine or container: mount a disk for --output-dir",
         ),
-        warns(free < 16 * GIB, "BERT-large keeps three checkpoints of 4 GiB: enough for smaller models"),
+        warning_if(free < 16 * GIB, "BERT-large keeps three checkpoints of 4 GiB: enough for smaller models"),
     )
 
 

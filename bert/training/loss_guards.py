@@ -216,7 +216,7 @@ class BestMetric:
 
     Attributes:
         is_result: the best weights are the result of the training; otherwise the last are, without early stopping.
-        counts_from: update before which no evaluation counts for the two: a rate that warms up may raise the loss.
+        counts_from: first update whose evaluation counts for overfitting and early stopping; warm-up may raise the loss.
     """
 
     name: str
@@ -269,9 +269,9 @@ class EvaluationGuard:
         self.state.best, self.state.since_best, self.state.above = None, 0, 0
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Take in the evaluation after update `step` -> whether it is the best so far.
+        """Record the evaluation after update `step` -> whether it is the best so far.
 
-        One that was taken in before changes nothing. Logs overfitting, once for every best, and early stopping.
+        An evaluation that was already recorded is ignored. Logs overfitting, once for every best, and early stopping.
         """
         metric, state = self._metric, self.state
         if metric.name not in metrics or (state.last and step <= state.last[0]):

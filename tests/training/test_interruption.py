@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert import REPOSITORY
-from bert.exit_codes import STALLED, STUCK
+from bert.exit_codes import HUNG, STALLED
 from bert.runtime.distributed import Collective, Group
 from bert.training import interruption
 from bert.training.interruption import (
@@ -197,7 +197,7 @@ def test_code_that_never_releases_the_interpreter_lock_ends_too(tmp_path):
     """No Python thread can run any more: faulthandler writes the stacks and exits, with the one code it knows."""
     process = start(tmp_path, "held")
     process.communicate(timeout=60)
-    assert process.returncode == STUCK
+    assert process.returncode == HUNG
     assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank0.txt").read_text()
 
 
