@@ -216,7 +216,7 @@ class BestMetric:
 
     Attributes:
         is_result: the best weights are the result of the training; otherwise the last are, without early stopping.
-        counts_from: first update whose evaluation counts for overfitting and early stopping; warm-up may raise the loss.
+        counts_from: first update whose evaluation counts for overfitting and early stopping; warm-up may raise it.
     """
 
     name: str
