@@ -32,8 +32,9 @@ def command(
         place: what the command writes to, for errors that name no path; None: several places.
         explain: returns the lines to print for a ValueError.
     Raises:
-        SystemExit: exit_codes.BAD_INPUT, the code of the `Failure`, or CTRL_C. A closed pipe (`| head`) ends the
-            command in silence: with code OK if it only writes to standard output, otherwise with BAD_INPUT.
+        SystemExit: exit_codes.BAD_INPUT, NOT_SAVED for a full disk, the code of the `Failure`, or CTRL_C. A closed
+            pipe (`| head`) ends the command in silence: with code OK if it only writes to standard output, otherwise
+            with BAD_INPUT.
     """
     is_done = False
     try:
@@ -52,7 +53,8 @@ def command(
     except (OSError, sqlite3.OperationalError) as error:
         if place == _STANDARD_OUTPUT and getattr(error, "errno", None) in (errno.ENOSPC, errno.EIO):
             discard_output()  # the interpreter's last flush would fail again
-        raise _ended(exit_codes.BAD_INPUT, system_error_text(error, place)) from None
+        code = exit_codes.NOT_SAVED if _is_full(error) else exit_codes.BAD_INPUT
+        raise _ended(code, system_error_text(error, place)) from None
     except ModuleNotFoundError as error:
         if (package := missing_package(error)) is None:
             raise
@@ -62,10 +64,14 @@ def command(
         raise SystemExit(exit_codes.CTRL_C) from None
 
 
+def _is_full(error: OSError | sqlite3.OperationalError) -> bool:
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "disk is full" in str(error)
+
+
 def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Path | None) -> str:
     """The path (`place` if the error names none, as for a full disk), the problem and the remedy."""
     number = getattr(error, "errno", None)
-    if number in (errno.ENOSPC, errno.EDQUOT) or "disk is full" in str(error):
+    if _is_full(error):
         remedy = "free space there or choose another folder"
     elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
         remedy = "change the permissions there or choose another folder"

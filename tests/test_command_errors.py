@@ -8,7 +8,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.command_errors import command
-from bert.exit_codes import BAD_INPUT, CTRL_C, DIVERGED, Failure
+from bert.exit_codes import BAD_INPUT, CTRL_C, DIVERGED, NOT_SAVED, Failure
 
 PROGRAM = """
 import sys
@@ -49,7 +49,7 @@ class Diverged(Failure):
         (ValueError("seed=x must be a number"), BAD_INPUT, "error: seed=x must be a number"),
         (Diverged("NaN"), DIVERGED, "error: NaN"),
         (FileNotFoundError(2, "No such file", "a.txt"), BAD_INPUT, "error: a.txt: No such file; check that the path"),
-        (OSError(28, "No space left on device"), BAD_INPUT, "error: No space left on device; free space"),
+        (OSError(28, "No space left on device"), NOT_SAVED, "error: No space left on device; free space"),
         (KeyboardInterrupt(), CTRL_C, "interrupted"),
     ],
 )

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert import REPOSITORY
+from bert.exit_codes import NOT_SAVED
 from bert.files import only_writer
 from bert.samples.formats import hdf5
 from bert.samples.manifest import MANIFEST_NAME, NUM_SAMPLES_NAME, read_manifest
@@ -241,7 +242,7 @@ def test_standard_output_that_cannot_be_written(tmp_path, module, full):
         text=True,
         check=False,
     )
-    assert ended.returncode == 2 * full and ("Error" not in ended.stderr), ended.stderr
+    assert ended.returncode == 74 * full and ("Error" not in ended.stderr), ended.stderr
     assert not full or "error: standard output: No space left on device; free space" in ended.stderr
 
 
@@ -252,11 +253,11 @@ def full_disk(*_: object) -> None:
 def test_a_full_disk_is_named(tmp_path, monkeypatch):
     shards = write_shards(tmp_path / "shards", [random_table(20, seed) for seed in range(3)])
     monkeypatch.setattr(download_wikipedia, "extract", full_disk)
-    with refused("error: .*/wiki: No space left on device; free space"):
+    with refused("error: .*/wiki: No space left on device; free space", NOT_SAVED):
         (tmp_path / "dump.xml").write_text("<mediawiki>")
         download_wikipedia.main(["--outdir", str(tmp_path / "wiki"), "--local-dump", str(tmp_path / "dump.xml")])
     monkeypatch.setattr(os, "fsync", full_disk)
-    with refused(r"error: .*/new/shard-0\.parquet: No space left .* free space"):
+    with refused(r"error: .*/new/shard-0\.parquet: No space left .* free space", NOT_SAVED):
         balance_shards.main(["--indir", str(shards), "--outdir", str(tmp_path / "new"), "--num-shards", "2"])
     assert [path.name for path in (tmp_path / "new").iterdir()] == [".unfinished"]
     with pytest.raises(ValueError, match="new: some of its shards are missing"):

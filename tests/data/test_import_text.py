@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert import REPOSITORY
-from bert.exit_codes import BAD_INPUT
+from bert.exit_codes import BAD_INPUT, NOT_SAVED
 from data import import_text
 from data.text import importing
 from data.text import inputs as compressed
@@ -559,12 +559,12 @@ def test_errors_of_the_disk_name_the_path_and_the_remedy(tmp_path, monkeypatch):
     def unreadable(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    for target, name, replacement, message in (
-        (source_files.os, "fsync", full, r"/out: No space left on device; free space there"),
-        (SeenDocuments, "earlier", database_full, r"/out: database or disk is full; free space there"),
-        (compressed, "open", unreadable, r"/a\.txt: Input/output error; fix that"),
+    for target, name, replacement, code, message in (
+        (source_files.os, "fsync", full, NOT_SAVED, r"/out: No space left on device; free space there"),
+        (SeenDocuments, "earlier", database_full, NOT_SAVED, r"/out: database or disk is full; free space there"),
+        (compressed, "open", unreadable, BAD_INPUT, r"/a\.txt: Input/output error; fix that"),
     ):
-        with monkeypatch.context() as context, refused(f"^error: .*{message}"):
+        with monkeypatch.context() as context, refused(f"^error: .*{message}", code):
             context.setattr(target, name, replacement, raising=name != "open")
             run(tmp_path / "out", *command)
         assert not (tmp_path / "out").exists()

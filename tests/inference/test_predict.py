@@ -281,7 +281,7 @@ def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folder
         assert "start again to continue" in err and not (folder / name).exists()
     with monkeypatch.context() as broken:
         broken.setattr(prediction_stream, "append", full)
-        assert f"{folder / name}: No space left on device; free space" in run(capsys, *arguments, code=2)[1]
+        assert f"{folder / name}: No space left on device; free space" in run(capsys, *arguments, code=74)[1]
     assert "holds the results of another command" in run(capsys, *arguments, "--top-k", 3, code=2)[1]
     with open(folder / f"{name}.partial", "r+b") as taken:
         lock(taken)
