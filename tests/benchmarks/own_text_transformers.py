@@ -28,7 +28,7 @@ def prepare(run: Path, folder: Path) -> None:
     """Write the tokens of the training text and the masked held-out rows; print the losses of the run's model."""
     from tokenizers import BertWordPieceTokenizer
 
-    from bert.inference.shard_evaluation import evaluate_on_shards
+    from tests.benchmarks.shard_evaluation import evaluate_on_shards
 
     folder.mkdir(parents=True, exist_ok=True)
     plan = json.loads((run / "own_text.json").read_text())["plan"]

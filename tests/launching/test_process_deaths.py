@@ -52,10 +52,10 @@ list(run_ordered(time.sleep, [(600,)] * 4, 2))
 
 CALLER = """
 import subprocess, sys, threading, time
-from bert.launching import calls
+from bert import api
 called = "import time; from bert.parent_death import end_with_caller; end_with_caller(); time.sleep(600)"
-calls.sys.executable = sys.argv[1]  # which makes a module of the words that follow
-thread = threading.Thread(target=calls._started, args=([called], {}, None, {}))
+api.sys.executable = sys.argv[1]  # which makes a module of the words that follow
+thread = threading.Thread(target=api._started, args=([called], {}))
 thread.start()
 thread.join()
 time.sleep(600)

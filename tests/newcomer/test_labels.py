@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 import shlex
 
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 import run_export
 import run_predict
 from bert import REPOSITORY
-from bert.api import evaluate, predict
+from bert.api import predict
 from tests.inference.models import model
 from tests.support.suggestions import finished, start
 
@@ -77,9 +78,15 @@ def test_from_labelled_lines_to_predictions(tmp_path, capsys):
     dev = pd.read_csv(tmp_path / "dev.csv")
     labels = [result["label"] for result in predict(results, dev["note"])]
     right = (dev["urgency"] == labels).mean()
-    assert right >= 0.9 and evaluate(results, tmp_path / "dev.csv")["accuracy"] == pytest.approx(right)  # same columns
-    with pytest.raises(ValueError, match="new.csv: no column 'urgency', only .*'id', 'note'"):
-        evaluate(results, tmp_path / "new.csv")
+    evaluate = (
+        f"bash scripts/run_classify.sh --model {shlex.quote(str(results))} --output-dir {tmp_path}/scores --eval "
+    )
+    code, output = finished(start(f"{evaluate}{tmp_path}/dev.csv --device cpu", REPOSITORY), timeout=900)
+    assert code == 0, output
+    summary = json.loads((tmp_path / "scores/glue-custom/summary.json").read_text())
+    assert right >= 0.9 and summary["eval_accuracy"] == pytest.approx(right)  # same columns
+    code, output = finished(start(f"{evaluate}{tmp_path}/new.csv --device cpu", REPOSITORY), timeout=900)
+    assert code == 2 and re.search("new.csv: no column 'urgency', only .*'id', 'note'", output), output
     export = ["--checkpoint", str(results), "--to", str(tmp_path / "export"), "--format", "paddle-inference"]
     assert run_export.main(export) == 0
     capsys.readouterr()
