@@ -1,7 +1,7 @@
 """Which Python runs our commands: one without our packages is refused, and `shell_command` writes commands for pasting.
 
-Texts name commands as they run in the root of the checkout (`python -m data.inspect`). What is offered for pasting is
-made by `shell_command`: it runs in the reader's folder, with this interpreter. Standard library only.
+Commands are named as they run in the root of the checkout (`python -m data.inspect`), those of an installed package as
+`bert-on-paddle data.inspect`. Standard library only.
 """
 
 import os
@@ -60,27 +60,23 @@ def is_installed() -> bool:
 
 
 def shell_command(start: str, *arguments: str | Path) -> str:
-    """A command as it runs in the current folder with this interpreter.
+    """A command as it runs in the root of the checkout; of the installed package, in any folder.
 
     Args:
         start: a script (`run_predict.py`, `scripts/run_squad.sh`), a module (`data.inspect`), or a tool that is
             installed with our packages (`visualdl`).
     """
     own = {command.start: command.name for command in COMMANDS}
-    is_module = start.startswith(("bert.", "data.", "bert_on_paddle."))
-    if is_installed() and (is_module or start in own):
-        name = start.removeprefix("bert_on_paddle.")
-        words = [_beside_python("bert-on-paddle"), own.get(start, name)]
+    name = start.removeprefix("bert_on_paddle.")
+    is_module = name.startswith(("bert.", "data."))
+    if is_installed():
+        words = ["bert-on-paddle", own.get(name, name)] if is_module or name in own else [name]
     elif start.endswith(".sh"):
-        words = ["bash", _path(start)]
-    elif start.endswith(".py"):
-        words = [python(), _path(start)]
-    elif is_module and _is_current(CODE):
-        words = [python(), "-m", start]
-    elif is_module:  # -P: the current folder may hold a data.py
-        words = [f"PYTHONPATH={shlex.quote(str(CODE))}", python(), "-P", "-m", start]
+        words = ["bash", start]
+    elif start.endswith(".py") or is_module:
+        words = [python(), *(["-m"] if is_module else []), start]
     else:
-        words = [_beside_python(start)]
+        words = [str(Path(python()).with_name(start))]
     return " ".join([*words, *(shlex.quote(str(argument)) for argument in arguments)])
 
 
@@ -90,7 +86,7 @@ def install_command(extra: str | None = None) -> str:
         return f"{python()} -m pip install 'bert-on-paddle{f'[{extra}]' if extra else ''}'"
     is_other = sys.prefix not in (sys.base_prefix, str(CODE / ".venv"))
     environment = [f"BERT_VENV={_short(Path(sys.prefix))}"] if is_other else []
-    return " ".join([*environment, "bash", _path("scripts/setup.sh"), *([extra] if extra else [])])
+    return " ".join([*environment, "bash scripts/setup.sh", *([extra] if extra else [])])
 
 
 def repository_environment() -> dict[str, str]:
@@ -114,13 +110,6 @@ def python() -> str:
     return _short(Path(sys.executable or "python"))
 
 
-def _beside_python(tool: str) -> str:
-    """A tool that is installed with this interpreter's packages."""
-    path, on_path = Path(sys.executable or "python").with_name(tool), shutil.which(tool)
-    is_same = on_path is not None and os.path.realpath(Path(on_path).parent) == os.path.realpath(path.parent)
-    return tool if is_same else _short(path)
-
-
 def _is_this_python(path: str | None) -> bool:
     """Two environments may share one binary, so the folder of the link must be the same too."""
     if not path or not sys.executable:
@@ -131,25 +120,9 @@ def _is_this_python(path: str | None) -> bool:
     )
 
 
-def _path(name: str) -> str:
-    """A file of the checkout, relative to the current folder if it is the checkout."""
-    return name if _is_current(CODE) else shlex.quote(str(CODE / name))
-
-
-def _is_current(folder: Path) -> bool:
-    try:
-        return os.path.samefile(folder, os.curdir)
-    except OSError:  # the current folder was deleted
-        return False
-
-
 def _short(path: Path) -> str:
-    """Relative to the current folder if it is below. Links of the last part stand: they choose the environment."""
-    with_name = Path(os.path.realpath(path.parent)) / path.name
-    try:
-        return shlex.quote(str(with_name.relative_to(os.getcwd())))
-    except (ValueError, OSError):
-        return shlex.quote(str(path))
+    """Relative to the checkout if it is below."""
+    return shlex.quote(str(path.relative_to(CODE) if path.is_relative_to(CODE) else path))
 
 
 # ---- an interpreter without our packages -----------------------------------------------------------------------------
@@ -191,7 +164,7 @@ def remedy() -> str:
         return "install the package again, with its dependencies"
     other = _other_python()
     again = " ".join([_short(other or CODE / ".venv/bin/python"), *map(shlex.quote, _words_of_command() or [])])
-    return f"run `{again}`" if other else f"run `bash {_path('scripts/setup.sh')}` once, then `{again}`"
+    return f"run `{again}`" if other else f"run `bash scripts/setup.sh` once, then `{again}`"
 
 
 def _other_python() -> Path | None:
@@ -213,5 +186,5 @@ def _words_of_command() -> list[str] | None:
         if word.endswith(".py"):
             script = Path(os.path.abspath(word))
             is_ours = script.name.startswith("run_") and os.path.realpath(script.parent) == str(CODE)
-            return [_path(script.name), *words[number + 1 :]] if is_ours else None
+            return [script.name, *words[number + 1 :]] if is_ours else None
     return None
