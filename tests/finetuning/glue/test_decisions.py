@@ -50,7 +50,7 @@ def test_a_table_without_a_header_is_refused(tmp_path, rows):
 
 def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_path):
     """Files that were joined have their headers between the rows."""
-    (path := tmp_path / "a.csv").write_text("wort;urteil\na;gut\nwort;urteil\nb;schlecht\nc;gut\n")
+    (path := tmp_path / "a.csv").write_text("wort;urteil\nein Apfel;gut\nwort;urteil\neine Birne;schlecht\neine Nuss;gut\n")
     assert survey(path, {}).columns == {"text_column": "wort", "label_column": "urteil"}
     path.write_text("sms,spam\na,spam\nb,ham\n")
     assert survey(path, {"text_column": "sms", "label_column": "spam"}).rows == 2
