@@ -4,7 +4,7 @@ import sys
 
 from bert.config.command_line import parse_arguments, usage_errors
 from bert.config.entry_point import load_task
-from bert.finetuning.glue.config import ENTRY
+from bert.glue.config import ENTRY
 
 
 def main(argv: list[str] | None = None) -> int:

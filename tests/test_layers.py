@@ -199,7 +199,7 @@ def test_no_package_is_missing_from_the_list_or_gone():
 
 
 def finetuning_task(module: str) -> str | None:
-    """glue of bert.finetuning.glue.reading; None for a module that no single task owns."""
+    """glue of bert.labels.examples; None for a module that no single task owns."""
     match = re.match(r"bert\.finetuning\.(squad|glue|ner)\b", module)
     return match[1] if match else None
 

@@ -14,8 +14,8 @@ from bert.config.training_settings import derive
 from bert.exit_codes import OK
 from bert.files import read_json, write_atomically
 from bert.finetuning.config import FineTuningConfig
-from bert.finetuning.glue.config import ENTRY as GLUE
-from bert.finetuning.glue.config import OWN_FILES
+from bert.glue.config import ENTRY as GLUE
+from bert.glue.config import OWN_FILES
 from bert.launching.arguments import CommandLine
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks

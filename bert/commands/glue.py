@@ -6,10 +6,10 @@ from typing import Any
 
 from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, form_of_recipe, run
 from bert.config.flags import Parser
-from bert.finetuning.glue.config import ENTRY as GLUE
-from bert.finetuning.glue.config import OWN_FILES
-from bert.finetuning.glue.task_table import task_name
 from bert.finetuning.ner.config import ENTRY as NER
+from bert.glue.config import ENTRY as GLUE
+from bert.glue.config import OWN_FILES
+from bert.glue.task_table import task_name
 from bert.launching.arguments import FLAGS_INSTEAD, CommandLine
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import READER_FILE
-from bert.finetuning.glue.decision import Decision
 from bert.finetuning.loader import FeatureTable, check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
@@ -28,6 +27,7 @@ from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawReque
 from bert.inference.model_folder import OpenedModel, open_model
 from bert.inference.remote import RemoteModel, is_address
 from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities
+from bert.labels.decision import Decision
 from bert.runtime.hardware import use_cores
 from bert.samples.sample_table import Slices
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.loader import FeatureTable, check_finite, prediction_batches
 from bert.inference.lines import SINGLE_KEYS, Keys, RawRequest, texts_of
 from bert.inference.model_folder import OpenedModel
 from bert.inference.tables import checked_lines
+from bert.labels.features import sentence_features
 from bert.model.head_specs import HEADS
 from bert.tokenization.library import text_tokenizer
 

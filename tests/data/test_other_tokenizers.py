@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from bert.finetuning.glue.features import sentence_features
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.finetuning.squad.examples import single_paragraph
 from bert.finetuning.squad.features import build_features
+from bert.labels.features import sentence_features
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.library import text_tokenizer

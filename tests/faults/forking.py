@@ -21,9 +21,9 @@ from bert.config.command_line import parse_arguments
 from bert.config.entry_point import load_task
 from bert.finetuning import prediction_stream
 from bert.finetuning import run as finetuning
-from bert.finetuning.glue import task as glue
 from bert.finetuning.ner import task as ner
 from bert.finetuning.squad import task as squad
+from bert.labels import task as glue
 from bert.pretraining import task as pretraining
 from bert.runtime import distributed
 from bert.training import trainer as training

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bert.config.command_line import parse_flags, resolve_config
-from bert.finetuning.glue import config as glue
 from bert.finetuning.squad import config as squad
+from bert.glue import config as glue
 from data import download_glue, download_squad
 from tests.support import corpora
 from tests.support.faulty_server import Served, serving

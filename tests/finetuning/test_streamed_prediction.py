@@ -16,15 +16,15 @@ import run_ner
 import run_squad
 from bert.exit_codes import INTERRUPTED
 from bert.finetuning import prediction_stream
-from bert.finetuning.glue import task as glue
-from bert.finetuning.glue.reading import stream_examples
-from bert.finetuning.glue.task_table import TASKS as TASKS_OF_GLUE
-from bert.finetuning.glue.task_table import Split
 from bert.finetuning.ner import task as ner
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text, tagged_windows
 from bert.finetuning.prediction_stream import ResumableFiles
 from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.examples import read_squad
+from bert.glue.task_table import TASKS as TASKS_OF_GLUE
+from bert.glue.task_table import Split
+from bert.labels import task as glue
+from bert.labels.examples import stream_examples
 from bert.runtime.paddle_api import static
 from tests.inference.models import model
 from tests.support.messages import messages
@@ -102,7 +102,7 @@ def stopping(window: int, render):
     return stop
 
 
-CLASSES = {"glue": "SentenceTask", "ner": "TaggingTask", "squad": "SquadTask"}
+CLASSES = {"glue": "LabelTask", "ner": "TaggingTask", "squad": "SquadTask"}
 
 
 @pytest.mark.long
@@ -147,7 +147,7 @@ def test_partial_results_of_other_weights_are_kept_and_refused(models, tmp_path,
     monkeypatch.setattr(glue, "WINDOW_EXAMPLES", 9)
     monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
     with monkeypatch.context() as broken, pytest.raises(SystemExit):
-        broken.setattr(glue.SentenceTask, "render", stopping(2, glue.SentenceTask.render))
+        broken.setattr(glue.LabelTask, "render", stopping(2, glue.LabelTask.render))
         predict("glue", models, source, tmp_path / "out")
     kept = results(tmp_path / "out")
     changed = {"classifier.bias": np.ones(3, "float32")}

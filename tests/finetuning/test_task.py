@@ -19,12 +19,12 @@ from bert.config.setting_sources import resolve_config
 from bert.conversion.model_description import Usage, read_usage
 from bert.exit_codes import INTERRUPTED
 from bert.finetuning.config import FineTuningConfig, with_steps
-from bert.finetuning.glue.config import ENTRY as GLUE
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.run import FineTuning, FineTuningEvaluation
 from bert.finetuning.task import FineTuningTask, Part, ResultsFile
+from bert.glue.config import ENTRY as GLUE
 from bert.model.objectives import SequenceClassificationObjective
 from bert.reporting.report import results
 from bert.reporting.run_record import read_run

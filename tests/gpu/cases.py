@@ -6,8 +6,8 @@ from typing import Any
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.training_settings import OptimizerSettings, PrecisionSettings, derive
 from bert.finetuning.config import FineTuningOptimizerSettings
-from bert.finetuning.glue.config import GLUE_RECIPES
 from bert.finetuning.squad.config import RECIPES as SQUAD_RECIPES
+from bert.glue.config import GLUE_RECIPES
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES
 

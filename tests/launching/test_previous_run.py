@@ -9,12 +9,12 @@ from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, parse_arguments
 from bert.config.flags import flat_fields
 from bert.config.training_settings import derive
-from bert.finetuning.glue.config import ENTRY as GLUE
-from bert.finetuning.glue.config import GlueConfig
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.config import SquadConfig
+from bert.glue.config import ENTRY as GLUE
+from bert.glue.config import GlueConfig
 from bert.launching.previous_run import (
     MAY_DIFFER,
     MAY_DIFFER_SECTIONS,

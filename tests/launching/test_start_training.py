@@ -12,7 +12,7 @@ import pytest
 
 from bert.config.command_line import resolve_config
 from bert.files import only_writer
-from bert.finetuning.glue.config import ENTRY
+from bert.glue.config import ENTRY
 from bert.launching import start_training as launching
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import address_towards, launcher_addresses, wait_for_master, without_proxy

@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from bert.conversion.vocabularies import Tokens, write_tokenizer
-from bert.finetuning.glue.features import sentence_features
+from bert.labels.features import sentence_features
 from bert.samples.masking import MaskingRule, choose_positions
 from bert.tokenization.library import LibraryVocabulary, text_tokenizer
 from bert.tokenization.token_strings import TokenStrings

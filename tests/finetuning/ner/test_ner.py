@@ -14,7 +14,7 @@ from bert.finetuning.ner.conll import ConllFormat, read_tagged_text
 from bert.finetuning.ner.tags import Span, score_spans, write_tags
 from bert.inference.heads import load_model
 from bert.runtime.paddle_api import static
-from tests.finetuning.glue.test_glue import WORDS, weights  # noqa: F401
+from tests.glue.test_glue import WORDS, weights  # noqa: F401
 
 
 def run_tagger(tmp_path, words: str) -> None:

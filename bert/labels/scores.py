@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.metrics import classification_report, confusion_matrix, f1_score, log_loss, roc_auc_score
 
 from bert.config.setting_errors import suggest
-from bert.finetuning.glue.decision import Decision
+from bert.labels.decision import Decision
 
 WORST = 20  # errors that are listed
 _BINS = 10  # of the calibration error

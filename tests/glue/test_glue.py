@@ -11,12 +11,12 @@ import run_glue
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
 from bert.conversion.model_description import Usage
-from bert.finetuning.glue.config import ENTRY
-from bert.finetuning.glue.task import SentenceTask
-from bert.finetuning.glue.task_table import TASKS
 from bert.finetuning.model_files import implied_by_weights, labels_beside, labels_of_the_weights
 from bert.finetuning.task import Features
+from bert.glue.config import ENTRY
+from bert.glue.task_table import TASKS
 from bert.inference.heads import load_model
+from bert.labels.task import LabelTask
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support import tiny, tokenizer_files
@@ -251,7 +251,7 @@ def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, 
     """QQP's published files have such lines."""
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "wa1 wb2\t1\n" * 20_000 + "torn\n")
     with messages() as lines:
-        task = SentenceTask(settings(weights, f"--task-name SST-2 --data-dir {tmp_path} --do-eval"))
+        task = LabelTask(settings(weights, f"--task-name SST-2 --data-dir {tmp_path} --do-eval"))
         assert len(task.read_data().evaluated[0][1].table) == 20_000
     assert any("1 of 20001 lines skipped" in line and "line 20002" in line for line in lines)
 
@@ -259,7 +259,7 @@ def test_a_broken_line_of_a_large_set_to_evaluate_is_left_out_and_told(weights, 
 def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_path):
     path = tmp_path / "my data (1).tsv"
     path.write_text("sentence\tlabel\nwa1\tyes\nwa2\tno \nwa3\t yes\nwa4\tno\n")
-    task = SentenceTask(settings(weights, f"--task-name custom --train-file '{path}' --do-train"))
+    task = LabelTask(settings(weights, f"--task-name custom --train-file '{path}' --do-train"))
     assert json.loads(task.texts()["labels.json"]) == ["no", "yes"]
     assert task.read_data().train.labels["labels"].tolist() == [1, 0, 1, 0]
 
@@ -268,7 +268,7 @@ def test_a_class_whose_rows_are_all_held_out_is_named(weights, tmp_path):
     rows = "".join(f"wa{row % 9} wb{row % 7} wc{row},{'yn'[row % 2]}\n" for row in range(20))
     (tmp_path / "a.csv").write_text(f"sentence,label\n{rows}wd1,rare\n")
     words = f"--task-name custom --train-file {tmp_path}/a.csv --do-train --do-eval --fold"
-    notes = [" ".join(SentenceTask(settings(weights, f"{words} {fold}")).notes) for fold in range(5)]
+    notes = [" ".join(LabelTask(settings(weights, f"{words} {fold}")).notes) for fold in range(5)]
     assert sum("all rows of rare are held out, none is trained on" in note for note in notes) == 1
 
 
@@ -326,7 +326,7 @@ def test_a_text_may_have_several_labels_of_another_librarys_model(weights, tmp_p
     kind = {"problem_type": "multi_label_classification", "id2label": {"0": "a", "1": "b", "2": "c"}}
     (tmp_path / "config.json").write_text(json.dumps({**description, **kind}))
     (tmp_path / "dev.csv").write_text('sentence,label\nwa1,a\nwa2,"a,b"\nwa3,\n')
-    task = SentenceTask(settings(tmp_path, f"--eval-file {tmp_path}/dev.csv --do-eval"))
+    task = LabelTask(settings(tmp_path, f"--eval-file {tmp_path}/dev.csv --do-eval"))
     (part,) = task.evaluated
     examples = task.read(part)
     features = Features(examples, *task.features(examples))

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from bert.finetuning.glue.features import pair_lengths, sentence_features
-from bert.finetuning.glue.metrics import METRICS, scores
-from bert.finetuning.glue.task_table import TASKS, custom_task
+from bert.glue.task_table import TASKS, own_schema
+from bert.labels.features import pair_lengths, sentence_features
+from bert.labels.metrics import METRICS, scores
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
 
@@ -61,9 +61,9 @@ def test_what_cannot_be_scored_is_refused():
 
 
 def test_every_metric_of_every_task_is_known():
-    own = custom_task(text="a", text_pair=None, label="b", index=None, regression=False)
+    own = own_schema(text="a", text_pair=None, label="b", index=None, regression=False)
     custom = [
-        custom_task(text="a", text_pair=None, label="b", index=None, regression=True),
+        own_schema(text="a", text_pair=None, label="b", index=None, regression=True),
         own.with_labels(("a", "b")),
         own.with_labels(("a", "b", "c")),
     ]

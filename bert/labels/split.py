@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
-from bert.finetuning.glue.reading import Examples
+from bert.labels.examples import Examples
 
 _MOST_REPEATS = 20  # of a row of a rare class
 

@@ -1,6 +1,4 @@
-"""Read the examples of files of labelled sentences: GLUE's published ones, and users' own.
-
-GLUE's are UTF-8, and quotation marks in them are text. Users' tables are read as pre-training reads them.
+"""Reads the examples of files of labelled texts, published or of users.
 
 Unreadable lines make the whole file an error that shows the first of them. In large labelled files a small fraction
 may be skipped; the skipped lines are counted and logged.
@@ -9,67 +7,21 @@ may be skipped; the skipped lines are counted and logged.
 import json
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert.config.setting_errors import suggest
-from bert.finetuning.glue.task_table import GlueTask, Split, shown
-from bert.finetuning.text_files import text_lines
-from data.text.columns import Column, NoColumnError, NoHeaderError, Row, TableForm
-from data.text.delimited import DelimitedTable
-from data.text.tables import user_table
+from bert.labels.schema import LabelSchema
+from bert.labels.table import Split, shown
+from data.text.columns import Column, Row
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
 _NUM_SHOWN = 3
 _SEPARATORS = re.compile(r"[\t\r\n]")
-
-
-def published_rows(path: Path, columns: Sequence[Column], header: bool) -> Iterator[Row]:
-    """Some columns of every row of one of GLUE's files, in bounded memory."""
-    try:
-        # Line feeds alone end lines: a carriage return within a published line is text.
-        yield from DelimitedTable(text_lines(path), "tsv", TableForm(columns, header, "none"), Counter()).rows()
-    except NoHeaderError:
-        raise ValueError(f"{path} is empty; download it again") from None
-    except NoColumnError as error:
-        raise ValueError(
-            f"{path}:1: {str(error).removeprefix('has ')}. Is it the task's file? For files of your own, use "
-            "--task-name custom with --text-column, --text-pair-column and --label-column"
-        ) from None
-
-
-def own_table(
-    path: Path,
-    columns: Sequence[Column] | None,
-    notes: list[str],
-    flag: Callable[[Column], str] = lambda name: "",
-    named: Sequence[str] = (),
-) -> Iterator[Row]:
-    """The rows of a user's table, of any form and encoding; `notes` gets what is unusual about the file.
-
-    Args:
-        columns: None: all.
-        flag: the flag that names a column.
-        named: columns that the user has named, where all are read.
-    """
-    try:
-        table = user_table(path, TableForm(columns, quotes="cells", expected=[tuple(named)] if named else ()))
-    except NoColumnError as error:
-        hint = suggest(str(error.column), map(str, error.names), f"{flag(error.column)} names the right one")
-        raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
-    yield from table.rows
-    notes += [
-        f"{path}: read as {name}"
-        for name in table.findings.encodings
-        if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
-    ]
-    notes += table.findings.problems
 
 
 def _fields(row: Row, columns: Sequence[Column]) -> tuple[list[str], str]:
@@ -117,35 +69,25 @@ class Examples:
         return replace(self, texts=texts, labels=labels, indices=indices or [], counts=counts, groups=groups)
 
 
-def find_file(directory: Path, split: Split) -> Path:
-    """The first file of a split that exists."""
-    for name in split.files:
-        if (directory / name).is_file():
-            return directory / name
-    present = sorted(path.name for path in directory.iterdir())[:12] if directory.is_dir() else []
-    raise ValueError(
-        f"{directory} has no {' or '.join(split.files)}; it has {', '.join(present) or 'nothing'}. "
-        "--download fetches GLUE's files to a new --data-dir, or to the cache without that flag"
-    )
-
-
-def read_examples(path: Path, split: Split, task: GlueTask, max_bad_line_fraction: float = 0.0) -> Examples:
+def read_examples(path: Path, split: Split, schema: LabelSchema, max_bad_line_fraction: float = 0.0) -> Examples:
     """Read all examples of a file, in order.
 
     Args:
         max_bad_line_fraction: fraction of the lines that may be skipped because they cannot be read.
     """
-    tally = _Tally(task.name == "custom")
-    rows = list(_usable_rows(path, split, task, tally))
+    tally = _Tally(schema.is_own)
+    rows = list(_usable_rows(path, split, schema, tally))
     warnings = tally.warnings(path, max_bad_line_fraction)
     return _examples(path, split, rows, 0, {"bad_lines": tally.problems, "unlabelled": tally.unlabelled}, warnings)
 
 
-def stream_examples(path: Path, split: Split, task: GlueTask, most: int, most_characters: int) -> Iterator[Examples]:
+def stream_examples(
+    path: Path, split: Split, schema: LabelSchema, most: int, most_characters: int
+) -> Iterator[Examples]:
     """The examples of a file without labels, some at a time, in bounded memory."""
     rows: list[list[str]] = []
-    first, characters, tally = 0, 0, _Tally(task.name == "custom")
-    for row in _usable_rows(path, split, task, tally):
+    first, characters, tally = 0, 0, _Tally(schema.is_own)
+    for row in _usable_rows(path, split, schema, tally):
         rows.append(row)
         characters += sum(map(len, row))
         if len(rows) >= most or characters >= most_characters:
@@ -195,21 +137,20 @@ def _rounded_up(fraction: float) -> str:
     return f"{math.ceil(fraction / unit) * unit:.3g}"
 
 
-def _usable_rows(path: Path, split: Split, task: GlueTask, tally: _Tally) -> Iterator[list[str]]:
+def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -> Iterator[list[str]]:
     """The fields of every line that can be used; the others are counted."""
     columns, num_texts = split.columns(), len(split.texts)
-    own = own_table(path, columns, tally.notes, split.flag)
-    for row in own if tally.is_own else published_rows(path, columns, split.header):
+    for row in schema.rows(path, split, tally.notes):
         tally.lines += 1
-        if task.separator and row.values and isinstance(names := row.values.get(split.label), list):
-            row.values[split.label] = task.separator.join(map(str, names))
+        if schema.separator and row.values and isinstance(names := row.values.get(split.label), list):
+            row.values[split.label] = schema.separator.join(map(str, names))
         fields, problem = _fields(row, columns)
         if not problem and split.label is not None:
             label = fields[num_texts] = fields[num_texts].strip()  # spaces around a label do not make another class
-            if label == task.no_label:
+            if label == schema.no_label:
                 tally.unlabelled += 1
                 continue
-            problem = task.problem(label)
+            problem = schema.problem(label)
         broken = next((value for value in fields[num_texts:] if _SEPARATORS.search(value)), None)
         if not problem and broken is None:
             yield fields
@@ -238,9 +179,9 @@ def _empty(texts: Sequence[Sequence[str]]) -> int:
     return sum(not text.strip() for column in texts for text in column)
 
 
-def discover_labels(examples: Examples, task: GlueTask) -> tuple[str, ...]:
+def discover_labels(examples: Examples, schema: LabelSchema) -> tuple[str, ...]:
     """The labels of a file, sorted: integers by value, then others alphabetically."""
-    labels = {name for label in examples.labels or () for name in task.parts(label)}
+    labels = {name for label in examples.labels or () for name in schema.parts(label)}
     if len(labels) < 2:
         every = f"every label is {shown(labels.pop())}" if labels else "no text has a label"
         raise ValueError(

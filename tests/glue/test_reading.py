@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bert.finetuning.glue.reading import discover_labels, find_file, own_table, read_examples
-from bert.finetuning.glue.task_table import TASKS, custom_task, find_task
+from bert.glue.task_table import TASKS, find_task, own_schema
+from bert.labels.examples import discover_labels, find_file, own_table, read_examples
 
 BOM = "\ufeff"
 MNLI_HEADER = (
@@ -199,7 +199,7 @@ def test_the_fraction_to_skip_is_named_and_a_file_without_rows_is_not_fetched_ag
         read(tmp_path, "sentence\tlabel\n" + "a\t1\nb\t7\n" * 50 + "a\t1\n" * 49, max_bad_line_fraction=1e-4)
     with pytest.raises(ValueError, match=r"2 of 2 lines cannot be read; correct them\. line 2"):
         read(tmp_path, "sentence\tlabel\na\t7\nb\t7\n", max_bad_line_fraction=1e-4)
-    task = custom_task(text="a", text_pair=None, label="b", index=None, regression=False)
+    task = own_schema(text="a", text_pair=None, label="b", index=None, regression=False)
     (tmp_path / "mine.csv").write_text("a,b\n")
     with pytest.raises(ValueError, match=r"mine.csv has no examples: it has no rows; check the file$"):
         read_examples(tmp_path / "mine.csv", task.train, task)
@@ -220,13 +220,13 @@ def test_tasks_are_found_by_the_names_people_use(name, task):
 
 # --- users' own files
 
-OWN = custom_task(text="first", text_pair="second", label="kind", index=None, regression=False)
+OWN = own_schema(text="first", text_pair="second", label="kind", index=None, regression=False)
 
 
 def custom(tmp_path, name, content, *, labels=None, regression=False, index=None):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    task = custom_task(text="first", text_pair="second", label="kind", index=index, regression=regression)
+    task = own_schema(text="first", text_pair="second", label="kind", index=index, regression=regression)
     return read_examples(path, task.train, task.with_labels(labels))
 
 
@@ -269,7 +269,7 @@ def test_several_labels_of_a_text(tmp_path, name):
     lists = ["b; a", "", "a"] if name == "a.csv" else [["b", "a"], [], ["a"]]
     rows = pd.DataFrame({"first": ["x", "y", "z"], "kind": lists})
     rows.to_csv(tmp_path / name) if name == "a.csv" else rows.to_json(tmp_path / name, orient="records", lines=True)
-    task = custom_task(text="first", text_pair=None, label="kind", index=None, regression=False, separator=";")
+    task = own_schema(text="first", text_pair=None, label="kind", index=None, regression=False, separator=";")
     examples = read_examples(tmp_path / name, task.train, task)
     labels = discover_labels(examples, task)
     assert labels == ("a", "b")
@@ -303,7 +303,7 @@ def test_json_labels_may_be_numbers_or_booleans(tmp_path):
 
 def test_numbers_to_be_predicted(tmp_path):
     examples = custom(tmp_path, "a.csv", "first,second,kind\na,b,-3.5\nc,d,1e3\n", regression=True)
-    task = custom_task(text="first", text_pair=None, label="kind", index=None, regression=True)
+    task = own_schema(text="first", text_pair=None, label="kind", index=None, regression=True)
     np.testing.assert_array_equal(task.encode(examples.labels), [-3.5, 1000])
 
 

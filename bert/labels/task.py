@@ -1,4 +1,4 @@
-"""GLUE and users' own sentence tasks as fine-tuning tasks: files -> features, outputs -> scores and predictions."""
+"""Labelled texts as a fine-tuning task: files -> features, outputs -> scores, a decision and predictions."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -10,19 +10,19 @@ import numpy as np
 
 from bert.config.setting_errors import suggest
 from bert.conversion.model_description import Usage
-from bert.finetuning.glue.config import GlueConfig
-from bert.finetuning.glue.decision import Decision
-from bert.finetuning.glue.features import sentence_features
-from bert.finetuning.glue.metrics import scores
-from bert.finetuning.glue.reading import Examples, discover_labels, find_file, read_examples, stream_examples
-from bert.finetuning.glue.scoring import best_by, class_scores, details, fitted, lines
-from bert.finetuning.glue.splitting import balanced_rows, counted, held_out_rows, rows_in_both
-from bert.finetuning.glue.task_table import Split
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
+from bert.labels.decision import Decision
+from bert.labels.examples import Examples, discover_labels, read_examples, stream_examples
+from bert.labels.features import sentence_features
+from bert.labels.metrics import scores
+from bert.labels.scores import best_by, class_scores, details, fitted, lines
+from bert.labels.settings import LabelConfig
+from bert.labels.split import balanced_rows, counted, held_out_rows, rows_in_both
+from bert.labels.table import Split
 from bert.model.objectives import (
     MultiLabelObjective,
     Objective,
@@ -35,52 +35,60 @@ from bert.tokenization.library import text_tokenizer
 logger = logging.getLogger(__name__)
 
 
-class SentenceTask(FineTuningTask):
+class LabelTask(FineTuningTask):
+    """Classes, several labels, or numbers of texts: the user's own, or of GLUE."""
+
     @classmethod
-    def open(cls, config: GlueConfig, group: Group) -> FineTuning:
+    def open(cls, config: LabelConfig, group: Group) -> FineTuning:
         """The run of the task."""
         return FineTuning(config, group, cls(config))
 
-    def __init__(self, config: GlueConfig) -> None:
+    def __init__(self, config: LabelConfig) -> None:
         super().__init__(config)
         self._config, data, run = config, config.data, config.run
         self._tokenizer = text_tokenizer(self.vocabulary, data.do_lower_case)
-        self._task = task = config.task()
+        self._schema = schema = config.schema()
         self.notes: list[str] = []
         self._held_out: Examples | None = None
         self._usage = Usage()
         if run.do_train:
-            part = self._part("train", data.train_file)
+            part = self._part("train")
             self.training, self.training_file = self.read(part), part.path
-            if task.labels is None and not task.is_regression:
-                self._task = task.with_labels(self._ordered(discover_labels(self.training, task)))
-            if task.name == "custom":
+            if schema.labels is None and not schema.is_regression:
+                self._schema = schema.with_labels(self._ordered(discover_labels(self.training, schema)))
+            if schema.is_own:
                 self._prepare_training()
-        elif not task.is_regression:
-            self._task = task.with_labels(labels_of_the_weights(config.initialization, task.labels))
-            self._usage = usage_of_the_weights(config.initialization) if task.name == "custom" else Usage()
-        self.labels = self._task.labels
-        self._is_own = task.name == "custom" and not task.is_regression
+        elif not schema.is_regression:
+            self._schema = schema.with_labels(labels_of_the_weights(config.initialization, schema.labels))
+            self._usage = usage_of_the_weights(config.initialization) if schema.is_own else Usage()
+        self.labels = self._schema.labels
+        self._has_decision = schema.is_own and not schema.is_regression
         self._decision = Decision.of(self._usage, self.labels or ())
-        if task.separator is not None:
+        if schema.separator is not None:
             self._decision = replace(self._decision, several=True)
-        self.best_metric = "eval_score" if len(task.dev) == 1 else f"eval_{next(iter(task.dev))}_score"
-        self._best_by = best_by(data.best_by, self._task.metrics, self.labels or ()) if task.name == "custom" else None
-        if data.best_by != "score" and task.name == "custom":
-            self.best_metric = f"eval_{data.best_by.replace(':', '_')}"
-        if self._best_by is not None and self._best_by[0] == "recall" and run.do_train:
-            name = self._best_by[1]
-            self.notes.append(
-                f"best_by={data.best_by} may choose weights that always say {name}; --best-by f1:{name} or auc:{name} "
-                "counts false alarms too"
-            )
+        self.best_metric = "eval_score" if len(schema.dev) == 1 else f"eval_{next(iter(schema.dev))}_score"
+        self._best_by = self._chosen_best_by() if schema.is_own else None
+        columns = "index\tprediction\t"
         if run.do_eval:
-            head = "index\tprediction\tlabel\tprobability\ttext\n" if self._is_own else "index\tprediction\tlabel\n"
-            file = data.train_file if config.holds_out() else data.eval_file
-            self.evaluated = [self._part(name, file, f"{name}_predictions.tsv", head) for name in task.dev]
+            head = columns + ("label\tprobability\ttext\n" if self._has_decision else "label\n")
+            self.evaluated = [self._part(name, f"{name}_predictions.tsv", head) for name in schema.dev]
         if run.do_predict:
-            head = "index\tprediction\tprobability\n" if self._is_own else "index\tprediction\n"
-            self.predicted = [self._part(name, data.predict_file, f"{name}.tsv", head) for name in task.test]
+            head = columns + "probability\n" if self._has_decision else "index\tprediction\n"
+            self.predicted = [self._part(name, f"{name}.tsv", head) for name in schema.test]
+
+    def _chosen_best_by(self) -> tuple[str, str] | None:
+        """`best_by` of the settings, by which the best weights are chosen; None for a metric of the task."""
+        words = self._config.data.best_by
+        chosen = best_by(words, self._schema.metrics, self.labels or ())
+        if words != "score":
+            self.best_metric = f"eval_{words.replace(':', '_')}"
+        if chosen is not None and chosen[0] == "recall" and self._config.run.do_train:
+            name = chosen[1]
+            self.notes.append(
+                f"best_by={words} may choose weights that always say {name}; --best-by f1:{name} or auc:{name} counts "
+                "false alarms too"
+            )
+        return chosen
 
     def _ordered(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """The classes, the positive one of two at the end: F1 is that of the second."""
@@ -94,14 +102,16 @@ class SentenceTask(FineTuningTask):
 
     def _prepare_training(self) -> None:
         """Hold out a part of the user's rows, if there is no file to evaluate on, and repeat those of rare classes."""
-        data, task, examples = self._config.data, self._task, self.training
-        single = not task.is_regression and task.separator is None
+        data, schema, examples = self._config.data, self._schema, self.training
+        single = not schema.is_regression and schema.separator is None
         if not single and (data.balance or data.positive_label):
             raise ValueError(
                 f"{examples.source}: --balance and --positive-label are for classes of which a text has one; omit them"
             )
-        classes = task.encode(examples.labels) if single else None
-        kind = "numbers" if task.is_regression else "classes" if single else f"labels separated by {task.separator!r}"
+        classes = schema.encode(examples.labels) if single else None
+        kind = (
+            "numbers" if schema.is_regression else "classes" if single else f"labels separated by {schema.separator!r}"
+        )
         texts = " and ".join(map(repr, self._split("train").texts))
         self.notes.append(f"columns: text {texts}, {kind} {data.label_column!r}")
         if single:
@@ -120,19 +130,16 @@ class SentenceTask(FineTuningTask):
             if shared := int(rows_in_both(self._held_out, self.training).sum()):
                 self.notes.append(f"{shared:,} of the held-out texts are in the training part too, of other groups")
         if data.balance:
-            self.training = self.training.take(balanced_rows(task.encode(self.training.labels)))
+            self.training = self.training.take(balanced_rows(schema.encode(self.training.labels)))
             self.notes.append(f"balanced: {counted(self.training.labels)}")
 
     def _split(self, name: str) -> Split:
-        split = {"train": self._task.train, **self._task.dev, **self._task.test}[name]
+        split = {"train": self._schema.train, **self._schema.dev, **self._schema.test}[name]
         assert split is not None, "the settings have checked it"
         return split
 
-    def _part(self, name: str, own: Path | None, results: str = "", head: str = "") -> Part:
-        data = self._config.data
-        path = own if data.data_dir is None else find_file(data.data_dir, self._split(name))
-        assert path is not None, "the settings have checked it"
-        return Part(name, path, {results: ResultsFile(head.encode())} if results else {})
+    def _part(self, name: str, results: str = "", head: str = "") -> Part:
+        return Part(name, self._config.file_of(name), {results: ResultsFile(head.encode())} if results else {})
 
     def objective(self) -> Objective:
         model, fuse_mha = self._config.model, self._config.hardware.fuse_mha
@@ -143,16 +150,16 @@ class SentenceTask(FineTuningTask):
         return SequenceClassificationObjective(model, fuse_mha, num_labels=len(self.labels))
 
     def usage(self) -> Usage:
-        task = self._task
-        columns = tuple(map(str, next(iter(task.dev.values())).texts))
-        usage = Usage(task.name, self._config.data.max_seq_length, columns, task.is_regression)
-        if task.name != "custom":
+        schema = self._schema
+        columns = tuple(map(str, next(iter(schema.dev.values())).texts))
+        usage = Usage(schema.name, self._config.data.max_seq_length, columns, schema.is_regression)
+        if not schema.is_own:
             return usage
         decision, labels = self._decision, self.labels or ()
         return replace(
             usage,
             label_column=self._config.data.label_column,
-            label_separator=task.separator,
+            label_separator=schema.separator,
             temperature=decision.temperature,
             positive_label=None if decision.positive is None else labels[decision.positive],
             threshold=decision.threshold,
@@ -163,10 +170,10 @@ class SentenceTask(FineTuningTask):
             return self._held_out
         # QQP's published files have broken lines; in a leaderboard file every line is needed.
         fraction = self._config.data.max_bad_line_fraction
-        examples = read_examples(part.path, self._split(part.name), self._task, fraction)
+        examples = read_examples(part.path, self._split(part.name), self._schema, fraction)
         for warning in examples.warnings:
             logger.info(warning)
-        if part.name == "dev" and self.training is not None and self._task.name == "custom":
+        if part.name == "dev" and self.training is not None and self._schema.is_own:
             if leaks := int(rows_in_both(examples, self.training).sum()):
                 self.notes.append(
                     f"{leaks:,} of {len(examples):,} texts of {part.path} are in {self.training_file} too: the scores "
@@ -176,12 +183,12 @@ class SentenceTask(FineTuningTask):
 
     def windows(self, part: Part) -> Iterator[Examples]:
         split = self._split(part.name)
-        return stream_examples(part.path, split, self._task, WINDOW_EXAMPLES, WINDOW_CHARACTERS)
+        return stream_examples(part.path, split, self._schema, WINDOW_EXAMPLES, WINDOW_CHARACTERS)
 
     def features(self, examples: Examples, training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
         table, counts = sentence_features(self._tokenizer, examples.texts, self._config.data.max_seq_length)
         if examples.labels is not None:
-            table = replace(table, labels={"labels": self._task.encode(examples.labels)})
+            table = replace(table, labels={"labels": self._schema.encode(examples.labels)})
         return table, {"examples": len(examples), **examples.counts, **counts}
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
@@ -194,14 +201,14 @@ class SentenceTask(FineTuningTask):
 
     def _values(self, logits: np.ndarray) -> np.ndarray:
         """Classes as of `Decision`, or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
-        if self._task.is_regression:
+        if self._schema.is_regression:
             return logits[:, 0]
         return self._decision.classes(self._decision.probabilities(logits))
 
     def score(self, part: Part, features: Features, logits: np.ndarray) -> dict[str, float]:
-        prefix = "eval_" if len(self._task.dev) == 1 else f"eval_{part.name}_"
+        prefix = "eval_" if len(self._schema.dev) == 1 else f"eval_{part.name}_"
         labels = features.table.labels["labels"]
-        metrics = scores(self._task.metrics, self._values(logits), labels)
+        metrics = scores(self._schema.metrics, self._values(logits), labels)
         if self._best_by is not None:
             kind, name = self._best_by
             likely = self._decision.probabilities(logits)
@@ -210,7 +217,7 @@ class SentenceTask(FineTuningTask):
         return {f"{prefix}{metric}": value for metric, value in metrics.items()}
 
     def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
-        if not self._is_own or self.labels is None:
+        if not self._has_decision or self.labels is None:
             return None
         labels, data = features.table.labels["labels"], self._config.data
         if fits:
@@ -226,20 +233,20 @@ class SentenceTask(FineTuningTask):
         columns = [features.examples.indices, self._shown(self._values(logits))]
         if features.examples.labels is not None:
             columns.append(self._shown(features.table.labels["labels"]))
-        if self._is_own:
+        if self._has_decision:
             likely = self._decision.probabilities(logits)
             chosen = likely.max(-1) if self._decision.several else likely[np.arange(len(likely)), self._values(logits)]
             columns.append([f"{value:.6f}" for value in chosen])
-        if self._is_own and features.examples.labels is not None:
+        if self._has_decision and features.examples.labels is not None:
             columns.append([" ".join(text.split()) for text in features.examples.texts[0]])
         return ["".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()]
 
     def _shown(self, values: np.ndarray) -> list[str]:
         """The label of each class, or each number clipped to the task's range."""
         if self.labels is not None and values.ndim == 2:
-            joined = f"{self._task.separator} "
+            joined = f"{self._schema.separator} "
             return [joined.join(self.labels[index] for index in np.flatnonzero(row)) for row in values]
         if self.labels is not None:
             return [self.labels[value] for value in values]
-        low, high = self._task.value_range or (-np.inf, np.inf)
+        low, high = self._schema.value_range or (-np.inf, np.inf)
         return [f"{value:.6g}" for value in np.clip(values.astype(np.float64), low, high)]

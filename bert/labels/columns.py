@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert.finetuning.glue.reading import own_table
+from bert.labels.table import own_table
 from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, NoHeaderError
 
 SAMPLE_ROWS = 5_000

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from bert.commands.classify import _all_rows
-from bert.finetuning.glue.columns import survey, usual_settings
-from bert.finetuning.glue.decision import Decision
-from bert.finetuning.glue.reading import Examples
-from bert.finetuning.glue.scoring import best_by, class_scores, details, fitted, lines
-from bert.finetuning.glue.splitting import balanced_rows, held_out_rows, rows_in_both
+from bert.labels.columns import survey, usual_settings
+from bert.labels.decision import Decision
+from bert.labels.examples import Examples
+from bert.labels.scores import best_by, class_scores, details, fitted, lines
+from bert.labels.split import balanced_rows, held_out_rows, rows_in_both
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,9 @@ def test_a_table_without_a_header_is_refused(tmp_path, rows):
 
 def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_path):
     """Files that were joined have their headers between the rows."""
-    (path := tmp_path / "a.csv").write_text("wort;urteil\nein Apfel;gut\nwort;urteil\neine Birne;schlecht\neine Nuss;gut\n")
+    (path := tmp_path / "a.csv").write_text(
+        "wort;urteil\nein Apfel;gut\nwort;urteil\neine Birne;schlecht\neine Nuss;gut\n"
+    )
     assert survey(path, {}).columns == {"text_column": "wort", "label_column": "urteil"}
     path.write_text("sms,spam\na,spam\nb,ham\n")
     assert survey(path, {"text_column": "sms", "label_column": "spam"}).rows == 2

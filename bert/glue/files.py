@@ -1,0 +1,37 @@
+"""Finds and reads GLUE's files: UTF-8, separated by tabs, quotation marks are text."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from bert.finetuning.text_files import text_lines
+from bert.labels.table import Split
+from data.text.columns import NoColumnError, NoHeaderError, Row, TableForm
+from data.text.delimited import DelimitedTable
+
+
+def published_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
+    """The columns of a split in every row of one of GLUE's files, in bounded memory. There is nothing to note."""
+    form = TableForm(split.columns(), split.header, "none")
+    try:
+        # Line feeds alone end lines: a carriage return within a published line is text.
+        yield from DelimitedTable(text_lines(path), "tsv", form, Counter()).rows()
+    except NoHeaderError:
+        raise ValueError(f"{path} is empty; download it again") from None
+    except NoColumnError as error:
+        raise ValueError(
+            f"{path}:1: {str(error).removeprefix('has ')}. Is it the task's file? For files of your own, use "
+            "--task-name custom with --text-column, --text-pair-column and --label-column"
+        ) from None
+
+
+def find_file(directory: Path, split: Split) -> Path:
+    """The first file of a split that exists."""
+    for name in split.files:
+        if (directory / name).is_file():
+            return directory / name
+    present = sorted(path.name for path in directory.iterdir())[:12] if directory.is_dir() else []
+    raise ValueError(
+        f"{directory} has no {' or '.join(split.files)}; it has {', '.join(present) or 'nothing'}. "
+        "--download fetches GLUE's files to a new --data-dir, or to the cache without that flag"
+    )

@@ -1,0 +1,109 @@
+"""What labelled files hold: their columns, the labels, and the metrics that score them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bert.labels.table import RowReader, Split, own_rows, shown
+
+
+@dataclass(frozen=True)
+class LabelSchema:
+    """The description of a task.
+
+    Attributes:
+        labels: as written in the files, in the order of the classes; None for a regression, or if the training file
+            defines them.
+        rows: reads the columns of a split, and appends what is unusual about the file to a list.
+    """
+
+    name: str
+    labels: tuple[str, ...] | None
+    metrics: tuple[str, ...]  # keys of bert.labels.metrics.METRICS; their mean is the task's score
+    train: Split | None  # None for a task that uses the model of another, `model_of`
+    dev: dict[str, Split]  # name -> labelled file to evaluate on
+    test: dict[str, Split]  # name of the leaderboard's file, without .tsv -> file to predict
+    value_range: tuple[float, float] | None = None  # of a regression; predictions are clipped to it for the leaderboard
+    model_of: str | None = None
+    no_label: str | None = None  # the label of unlabelled examples, which are skipped
+    separator: str | None = None  # between the labels of an example, which may have several; None: each has one
+    rows: RowReader = own_rows
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the files are the user's."""
+        return self.name == "custom"
+
+    @property
+    def is_regression(self) -> bool:
+        return self.value_range is not None
+
+    def with_labels(self, labels: tuple[str, ...] | None) -> "LabelSchema":
+        """The task with the classes that a file or a model defines."""
+        metrics = self.metrics
+        if self.is_own and labels is not None and self.separator is None:
+            metrics = ("accuracy", "f1" if len(labels) == 2 else "macro_f1")
+        return replace(self, labels=labels, metrics=metrics)
+
+    def problem(self, label: str) -> str:
+        """The reason why a label is not valid; "" if it is valid."""
+        if self.separator is not None:
+            unknown = [name for name in self.parts(label) if self.labels is not None and name not in self.labels]
+            return f"label {shown(unknown[0])} is not one of {', '.join(self.labels or ())}" if unknown else ""
+        if self.labels is not None:
+            return "" if label in self.labels else f"label {shown(label)} is not one of {', '.join(self.labels)}"
+        if self.value_range is None:
+            return "" if label.strip() else "its label is empty"
+        low, high = self.value_range
+        try:
+            is_valid = low <= float(label) <= high and math.isfinite(float(label))
+        except ValueError:
+            return f"label {shown(label)} is not a number"
+        return "" if is_valid else f"label {shown(label)} is not a finite number from {low:g} to {high:g}"
+
+    def parts(self, label: str) -> list[str]:
+        """The labels in a field, which may have several."""
+        names = [label] if self.separator is None else label.split(self.separator)
+        return [name.strip() for name in names if name.strip()]
+
+    def encode(self, labels: Sequence[str]) -> np.ndarray:
+        """int64 classes [n] or float32 numbers [n] of valid labels; of several labels, float32 0 or 1 [n, classes]."""
+        if self.is_regression:
+            return np.array([float(label) for label in labels], np.float32)
+        assert self.labels is not None, "the labels must be known before they can be encoded"
+        classes = {label: index for index, label in enumerate(self.labels)}
+        if self.separator is not None:
+            matrix = np.zeros((len(labels), len(classes)), np.float32)
+            for row, label in enumerate(labels):
+                matrix[row, [classes[name] for name in self.parts(label)]] = 1
+            return matrix
+        return np.array([classes[label] for label in labels], np.int64)
+
+
+def own_schema(
+    *,
+    text: str,
+    text_pair: str | None,
+    label: str,
+    index: str | None,
+    regression: bool,
+    group: str | None = None,
+    separator: str | None = None,
+) -> LabelSchema:
+    """The schema of the user's own files, whose paths are given in place of train, dev and test.
+
+    Two classes are scored by the F1 of the second, more by the macro F1.
+
+    Args:
+        text, text_pair, label, index, group: names of columns (TSV, CSV) or of keys (JSON lines).
+        regression: the label is a number.
+        separator: as of `LabelSchema`.
+    """
+    labelled = Split((), (text,) if text_pair is None else (text, text_pair), label, index)
+    train, dev, test = replace(labelled, group=group), {"dev": labelled}, {"predictions": replace(labelled, label=None)}
+    if regression:
+        return LabelSchema("custom", None, ("pearson", "spearman"), train, dev, test, (-math.inf, math.inf))
+    metrics = ("accuracy", "macro_f1") if separator is None else ("micro_f1", "macro_f1")
+    return LabelSchema("custom", None, metrics, train, dev, test, separator=separator)

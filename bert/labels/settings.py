@@ -1,0 +1,202 @@
+"""The settings of labelled texts of one's own: their files and columns, and what is inferred from the rows."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from bert import REPOSITORY
+from bert.config.flags import is_on
+from bert.conversion.model_description import Usage
+from bert.finetuning.config import FineTuningConfig, TaskDataSettings
+from bert.labels.columns import survey, usual_settings
+from bert.labels.examples import MAX_BAD_LINE_FRACTION
+from bert.labels.schema import LabelSchema, own_schema
+
+_EXAMPLES = REPOSITORY / "data" / "examples"
+Settings = dict[str, Any]
+OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
+OWN_SETTINGS = (
+    *OWN_FILES,
+    "regression",
+    "label_separator",
+    "positive_label",
+    "wanted_recall",
+    "balance",
+    "group_column",
+)
+
+
+class LabelDataSettings(TaskDataSettings):
+    train_file: Path | None = Field(None, description="custom: .csv, .tsv, .jsonl or .parquet to train on")
+    eval_file: Path | None = Field(
+        None, description="custom: labelled file to evaluate on; without one, a part of --train-file is held out"
+    )
+    predict_file: Path | None = Field(None, description="custom: file to predict, with or without labels")
+    text_column: str = Field("sentence", description="custom: column, or key, of the text; inferred if not named")
+    text_pair_column: str | None = Field(None, description="custom: column of the second text; none: single texts")
+    label_column: str = Field("label", description="custom: column of the label; inferred if not named")
+    index_column: str | None = Field(None, description="custom: column that identifies predictions; none: 0, 1, 2 ...")
+    regression: bool = Field(
+        False, description="custom: the label is a number (regression); inferred from fractions and many integers"
+    )
+    label_separator: str | None = Field(
+        None, min_length=1, description="custom: a text may have several labels, with this between them"
+    )
+    positive_label: str | None = Field(
+        None, description="custom: the class that F1 is of, if there are two; none: the second in order"
+    )
+    wanted_recall: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="custom: predict --positive-label from the probability that gives it this recall when evaluated",
+    )
+    best_by: str = Field(
+        "score", description="custom: what the best weights are best by: a metric, or f1:CLASS, auc:CLASS ..."
+    )
+    balance: bool = Field(False, description="custom: train on rare classes as often as on the largest")
+    folds: int = Field(
+        5, ge=2, description="custom: parts of --train-file, of which one is held out if there is no --eval-file"
+    )
+    fold: int = Field(0, ge=0, description="custom: the part that is held out, from 0")
+    group_column: str | None = Field(
+        None, description="custom: rows of equal value here (a patient, an author) are held out together"
+    )
+    max_bad_line_fraction: float = Field(
+        MAX_BAD_LINE_FRACTION,
+        ge=0,
+        lt=1,
+        description="fraction of the lines of a training or evaluation file that may be skipped as unreadable",
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "LabelDataSettings":
+        if self.fold >= self.folds:
+            raise ValueError(f"fold={self.fold} must be below folds={self.folds}; change --fold")
+        if self.regression and self.label_separator:
+            raise ValueError("regression=true and label_separator contradict each other; omit one of them")
+        if self.wanted_recall and (self.positive_label is None or self.label_separator):
+            raise ValueError(
+                f"wanted_recall={self.wanted_recall:g} needs positive_label, the one class that it is of, and single "
+                "labels; pass --positive-label"
+            )
+        return self
+
+
+class LabelConfig(FineTuningConfig):
+    """A classification or rating of the user's own texts."""
+
+    data: LabelDataSettings
+
+    def stage(self) -> str:
+        return "glue-custom"  # as runs before bert/labels are named
+
+    def schema(self) -> LabelSchema:
+        data = self.data
+        return own_schema(
+            text=data.text_column,
+            text_pair=data.text_pair_column,
+            label=data.label_column,
+            index=data.index_column,
+            group=data.group_column,
+            regression=data.regression,
+            separator=data.label_separator,
+        )
+
+    def file_of(self, part: str) -> Path:
+        """The file of one of the schema's splits; the settings have checked that it is named."""
+        file = self.data.train_file if part == "train" or (part == "dev" and self.holds_out()) else self.data.eval_file
+        file = self.data.predict_file if part == "predictions" else file
+        assert file is not None
+        return file
+
+    def holds_out(self) -> bool:
+        """Whether a part of the training file is evaluated."""
+        return self.run.do_train and self.run.do_eval and self.data.train_file is not None and not self.data.eval_file
+
+    def needed_files(self) -> dict[str, str]:
+        files = super().needed_files()
+        if self.holds_out():
+            del files["eval_file"]
+        return files
+
+
+_OF_A_TRAINING = {"regression", "batch_size", "epochs", "learning_rate", "max_seq_length"}
+
+
+def inferred(values: Mapping[str, Any]) -> Settings:
+    """The columns of the user's file that no setting names; for a training also the kind of label and the rate."""
+    trains = is_on(values, "do_train")
+    file = Path(str(values.get("train_file" if trains else "eval_file"))).expanduser()
+    names = ("text_column", "text_pair_column", "label_column")
+    if not file.is_file() or values.keys() >= ({"text_column", "label_column"} | (_OF_A_TRAINING if trains else set())):
+        return {}
+    shown = survey(file, {name: values.get(name) for name in names})
+    if not trains:
+        return dict(shown.columns)
+    regression = {} if values.get("label_separator") else {"regression": shown.regression}
+    size, positions = (int(values.get(name, 768)) for name in ("hidden_size", "max_position_embeddings"))
+    return {**shown.columns, **regression, **usual_settings(shown.rows, size), "max_seq_length": min(128, positions)}
+
+
+def left_by_training(usage: Usage) -> Settings:
+    """The columns and kind of label that weights used without training were trained with."""
+    left: Settings = {"regression": usage.regression}
+    if usage.name in (None, "custom"):  # another library's model may have several labels
+        left |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)
+        names = ("label_column", "label_separator")
+        left |= {name: value for name in names if (value := getattr(usage, name)) is not None}
+    return left
+
+
+def small_pairs() -> Settings:
+    """Paraphrases: 496 sentence pairs written for this project, 176 held out; for a small published encoder.
+
+    The number of epochs was chosen on a fold of the training pairs: accuracy does not rise after the fifth.
+    """
+    folder = _EXAMPLES / "paraphrases"
+    return {
+        "task_name": "custom",
+        "train_file": folder / "train.tsv",
+        "eval_file": folder / "held_out.tsv",
+        "text_column": "sentence1",
+        "text_pair_column": "sentence2",
+        "max_seq_length": 64,
+        "batch_size": 16,
+        "global_batch_size": 16,
+        "epochs": 6.0,
+        "learning_rate": 5e-5,
+        "log_freq": 10,
+        "num_steps_per_checkpoint": 1000,
+        "do_train": True,
+        "do_eval": True,
+    }
+
+
+def small_sentiment() -> Settings:
+    """Sentiment: 240 sentences written for this project, 100 held out; for a small published encoder."""
+    folder = _EXAMPLES / "sentiment"
+    return {
+        **small_pairs(),
+        "train_file": folder / "train.tsv",
+        "eval_file": folder / "held_out.tsv",
+        "text_column": "sentence",
+        "text_pair_column": None,
+    }
+
+
+def quickstart_pairs() -> Settings:
+    """`small_pairs` for the two-layer model of the pre-training quickstart: a higher learning rate, more epochs."""
+    return {**small_pairs(), "epochs": 15.0, "learning_rate": 5e-4, "device": "cpu"}
+
+
+def quickstart_sentiment() -> Settings:
+    """`small_sentiment` for the two-layer model of the pre-training quickstart."""
+    return {**small_sentiment(), "epochs": 15.0, "learning_rate": 5e-4, "device": "cpu"}
+
+
+OWN_RECIPES: dict[str, Callable[[], Settings]] = {
+    recipe.__name__: recipe for recipe in (small_pairs, small_sentiment, quickstart_pairs, quickstart_sentiment)
+}

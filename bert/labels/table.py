@@ -1,0 +1,77 @@
+"""Reads the rows of a user's table of labelled texts, as prediction reads them too."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert.config.setting_errors import suggest
+from data.text.columns import Column, NoColumnError, Row, TableForm
+from data.text.tables import user_table
+
+_MAX_SHOWN_CHARACTERS = 60
+
+
+def shown(value: str) -> str:
+    return repr(value if len(value) <= _MAX_SHOWN_CHARACTERS else value[:_MAX_SHOWN_CHARACTERS] + "...")
+
+
+@dataclass(frozen=True)
+class Split:
+    """One file of a task.
+
+    Attributes:
+        index: column of the leaderboard's identifier of the example; None: examples are numbered from 0.
+    """
+
+    files: tuple[str, ...]  # possible names; the first that exists is read
+    texts: tuple[Column, ...]
+    label: Column | None = None  # column of the label; None if the file has no labels
+    index: Column | None = None
+    group: Column | None = None  # column whose equal values are held out together; None: there is none
+    header: bool = True  # whether the first line names the columns
+
+    def columns(self) -> list[Column]:
+        """The texts, then the label, the index and the group if there are any."""
+        return [*self.texts, *(column for column in (self.label, self.index, self.group) if column is not None)]
+
+    def flag(self, column: Column) -> str:
+        """The flag that names a column of the user's own file."""
+        if column in self.texts:
+            return ("--text-column", "--text-pair-column")[self.texts.index(column)]
+        return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-column")
+
+
+RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]
+
+
+def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
+    """The columns of a split, by the names that flags give them; `notes` as of `own_table`."""
+    return own_table(path, split.columns(), notes, split.flag)
+
+
+def own_table(
+    path: Path,
+    columns: Sequence[Column] | None,
+    notes: list[str],
+    flag: Callable[[Column], str] = lambda name: "",
+    named: Sequence[str] = (),
+) -> Iterator[Row]:
+    """The rows of a user's table, of any form and encoding; `notes` gets what is unusual about the file.
+
+    Args:
+        columns: None: all.
+        flag: the flag that names a column.
+        named: columns that the user has named, where all are read.
+    """
+    try:
+        table = user_table(path, TableForm(columns, quotes="cells", expected=[tuple(named)] if named else ()))
+    except NoColumnError as error:
+        hint = suggest(str(error.column), map(str, error.names), f"{flag(error.column)} names the right one")
+        raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
+    yield from table.rows
+    notes += [
+        f"{path}: read as {name}"
+        for name in table.findings.encodings
+        if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
+    ]
+    notes += table.findings.problems
