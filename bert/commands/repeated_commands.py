@@ -5,9 +5,9 @@ from pathlib import Path
 
 from bert.commands.squad import SQUAD_PRESETS
 from bert.config.setting_errors import suggest
-from bert.finetuning.glue.config import GLUE_RECIPES
-from bert.finetuning.glue.task_table import TASKS as GLUE_TASKS
-from bert.finetuning.glue.task_table import find_task
+from bert.glue.config import GLUE_RECIPES
+from bert.glue.task_table import TASKS as GLUE_TASKS
+from bert.glue.task_table import find_task
 from bert.help_parser import HelpParser
 from bert.pretraining.recipes import PRESETS, evening
 from bert.tasks import TASKS

@@ -121,7 +121,7 @@ class GlueConfig(LabelConfig):
 
     @model_validator(mode="after")
     def _is_trainable(self) -> "GlueConfig":
-        if self.run.do_train and (task := self.schema()).train is None:
+        if self.run.do_train and (task := self.label_schema()).train is None:
             raise ValueError(
                 f"task_name={task.name} has nothing to train on: train {task.model_of}, and pass its "
                 "folder with --from-pretrained-params and --do-predict"
@@ -131,13 +131,13 @@ class GlueConfig(LabelConfig):
     def stage(self) -> str:
         return f"glue-{self.data.task_name.lower()}"
 
-    def schema(self) -> LabelSchema:
-        return super().schema() if self.data.task_name == "custom" else find_task(self.data.task_name)
+    def label_schema(self) -> LabelSchema:
+        return super().label_schema() if self.data.task_name == "custom" else find_task(self.data.task_name)
 
     def file_of(self, part: str) -> Path:
         if self.data.data_dir is None:
             return super().file_of(part)
-        schema = self.schema()
+        schema = self.label_schema()
         split = {"train": schema.train, **schema.dev, **schema.test}[part]
         assert split is not None, "the settings have checked it"
         return find_file(self.data.data_dir, split)

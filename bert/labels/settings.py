@@ -93,7 +93,7 @@ class LabelConfig(FineTuningConfig):
     def stage(self) -> str:
         return "glue-custom"  # as runs before bert/labels are named
 
-    def schema(self) -> LabelSchema:
+    def label_schema(self) -> LabelSchema:
         data = self.data
         return own_schema(
             text=data.text_column,

@@ -47,7 +47,7 @@ class LabelTask(FineTuningTask):
         super().__init__(config)
         self._config, data, run = config, config.data, config.run
         self._tokenizer = text_tokenizer(self.vocabulary, data.do_lower_case)
-        self._schema = schema = config.schema()
+        self._schema = schema = config.label_schema()
         self.notes: list[str] = []
         self._held_out: Examples | None = None
         self._usage = Usage()

@@ -316,7 +316,7 @@ def test_classes_of_other_libraries_weights_are_known_in_any_case(weights, tmp_p
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
     (tmp_path / "bert_config.json").write_text((weights / "bert_config.json").read_text())
     config = settings(tmp_path, f"--task-name MNLI --data-dir {tmp_path} --do-predict")
-    found = labels_of_the_weights(config.initialization, config.task().labels)
+    found = labels_of_the_weights(config.initialization, config.label_schema().labels)
     assert found == ("contradiction", "neutral", "entailment")
 
 

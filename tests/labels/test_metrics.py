@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from bert.glue.task_table import TASKS, own_schema
+from bert.glue.task_table import TASKS
 from bert.labels.features import pair_lengths, sentence_features
 from bert.labels.metrics import METRICS, scores
+from bert.labels.schema import own_schema
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
 

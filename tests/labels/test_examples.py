@@ -1,0 +1,152 @@
+"""Users' tables of labelled texts, and hostile ones, whose errors name line, value and remedy."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bert.labels.examples import discover_labels, read_examples
+from bert.labels.schema import own_schema
+from bert.labels.table import own_table
+
+OWN = own_schema(text="first", text_pair="second", label="kind", index=None, regression=False)
+
+
+def custom(tmp_path, name, content, *, labels=None, regression=False, index=None):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    task = own_schema(text="first", text_pair="second", label="kind", index=index, regression=regression)
+    return read_examples(path, task.train, task.with_labels(labels))
+
+
+ROWS = [('It said "hi", twice.', "line one", "good"), ("ü, 漢字", "x", "bad"), ("a", "b\tc", "good")]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "json", "parquet", "tsv"])
+def test_the_same_rows_are_read_from_each_format(tmp_path, suffix):
+    rows = pd.DataFrame(ROWS if suffix != "tsv" else ROWS[:2], columns=["first", "second", "kind"])
+    writers = {
+        "csv": lambda: rows[["kind", "first", "second"]].to_csv(index=False),
+        "jsonl": lambda: rows.assign(more=1).to_json(orient="records", lines=True),
+        "json": lambda: rows.to_json(orient="records"),
+        "parquet": rows.to_parquet,
+        "tsv": lambda: "".join("\t".join(row) + "\n" for row in [rows.columns, *rows.to_numpy()]),
+    }
+    examples = custom(tmp_path, f"mine.{suffix}", writers[suffix]())
+    assert [[*row] for row in zip(*examples.texts, examples.labels, strict=True)] == rows.to_numpy().tolist()
+    assert discover_labels(examples, OWN) == ("bad", "good")
+
+
+@pytest.mark.parametrize(
+    ("content", "note"),
+    [
+        (("kind;first;second\n" + "gut;Grüße;b\n" * 20).encode("cp1252"), "read as cp1252"),
+        ("kind\tfirst\tsecond\ngut\tGrüße\tb\n".encode("utf-16"), "read as utf-16"),
+        ("kind,first,second\ngut,Grüße,b\n".encode("utf-8-sig"), ""),
+        ('first,second,kind\n"Grüße",b,"gut"\n'.encode(), ""),
+        ('kind,second,first\ngut,b,Grüße\n"gut",b,"Grüße\n'.encode(), ""),  # an open quote is text
+    ],
+)
+def test_a_table_of_any_form_and_encoding_is_read(tmp_path, content, note):
+    examples = custom(tmp_path, "mine.csv", content)
+    assert examples.texts[0][0] == "Grüße" and examples.texts[1][0] == "b" and examples.labels[0] == "gut"
+    assert note in "".join(examples.warnings) and bool(note) == bool(examples.warnings)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_several_labels_of_a_text(tmp_path, name):
+    lists = ["b; a", "", "a"] if name == "a.csv" else [["b", "a"], [], ["a"]]
+    rows = pd.DataFrame({"first": ["x", "y", "z"], "kind": lists})
+    rows.to_csv(tmp_path / name) if name == "a.csv" else rows.to_json(tmp_path / name, orient="records", lines=True)
+    task = own_schema(text="first", text_pair=None, label="kind", index=None, regression=False, separator=";")
+    examples = read_examples(tmp_path / name, task.train, task)
+    labels = discover_labels(examples, task)
+    assert labels == ("a", "b")
+    assert task.with_labels(labels).encode(examples.labels).tolist() == [[1, 1], [0, 0], [1, 0]]
+    with pytest.raises(ValueError, match="line .: label 'a' is not one of b, c"):
+        read_examples(tmp_path / name, task.train, task.with_labels(("b", "c")))
+
+
+def test_a_csv_field_may_hold_lines(tmp_path):
+    examples = custom(tmp_path, "a.csv", 'first,second,kind\r\n"one\ntwo",b,x\r\nc,d,y\r\n')
+    assert examples.texts == (["one\ntwo", "c"], ["b", "d"])
+
+
+def test_an_empty_line_of_a_csv_of_one_column_is_an_empty_cell(tmp_path):
+    """Every line has its prediction, as in the other formats; empty lines at the end are no cells."""
+    (path := tmp_path / "a.csv").write_text('first\none\n\n\n"t\nwo"\n""\nthree\n\n\n')
+    rows = list(own_table(path, ["first"], []))
+    found = [(2, "one"), (3, ""), (4, ""), (5, "t\nwo"), (7, ""), (8, "three")]
+    assert [(row.number, row.values) for row in rows] == [(line, {"first": text}) for line, text in found]
+    (path := tmp_path / "b.csv").write_text("first,second\none,1\n\ntwo,2\n")
+    assert [row.values for row in own_table(path, ["first"], [])] == [{"first": "one"}, {"first": "two"}]
+
+
+def test_json_labels_may_be_numbers_or_booleans(tmp_path):
+    lines = [{"first": "a", "second": "b", "kind": kind} for kind in (10, 9, 10, -1)]
+    examples = custom(tmp_path, "a.jsonl", "\n".join(map(json.dumps, lines)))
+    assert discover_labels(examples, OWN) == ("-1", "9", "10")
+    lines = [{"first": "a", "second": "b", "kind": kind} for kind in (True, False)]
+    assert custom(tmp_path, "a.jsonl", "\n".join(map(json.dumps, lines))).labels == ["true", "false"]
+
+
+def test_numbers_to_be_predicted(tmp_path):
+    examples = custom(tmp_path, "a.csv", "first,second,kind\na,b,-3.5\nc,d,1e3\n", regression=True)
+    task = own_schema(text="first", text_pair=None, label="kind", index=None, regression=True)
+    np.testing.assert_array_equal(task.encode(examples.labels), [-3.5, 1000])
+
+
+CUSTOM_HOSTILE = {
+    "c.csv": ("first,second,kind\na,b\n", ["line 2: no kind"]),
+    "d.csv": ("one,two\na,b\n", [": no column 'first'", "'one'", "--text-column names the right one"]),
+    "e.csv": ("first;second;kinds\na;b;x\n", [": no column 'kind'", "did you mean kinds?"]),
+    "f.csv": ("first,second,kind\na,b,c,x\n", ["line 2: 4 fields, the first row 3; quote"]),
+    "a.jsonl": ('{"first": "a", "second": "b", "kind": 1}\n{"first": \n', ["line 2: is not JSON"]),
+    "b.jsonl": ('{"first": "a", "second": "b", "label": 1}\n', ["line 1: no kind", "'label'"]),
+    "c.jsonl": ('[{"first": "a"}]', ["line 1: is a list, not an object"]),
+    "d.jsonl": ('"text"\n', ["line 1: is a str, not an object"]),
+    "e.jsonl": ('{"first": ["a"], "second": "b", "kind": 1}\n', ["first is", "neither text nor a number"]),
+    "f.jsonl": ('{"first": null, "second": "b", "kind": 1}\n', ["first is 'null'"]),
+    "g.jsonl": ("[" * 100_000, ["JSON"]),
+    "h.jsonl": ('{"first": ' + "[" * 100_000, ["line 1: is not JSON"]),
+    "i.jsonl": ('{"first": "a\\ud800", "second": "b", "kind": 1}\n', ["line 1: first is not text", "'a\\ud800'"]),
+    "j.jsonl": ('{"first": "a", "second": "b", "kind": "x\\ty"}\n', ["line 1: 'x\\ty' has a tab or a line break"]),
+    "a.xlsx": ("x", ["is an office document", ".csv"]),
+    "a.bin": ("x", ["is of no format that is read (.bin)"]),
+    "k.tsv": ("first\tsecond\tkind\na\tb\t \n", ["line 2: its label is empty"]),
+}
+
+
+@pytest.mark.parametrize("name", CUSTOM_HOSTILE)
+def test_a_hostile_file_of_the_users_own_is_refused(tmp_path, name):
+    content, phrases = CUSTOM_HOSTILE[name]
+    with pytest.raises(ValueError) as error:
+        custom(tmp_path, name, content)
+    for phrase in [str(tmp_path / name), *phrases]:
+        assert phrase in str(error.value)
+
+
+def test_an_index_that_would_break_the_lines_of_the_predictions_is_refused(tmp_path):
+    for index, shown in (("a\tb", r"'a\\tb'"), ("a\nb", r"'a\\nb'"), ("a\r", r"'a\\r'")):
+        line = json.dumps({"first": "a\tb", "second": "b\n", "kind": "x", "id": index})
+        with pytest.raises(ValueError, match=f"line 1: {shown} has a tab or a line break, which predictions"):
+            custom(tmp_path, "a.jsonl", line, index="id")
+    pair = json.dumps({"first": "\U0001f600", "second": "b", "kind": "x", "id": 7})
+    assert custom(tmp_path, "a.jsonl", pair, index="id").texts == (["\U0001f600"], ["b"])
+
+
+def test_labels_that_are_one_or_endless_are_refused(tmp_path):
+    one = custom(tmp_path, "a.csv", "first,second,kind\na,b,x\nc,d,x\n")
+    with pytest.raises(ValueError, match="every label is 'x'.*--label-column"):
+        discover_labels(one, OWN)
+    many = custom(tmp_path, "a.csv", "first,second,kind\n" + "".join(f"a,b,{i}.5\n" for i in range(200)))
+    with pytest.raises(ValueError, match="200 different labels in 200 lines.*--regression"):
+        discover_labels(many, OWN)
+
+
+def test_a_file_without_rows_is_named(tmp_path):
+    task = own_schema(text="a", text_pair=None, label="b", index=None, regression=False)
+    (tmp_path / "mine.csv").write_text("a,b\n")
+    with pytest.raises(ValueError, match=r"mine.csv has no examples: it has no rows; check the file$"):
+        read_examples(tmp_path / "mine.csv", task.train, task)
