@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert import REPOSITORY
-from tests.own_text.test_command import odd_files
+from tests.own_text.odd_files import odd_files
 from tests.support.minilm import PACKAGE, package  # noqa: F401 - the fixture
 
 

@@ -10,12 +10,11 @@ import pytest
 
 from bert import REPOSITORY
 from bert.own_text import corpus, facts, start
-from bert.own_text.facts import MachineFacts, machine_facts, text_facts
+from bert.own_text.facts import MachineFacts, machine_facts
 from bert.own_text.plan_table import table
 from bert.own_text.request import TextRequest, read_text_request
 from bert.samples.manifest import read_manifest
-from data.text.readers import Reading
-from tests.support.chinese_text import letters, write_letters
+from tests.support.chinese_text import write_letters
 from tests.support.launching import line_of
 
 WITH_JIEBA = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11, segmenter="jieba")
@@ -103,22 +102,6 @@ def test_english_text_is_as_before(planned):
     plan, data, commands = planned(WITH_JIEBA, chinese=False)
     assert not data.whole_word_masking and "masks" not in {row.name for row in plan.choices}
     assert not any("--word-segmenter" in line for line in commands) and "--lang en" in commands[0]
-
-
-@pytest.mark.parametrize(
-    "text, is_chinese",
-    [
-        ("".join(letters(2)), True),
-        ("臺灣的圖書館早上八點開門，讀者可以自由地借閱書籍。", True),
-        ("T恤和WiFi：春天来了，大家去公园。", True),
-        ("これは図書館で書かれた日本語の文章であり、漢字もたくさん使われています。", False),
-        ("도서관은 아침 여덟 시에 문을 엽니다.", False),
-        ("The word 茶 means tea; nobody at the table could read it, though all of them drank it.", False),
-    ],
-)
-def test_chinese_text_is_recognised(tmp_path, text, is_chinese):
-    (tmp_path / "one.txt").write_text(text, encoding="utf-8")
-    assert text_facts([tmp_path], Reading())[0].is_chinese is is_chinese
 
 
 def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):

@@ -7,62 +7,27 @@ import pytest
 
 from bert.commands import own_text as command
 from bert.launching.process_runner import Runner
-from bert.own_text import corpus, start
-from bert.own_text import run as own_text
+from bert.own_text import corpus, run, start
 from bert.own_text.length import Length
-from bert.own_text.request import TextRequest, read_text_request
+from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.mixture import Mix, read_mixture
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary_files import read_vocabulary
-from tests.own_text.test_command import Workplace
+from tests.own_text.workplace import PREPARE
 from tests.support.launching import line_of
-
-prepare_data = corpus.prepare
 
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch):
+def workplace(workplace, monkeypatch):
     """A `Workplace` whose data are made, of 60 files."""
-    monkeypatch.chdir(tmp_path)
-    place = Workplace(tmp_path, monkeypatch)
-    monkeypatch.setattr(corpus, "prepare", prepare_data)
-    monkeypatch.setattr(own_text, "Runner", Runner)
+    monkeypatch.setattr(corpus, "prepare", PREPARE)
+    monkeypatch.setattr(run, "Runner", Runner)
     monkeypatch.setattr("bert.own_text.report.demonstrate", lambda *arguments: None)
-    for number, file in enumerate(sorted(place.text.iterdir())):
+    for number, file in enumerate(sorted(workplace.text.iterdir())):
         file.write_text(f"The committee of case {number} met. It read {number} reports. Nobody asked for more. " * 9)
-    return place
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--text a=0.7:T b=0.2:U", r"the weights a=0.7 \+ b=0.2 are 0.9 together and must be 1; change them"),
-        ("--text a=0.7:T a=0.3:U", "text=a=0.3:U: the name a is used twice; pass another"),
-        ("--text a=0.7:T b=0.3:V", "text=b=0.3:V: no such file or folder: V"),
-        ("--text a=0.7:T U", "text=U has no weight, the others have; pass --text NAME=WEIGHT:PATH for each"),
-        ("--text a=0:T b=1:U", "the weight '0' must be above 0 and at most 1"),
-        ("--text a=much:T b=1:U", "the weight 'much' must be above 0"),
-        ("--text replay=1:T", "the name replay means something else here"),
-        ("--text a=0.7:T b=0.3:T/in", "b=T/in lies in a=T; give each source files of its own"),
-        ("--text T --replay-share 0.2", "replay_share=0.2 is a share of --replay PATH; pass it too, or drop it"),
-        ("--text T --replay U", "--replay is for --from-pretrained-params"),
-    ],
-)
-def test_sources_that_contradict_themselves_are_refused(tmp_path, monkeypatch, words, message):
-    monkeypatch.chdir(tmp_path)
-    for name in ("T/in", "U"):
-        (tmp_path / name).mkdir(parents=True)
-    with pytest.raises(ValueError, match=message):
-        read_text_request(line_of(*words.split()))
-
-
-def test_text_that_is_named_twice_is_read(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "x=0.5:y").mkdir()
-    request = read_text_request(line_of("--text", "one", "two", "--text", "x=0.5:y"))
-    assert [str(path) for path in request.paths()] == ["one", "two", "x=0.5:y"]
+    return workplace
 
 
 def test_groups_are_of_one_source_and_general_text_has_none(workplace, capsys):

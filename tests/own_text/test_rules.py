@@ -1,19 +1,20 @@
-"""The plan for own text: on many machines, for little and much text, and around what the user sets."""
+"""The rules for own text: on many machines, for little and much text, and around what the user sets."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import pytest
 
 from bert.config.architecture import BertConfig
 from bert.own_text import constants
-from bert.own_text.candidates import candidates
+from bert.own_text.candidates import candidates, place
 from bert.own_text.facts import MachineFacts, TextFacts, Weights
 from bert.own_text.length import Length
-from bert.own_text.plan_table import make_plan, table
+from bert.own_text.plan_table import make_plan, on_devices, table
 from bert.own_text.request import TextRequest
 from bert.own_text.rules import Rules
-from bert.own_text.speed import probe_settings
+from bert.own_text.speed import estimate_speeds, probe_settings
 from bert.planning.estimates import training_flops_per_sequence
 
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
@@ -47,18 +48,17 @@ def row(plan, name):
     return next(choice for choice in plan.choices if choice.name == name)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("megabytes", [0.3, 5, 40, 2500])
-@pytest.mark.parametrize("hours", [0.5, 8])
-def test_every_plan_is_possible(machine, megabytes, hours):
-    plan = plan_of(text(megabytes), machine, hours=hours)
-    settings, device = plan.settings, plan.settings["device"]
-    assert settings["global_batch_size"] % (settings["batch_size"] * plan.ranks) == 0
-    assert plan.network().rank_bytes(device, settings["batch_size"]) <= machine.usable_bytes(device, plan.ranks)
-    assert settings["max_seq_length"] <= settings["max_position_embeddings"]
-    assert 1 <= settings["eval_freq"] <= plan.updates
-    assert plan.seconds == pytest.approx(hours * 3600, rel=0.1)
-    assert plan.ranks * max(settings["cpu_threads"], 1) <= max(machine.cores, machine.gpus)
+def test_every_plan_is_possible():
+    for machine, megabytes, hours in itertools.product(MACHINES, (0.3, 5, 40, 2500), (0.5, 8)):
+        plan = plan_of(text(megabytes), machine, hours=hours)
+        settings, device = plan.settings, plan.settings["device"]
+        assert settings["global_batch_size"] % (settings["batch_size"] * plan.ranks) == 0
+        needed = plan.network().rank_bytes(device, settings["batch_size"])
+        assert needed <= machine.usable_bytes(device, plan.ranks)
+        assert settings["max_seq_length"] <= settings["max_position_embeddings"]
+        assert 1 <= settings["eval_freq"] <= plan.updates
+        assert plan.seconds == pytest.approx(hours * 3600, rel=0.1)
+        assert plan.ranks * max(settings["cpu_threads"], 1) <= max(machine.cores, machine.gpus)
 
 
 def test_a_few_minutes_on_a_laptop_are_the_quickstart():
@@ -159,23 +159,50 @@ def test_a_disk_that_is_too_small():
     assert any("free space, or pass --output-dir on another disk" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("machine", "wishes", "message"),
-    [
-        (LAPTOP, {"settings": {"batch_size": 4096}}, r"batch_size=4096 needs about .* GB .*; pass --batch-"),
-        (ONE_GPU, {"model": "large", "settings": {"batch_size": 512}}, "batch_size=512 needs about"),
-        (dataclasses.replace(LAPTOP, memory_bytes=10**9), {"model": "large"}, "pass a smaller one"),
-        (LAPTOP, {"settings": {"device": "gpu"}}, "which has none; pass --device cpu"),
-        (ONE_GPU, {"num_processes": 2}, "num_gpus=2 must be at most the 1 GPUs"),
-        (LAPTOP, {"settings": {"global_batch_size": 33}}, "global_batch_size=33 must be a multiple .* 34"),
-        (LAPTOP, {"settings": {"max_seq_length": 256, "max_position_embeddings": 128}}, "pass --max-seq-length 128"),
-        (LAPTOP, {"hours": 0.001}, "hours=0.001 leave no time for training: .* pass at least --hours 0"),
-    ],
-)  # fmt: skip
-def test_what_is_impossible_is_refused_in_one_line_with_a_remedy(machine, wishes, message):
-    with pytest.raises(ValueError, match=message) as refused:
-        plan_of(text(5), machine, **{"hours": 0.1, **wishes})
-    assert "\n" not in str(refused.value)
+REFUSED = (
+    (LAPTOP, {"settings": {"batch_size": 4096}}, r"batch_size=4096 needs about .* GB .*; pass --batch-"),
+    (ONE_GPU, {"model": "large", "settings": {"batch_size": 512}}, "batch_size=512 needs about"),
+    (dataclasses.replace(LAPTOP, memory_bytes=10**9), {"model": "large"}, "pass a smaller one"),
+    (LAPTOP, {"settings": {"device": "gpu"}}, "which has none; pass --device cpu"),
+    (ONE_GPU, {"num_processes": 2}, "num_gpus=2 must be at most the 1 GPUs"),
+    (LAPTOP, {"settings": {"global_batch_size": 33}}, "global_batch_size=33 must be a multiple .* 34"),
+    (LAPTOP, {"settings": {"max_seq_length": 256, "max_position_embeddings": 128}}, "pass --max-seq-length 128"),
+    (LAPTOP, {"hours": 0.001}, "hours=0.001 leave no time for training: .* pass at least --hours 0"),
+)
+
+
+def test_what_is_impossible_is_refused_in_one_line_with_a_remedy():
+    for machine, wishes, message in REFUSED:
+        with pytest.raises(ValueError, match=message) as refused:
+            plan_of(text(5), machine, **{"hours": 0.1, **wishes})
+        assert "\n" not in str(refused.value)
+
+
+GPUS = dataclasses.replace(ONE_GPU, gpus=8)
+CONTINUED = (  # the machine of a run whose batch is 32, what is asked for there, the ranks
+    (dataclasses.replace(LAPTOP, cores=8), {}, 8),
+    (LAPTOP, {"num_processes": 1}, 1),
+    (GPUS, {"settings": {"device": "cpu"}, "num_processes": 2}, 2),
+    (GPUS, {}, 8),
+    (dataclasses.replace(GPUS, gpus=3), {}, 2),
+    (dataclasses.replace(GPUS, gpus=2), {"settings": {"batch_size": 32}}, 1),
+    (dataclasses.replace(LAPTOP, cores=16), {"settings": {"batch_size": 8}}, 4),
+)
+
+
+def test_a_run_that_has_begun_takes_as_many_ranks_as_divide_its_batch():
+    plan = plan_of(text(5), LAPTOP, hours=0.2, settings={"global_batch_size": 32, "amp": False})
+    for machine, asked, ranks in CONTINUED:
+        request = TextRequest(**asked)
+        placed = on_devices(plan, place(plan.network(), machine, request, 32), machine, request)
+        assert placed.ranks == ranks and 32 % (placed.settings["batch_size"] * ranks) == 0, machine
+        assert [row.name for row in placed.choices] == [row.name for row in plan.choices]
+        kept = {name for name in plan.settings if placed.settings[name] == plan.settings[name]}
+        assert plan.settings.keys() - kept <= {"batch_size", "device", "cpu_threads", "num_workers"}
+    with pytest.raises(ValueError, match="batch_size x ranks = 1 x 3; pass --num-processes 2$"):
+        place(plan.network(), LAPTOP, TextRequest(num_processes=3), 32)
+    with pytest.raises(ValueError, match="pass a --batch-size that divides it$"):
+        place(plan.network(), LAPTOP, TextRequest(num_processes=2, settings={"batch_size": 24}), 32)
 
 
 def test_hardly_any_text_is_refused():
@@ -231,3 +258,11 @@ def test_the_speed_is_measured_with_micro_batches_of_the_training_unless_they_ta
     measured = [*on_server, *(candidate for candidate in on_gpus if candidate.name == "base")]
     found = {candidate.name: probe_settings(candidate)["batch_size"] for candidate in measured}
     assert found == {"quickstart": 32, "mini": 16, "small": 16, "base": 64, "large": 8}
+
+
+def test_an_estimated_speed_is_near_that_of_a_core_and_of_a_card():
+    """The quickstart trains about 300 sequences a second on two cores."""
+    on_laptop = estimate_speeds(candidates(text(5), LAPTOP, TextRequest(model="quickstart")), LAPTOP)
+    assert 100 < on_laptop["quickstart"] < 900
+    on_gpu = estimate_speeds(candidates(text(2500), ONE_GPU, TextRequest()), ONE_GPU)
+    assert on_gpu["quickstart"] > on_gpu["mini"] > on_gpu["small"] > on_gpu["base"] > 20

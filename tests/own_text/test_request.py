@@ -1,0 +1,92 @@
+"""The command line of own text: what is asked for, and what contradicts it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bert.commands.pretrain import parse_launch_arguments
+from bert.config.command_line import explain
+from bert.own_text.request import read_text_request
+from tests.support.launching import line_of
+
+REFUSED = {
+    "256 --text t": "--text contradicts the positional argument 256; drop it",
+    "--text t --input-dir x": "--input-dir contradicts --text, which makes its own shards",
+    "--text t --phase2-learning-rate 1": "--phase2-learning-rate contradicts .*; pass --learning-rate",
+    "--text t --wikipedia-source x": "--wikipedia-source contradicts --text",
+    "--text t --from-checkpoint x": "--from-checkpoint contradicts --text, which resumes by itself",
+    "--text t --num-nodes 2": "--num-nodes contradicts --text, which trains on one machine",
+    "--text t --plan": "--plan contradicts --text, .* pass --dry-run",
+    "--text t --benchmark": "--benchmark contradicts --text",
+    "--text t --phase2": "--phase2 contradicts --text, which trains in one phase",
+    "--text t --hours 1 --epochs 2": "--hours=1 and --epochs=2 both decide how long to train; give one of them",
+    "--text t --max-steps 0": "max_steps=0 must be at least 1",
+    "--text t --hours soon": "hours=soon must be a valid number, .*; change --hours",
+    "--text t --config smal": "config=smal with --text must be the size of a model; did you mean small",
+    "--text t --bert-model bert-tiny": "bert_model=bert-tiny with --text must be one of",
+    "--text t --from-pretrained-params x --config mini": "--config contradicts --text",
+    "--text t --learning-rate fast": "learning_rate",
+    "--text t --held-out-fraction 0.9": "held_out_fraction=0.9 must be less than or",
+    "--text t --held-out-fraction 0 --early-stopping 3": "early_stopping=3 needs held-out text",
+    "--text t --lerning-rate 1": "did you mean --learning-rate",
+    "--text .": r"output_dir=.* lies in --text \., whose files are all read; pass --output-dir",
+    "--text t --encoding utf9": "encoding='utf9' is not known to Python",
+    "--text t --document-separator paragraph": "document_separator=paragraph must be one of",
+    "--text t --replay-share 1": "replay_share=1 must be less than or equal to 0.9",
+    "--text t --word-segmenter jeiba": "must be one of auto, jieba, none; did you mean jieba",
+    "--text t --lang EN": "language='EN' must be a code",
+    "--text a=0.7:T b=0.2:U": r"the weights a=0.7 \+ b=0.2 are 0.9 together and must be 1; change them",
+    "--text a=0.7:T a=0.3:U": "text=a=0.3:U: the name a is used twice; pass another",
+    "--text a=0.7:T b=0.3:V": "text=b=0.3:V: no such file or folder: V",
+    "--text a=0.7:T U": "text=U has no weight, the others have; pass --text NAME=WEIGHT:PATH for each",
+    "--text a=0:T b=1:U": "the weight '0' must be above 0 and at most 1",
+    "--text a=much:T b=1:U": "the weight 'much' must be above 0",
+    "--text replay=1:T": "the name replay means something else here",
+    "--text a=0.7:T b=0.3:T/in": "b=T/in lies in a=T; give each source files of its own",
+    "--text T --replay-share 0.2": "replay_share=0.2 is a share of --replay PATH; pass it too, or drop it",
+    "--text T --replay U": "--replay is for --from-pretrained-params",
+}
+
+
+def test_contradictions_are_refused_with_the_rule_and_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("T/in", "U"):
+        (tmp_path / name).mkdir(parents=True)
+    wrong = []
+    for words, message in REFUSED.items():
+        try:
+            wrong.append((words, read_text_request(line_of(*words.split()))))
+        except ValueError as refused:
+            shown = "\n".join(explain(refused))
+            wrong += [] if re.search(message, shown) else [(words, shown)]
+    assert not wrong
+    with pytest.raises(ValueError, match="names no file or folder"):
+        read_text_request(line_of("--text", ""))
+    with pytest.raises(ValueError, match="--hours is for own text; pass --text FOLDER with it, or drop it"):
+        parse_launch_arguments(["--hours", "8"])
+
+
+def test_results_have_the_name_of_the_text():
+    assert read_text_request(line_of("--text", "my texts/")).output_dir == Path("results/my-texts")
+
+
+def test_text_that_is_named_twice_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x=0.5:y").mkdir()
+    request = read_text_request(line_of("--text", "one", "two", "--text", "x=0.5:y"))
+    assert [str(path) for path in request.paths()] == ["one", "two", "x=0.5:y"]
+
+
+@pytest.mark.parametrize(
+    ("words", "longer"),
+    [
+        ("my-text --hours 2 --seed 3", "my-text --seed 3 --hours 4"),
+        ("t --max-steps=20 --finish-in 5m --steps-this-run=3", "t --max-steps 40"),
+        ("t --max_steps 20 --finish_in 5m", "t --max-steps 40"),
+        ("myhours --seed 3", "myhours --seed 3 --hours 4"),
+    ],
+)
+def test_the_suggestion_to_train_longer_keeps_the_other_words(words, longer):
+    request = read_text_request(line_of("--text", *words.split()))
+    assert request.longer(2.0) == f"bash scripts/run_pretraining.sh --text {longer}"
