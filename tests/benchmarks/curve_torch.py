@@ -81,7 +81,7 @@ def initial(folder: Path) -> None:
 
 
 def train(folder: Path) -> None:
-    """Both phases -> folder/torch.json: a curve per phase; folder/torch-phaseN.npz: the parameters after it."""
+    """Both phases -> folder/torch.json: a curve per phase."""
     import torch
     from transformers import BertForPreTraining
 
@@ -92,8 +92,6 @@ def train(folder: Path) -> None:
     curves = {}
     for number, phase in task["phases"].items():
         curves[number] = _train_phase(network, phase, read_batches(folder / f"batches-phase{number}.npz")[""])
-        state = {name: value.detach().numpy() for name, value in network.named_parameters()}
-        np.savez(folder / f"torch-phase{number}.npz", **state)
     (folder / "torch.json").write_text(json.dumps(curves))
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file
 
 from bert.command_errors import command
 from bert.config.architecture import BUILT_IN_MODELS
@@ -154,23 +153,6 @@ class Comparison:
             run([python, "-m", "tests.benchmarks.curve_torch", "train", self.folder], **_OFFLINE)
         return {int(phase): rows for phase, rows in json.loads(result.read_text()).items()}
 
-    def parameter_difference(self, variant: Variant, phase: int) -> float:
-        """L2 norm of the difference of all parameters after a phase, relative to that of the parameters."""
-        ours = load_file(self.checkpoint(variant, phase) / "bert_paddle.safetensors")
-        squares = np.zeros(2)
-        with np.load(self.folder / f"torch-phase{phase}.npz") as theirs:
-            for name in theirs.files:
-                if name not in ours:
-                    raise ValueError(f"{name}: a parameter of the PyTorch model that our checkpoint lacks")
-                there = theirs[name].T if ours[name].shape != theirs[name].shape or _is_matrix(name) else theirs[name]
-                squares += [np.sum((ours[name] - there.astype("float64")) ** 2), np.sum(there.astype("float64") ** 2)]
-        return float(np.sqrt(squares[0] / squares[1]))
-
-
-def _is_matrix(name: str) -> bool:
-    """Whether PyTorch keeps the transposed weight of a linear layer under this name."""
-    return name.endswith(".weight") and "embeddings" not in name and "LayerNorm" not in name
-
 
 def _batches(config: Any, count: int) -> Iterator[dict[str, np.ndarray]]:
     """The global batches of the first updates; masked positions without those that fill up."""
@@ -217,7 +199,6 @@ def compare(comparison: Comparison, python: Path, variants: tuple[Variant, ...],
         for phase in LENGTHS:
             row = {"optimizer": comparison.optimizer, "variant": variant.name, "phase": phase}
             row |= differences(ours[phase], theirs[phase])
-            row["parameters"] = comparison.parameter_difference(variant, phase)
             row |= {"last_loss": _last(ours[phase]), "their_last_loss": _last(theirs[phase])}
             rows.append(row)
     plot(curves, comparison)
@@ -253,13 +234,13 @@ def plot(curves: dict[str, dict[int, list[dict[str, float]]]], comparison: Compa
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown; each figure is the largest over the updates of a phase, the parameters' that after the phase."""
-    head = ("optimizer", "ours", "phase", "loss: nats, relative", "gradient norm", "rate", "parameters")
+    """Markdown; each figure is the largest over the updates of a phase."""
+    head = ("optimizer", "ours", "phase", "loss: nats, relative", "gradient norm", "rate")
     cells = [
         (
             *(row[name] for name in ("optimizer", "variant", "phase")),
             f"{row['loss']:.1e}, {row['relative_loss']:.1e}",
-            *(f"{row[name]:.1e}" for name in ("gradient_norm", "learning_rate", "parameters")),
+            *(f"{row[name]:.1e}" for name in ("gradient_norm", "learning_rate")),
             f"{row['last_loss']:.4f}, {row['their_last_loss']:.4f}",
         )
         for row in rows

@@ -48,17 +48,9 @@ def pytest_collection_modifyitems(config, items):
             raise pytest.UsageError(f"only={start} must begin the name of a check: {', '.join(names.values())}")
     first = {name: number for number, name in enumerate(FIRST_CHECKS)}
     items.sort(key=lambda item: first.get(names[item], len(first)))
-    exact = {start for start in wanted if start in names.values()}
+    starts = tuple(start for start in wanted if start not in names.values())
     if wanted:
-        items[:] = [
-            item
-            for item in items
-            if names[item] in exact or any(names[item].startswith(start) for start in set(wanted) - exact)
-        ]
-    if config.option.collectonly:
-        return
-    for item in items:
-        item.add_marker(pytest.mark.gpu)
+        items[:] = [item for item in items if names[item] in wanted or names[item].startswith(starts)]
 
 
 @pytest.fixture
@@ -75,22 +67,22 @@ def bench(request):
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.when == "call" or report.skipped or report.failed:
-        bench, text, output = item.stash[BENCH], item.stash[BENCH].text, ""
-        if call.excinfo is not None:
-            lines = str(call.excinfo.value).splitlines() or [""]
-            kind = (
-                ""
-                if call.excinfo.errisinstance((AssertionError, pytest.skip.Exception, pytest.fail.Exception))
-                else call.excinfo.typename
-            )
-            text = f"{kind}: {lines[0]}" if kind else lines[0]
-            output = getattr(call.excinfo.value, "output", "") if kind == "" else str(report.longrepr)
-        title = (item.obj.__doc__ or "").splitlines()[0].rstrip(".")
-        name, figures = name_of(item), bench.figures
-        result = Result(name, title, report.outcome, report.duration, " ".join(text.split()), figures, output)
+        bench = item.stash[BENCH]
+        text, output = said_by(call.excinfo, report) if call.excinfo else (bench.text, "")
+        title = item.obj.__doc__.splitlines()[0].rstrip(".")
+        line = " ".join(text.split())
+        result = Result(name_of(item), title, report.outcome, report.duration, line, bench.figures, output)
         item.config.stash[CHECKS].add(result)
-        report.text = f"{report.outcome}, {duration(report.duration)}: {result.text}"
+        report.text = f"{report.outcome}, {duration(report.duration)}: {line}"
     return report
+
+
+def said_by(error, report) -> tuple[str, str]:
+    """A line, and what else is kept: the end of a command's output, or the traceback of an error of the check."""
+    line = (str(error.value).splitlines() or [""])[0]
+    if error.errisinstance((AssertionError, pytest.skip.Exception, pytest.fail.Exception)):
+        return line, getattr(error.value, "output", "")
+    return f"{error.typename}: {line}", str(report.longrepr)
 
 
 def pytest_report_teststatus(report, config):

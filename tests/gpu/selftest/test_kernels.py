@@ -16,6 +16,7 @@ from tests.gpu.recipe_records import COMBINATIONS, record_of
 from tests.gpu.selftest.bench import Bench, json_in
 from tests.gpu.selftest.training_runs import launch, needs_two_ranks, run_folder
 
+pytestmark = pytest.mark.gpu
 TIMEOUT_SECONDS, ALL_REDUCE_SECONDS = 600.0, 120.0
 FUSED_KERNELS = ("linear", "dropout_add", "attention")
 ALL_REDUCE = Path(__file__).with_name("all_reduce.py")

@@ -20,6 +20,7 @@ from tests.gpu.selftest.report import memory_text, speed_text
 from tests.gpu.selftest.training_runs import PLAIN, Training, run_folder, train
 from tests.support import corpora
 
+pytestmark = pytest.mark.gpu
 TIMEOUT_SECONDS = 1800.0
 SLOWER = 0.75  # of the planned speed: slower than that fails
 MORE_MEMORY = 1.1  # of the estimate: tensors that need more fail

@@ -20,6 +20,7 @@ from tests.gpu.selftest.training_runs import (
     train,
 )
 
+pytestmark = pytest.mark.gpu
 # A training in half precision, or with dropout, against the one in float32: the first update has the same weights.
 FIRST_LOSS, LAST_LOSSES = 0.005, 0.03
 SKIPPED = 8  # of 20 updates: the loss scale of float16 begins at 2^20 and is halved until the gradients are finite
