@@ -70,13 +70,13 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
     "bert": "exit_codes tasks",
     "bert.finetuning": (
         "config loader model_files ner.config ner.conll ner.features "
-        "prediction_stream squad.config squad.examples squad.features squad.metrics squad.predictions "
+        "prediction_files squad.config squad.examples squad.features squad.metrics squad.predictions "
         "squad.answer_settings text_files"
     ),
     "bert.glue": "config files task_table",
     "bert.labels": "columns decision examples metrics schema scores settings split table",
     "bert.model": "head_specs",
-    "bert.inference": "command_line lines tables",
+    "bert.inference": "output records rows settings",
     "bert.own_text": (
         "candidates constants corpus facts flags given_files length plan plan_table record report request rules run "
         "sources speed start"
@@ -254,7 +254,12 @@ def test_commands_start_without_packages_that_they_may_not_need(modules, heavy):
 
 def test_predictions_and_the_server_import_only_packages_of_their_extras():
     """The server's image has no others, nor has who installs the extra `inference`."""
-    commands = ("bert.inference.streaming", "bert.serving.running", "bert.serving.model_process")
+    commands = (
+        "bert.commands.predict",
+        "bert.inference.terminal",
+        "bert.serving.running",
+        "bert.serving.model_process",
+    )
     found = set().union(*map(reachable, commands))
     names = {name.partition(".")[0] for module in found for name in imported_names(MODULES[module], lazy=False)}
     owners = importlib.metadata.packages_distributions()

@@ -18,9 +18,9 @@ from bert.config.training_settings import derive
 from bert.files import checksum_of, sha256_of_file, write_atomically
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, check_finite, prediction_batches
-from bert.finetuning.prediction_stream import Position, Window, append, key_of, write_stream
+from bert.finetuning.prediction_files import PredictionFiles, stamps
 from bert.finetuning.task import Features, FineTuningData, FineTuningTask, Outputs, Part
-from bert.reporting.progress import metrics_line
+from bert.reporting.progress import metrics_line, progress
 from bert.reporting.run_record import SCORES_FILE
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import read_variable
@@ -192,51 +192,52 @@ class FineTuningEvaluation(Evaluation):
             amend_checkpoint(parent, step, texts)
 
     def _write_predictions(self, part: Part, number: int) -> None:
-        """Predict a file that is read while it is predicted; continued where an equal command was interrupted."""
+        """Predict a file that is read while it is predicted; an interrupted equal command is continued."""
+        counts = Counter[str]()
         if not self._device.group.is_main:
-            for _ in self._windows(part, None):
+            for _ in self._windows(part, 0, counts):
                 pass
             return
         folder = self._config.stage_dir()
         folder.mkdir(parents=True, exist_ok=True)
-        position = write_stream(
-            [folder / name for name in part.results],
-            lambda position, move_bar: self._windows(part, position, move_bar),
-            lambda files, _: append(files, [form.tail for form in part.results.values()]),
-            key=self._key(part),
-            flag="--output-dir",
-            unit=self._task.unit,
-            total=number,
-            total_unit=self._task.unit,
-            log=logger.info,
-            renews=True,
-        )
-        assert position is not None, "a file without examples is refused when it is read"
-        for line in self._task.describe(part.path, position["counts"]):
+        unit, targets = self._task.unit, {folder / name: file.row_ends for name, file in part.results.items()}
+        output = PredictionFiles(targets, self._command(part), flag="--output-dir", unit=unit, log=logger.info)
+        with output as files, progress("predicted", number, unit) as bar:
+            for contents, first in self._windows(part, files.rows, counts, lambda done: bar.update(done - bar.n)):
+                files.append(contents, first)
+            files.append([file.tail for file in part.results.values()])
+        for line in self._task.describe(part.path, counts):
             logger.info(line)
         self._announce(part)
 
     def _windows(
-        self, part: Part, position: Position | None, move_bar: Callable[[int], Any] = lambda place: None
-    ) -> Iterator[Window]:
-        """The windows after a position that rank 0 knows; every rank runs its share of them, rank 0 has the results."""
-        start = self._device.collective.from_main(position["done"] if position else 0)
-        done, counts = 0, Counter(position["counts"] if position else {})
+        self, part: Part, done_rows: int, counts: Counter[str], move_bar: Callable[[int], Any] = lambda done: None
+    ) -> Iterator[tuple[list[bytes], int]]:
+        """The results of windows, and the number of their first row.
+
+        Every rank runs its share of the windows, rank 0 has the results.
+
+        Args:
+            done_rows: rows that an interrupted command wrote, as rank 0 knows: windows of these do not run.
+            counts: gets what is counted, of all windows.
+        """
+        done_rows, done, end = self._device.collective.from_main(done_rows), 0, 0
         for examples in self._task.windows(part):
-            before, done = done, done + len(examples)
-            if done <= start:
-                continue
             features = Features(examples, *self._task.features(examples))
+            counts.update(features.counts)
+            before, done = done, done + len(examples)
+            first, end = end, end + self._task.num_rows(examples)
+            if end <= done_rows:
+                continue
             outputs = self._outputs(
                 features.table,
                 lambda share: move_bar(before + int(share * len(examples))),  # noqa: B023
             )
             if self._device.group.is_main:
-                counts.update(features.counts)
                 contents = self._task.render(part, features, self._task.decode(features, outputs))
-                begins = [file.separator if before else file.head for file in part.results.values()]
-                contents = [begin + content for begin, content in zip(begins, contents, strict=True)]
-                yield Window(contents, done, {"done": done, "counts": counts})
+                begins = [file.separator if first else file.head for file in part.results.values()]
+                yield [begin + content for begin, content in zip(begins, contents, strict=True)], first
+                move_bar(done)
 
     def _outputs(self, table: FeatureTable, after_batch: Callable[[float], Any] = lambda share: None) -> Outputs:
         """The outputs for every sequence of the table, on every rank.
@@ -282,21 +283,21 @@ class FineTuningEvaluation(Evaluation):
     def _rate(self) -> dict[str, float]:
         return {"inference_sequences_per_second": self._sequences / self._seconds} if self._seconds else {}
 
-    def _key(self, part: Part) -> str:
+    def _command(self, part: Part) -> dict[str, Any]:
         """What decides the results: the file, the settings, the vocabulary, the classes, the model and the weights."""
-        weights = {
-            name: checksum_of(np.ascontiguousarray(read_variable(self._device.scope, name)).data.cast("B"))
+        weights = [
+            checksum_of(np.ascontiguousarray(read_variable(self._device.scope, name)).data.cast("B"))
             for name in self._program.parameters
-        }
-        settings = {
-            **self._config.data.model_dump(exclude=_NOT_IN_RESULTS),
+        ]
+        return {
+            "settings": self._config.data.model_dump(exclude=_NOT_IN_RESULTS),
             "vocabulary": sha256_of_file(self._config.vocabulary_file()),
             "precision": self._config.precision.model_dump(),
             "model": self._config.model.model_dump(),
             "labels": self._task.labels,
-            "weights": weights,
+            "weights": checksum_of("\n".join(weights).encode()),
+            "files": stamps([part.path]),
         }
-        return key_of(settings, [part.path])
 
 
 def _with_lasting_vocabulary(config: FineTuningConfig, is_main: bool) -> FineTuningConfig:

@@ -12,6 +12,7 @@ import numpy as np
 from bert.conversion.model_description import Usage, usage_texts
 from bert.finetuning.config import FineTuningConfig
 from bert.finetuning.loader import FeatureTable
+from bert.finetuning.prediction_files import RowEnds, line_ends
 from bert.model.objectives import Objective
 from bert.tokenization.vocabulary_files import read_vocabulary
 
@@ -23,6 +24,7 @@ class ResultsFile(NamedTuple):
     head: bytes = b""  # before the results
     separator: bytes = b""  # between those of two windows
     tail: bytes = b""
+    row_ends: RowEnds = line_ends  # of predictions that are written a window at a time
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,10 @@ class FineTuningTask(ABC):
     @abstractmethod
     def score(self, part: Part, features: Features, predictions: Any) -> dict[str, float]:
         """Metrics, their names starting with `eval_`."""
+
+    def num_rows(self, examples: Any) -> int:
+        """The number of rows that `render` gives of examples."""
+        return len(examples)
 
     @abstractmethod
     def render(self, part: Part, features: Features, predictions: Any) -> Sequence[bytes]:

@@ -22,11 +22,10 @@ from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_se
 from bert.finetuning.squad.examples import Question, SquadExamples, single_paragraph
 from bert.finetuning.squad.features import build_features
 from bert.finetuning.squad.predictions import Candidate, predict
-from bert.inference.command_line import ModelSettings
-from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, texts_of
 from bert.inference.model_folder import OpenedModel, open_model
-from bert.inference.remote import RemoteModel, is_address
-from bert.inference.trained_model import MASK, Request, Result, TrainedModel, probabilities
+from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, Request, texts_of
+from bert.inference.settings import ModelSettings, refuse_address
+from bert.inference.trained_model import MASK, Result, TrainedModel, probabilities
 from bert.labels.decision import Decision
 from bert.runtime.hardware import use_cores
 from bert.samples.sample_table import Slices
@@ -67,6 +66,12 @@ class Classifier(TrainedModel):
                 results.append({"label": label, "probability": named[label], "probabilities": named})
         return results
 
+    def columns(self) -> dict[str, type]:
+        if self.is_regression:
+            return {"value": float}
+        columns: dict[str, type] = {"labels": str} if self.decision.several else {"label": str, "probability": float}
+        return columns | dict.fromkeys((f"probability_{label}" for label in self.labels), float)
+
 
 def _rounded(number: float) -> float:
     return round(float(number), 6)
@@ -79,6 +84,9 @@ class SentenceEncoder(TrainedModel):
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         return vector_results(self.encode([text for (text,) in requests]))
+
+    def columns(self) -> dict[str, type]:
+        return {"vector": str}
 
 
 def vector_results(vectors: np.ndarray) -> list[Result]:
@@ -97,7 +105,7 @@ class MaskFiller(TrainedModel):
 
     def request(self, raw: RawRequest) -> Request:
         """As of any model; the mask may have the vocabulary's own name."""
-        texts, named = texts_of(raw, self.columns()), self.vocabulary.name_of(MASK)
+        texts, named = texts_of(raw, self.text_keys()), self.vocabulary.name_of(MASK)
         return super().request([text.replace(named, MASK) if isinstance(text, str) else text for text in texts])
 
     def check(self, texts: Request) -> None:
@@ -118,6 +126,9 @@ class MaskFiller(TrainedModel):
             {"filled": self._filled(text, [mask[0]["token"] for mask in masks]), "masks": masks}
             for text, masks in zip(texts, self._fill(texts, self.top_k), strict=True)
         ]
+
+    def columns(self) -> dict[str, type]:
+        return {"filled": str, "masks": str}
 
     def _fill(self, texts: Sequence[str], top_k: int) -> list[list[list[dict[str, Any]]]]:
         rows = [self._window(text) for text in texts]
@@ -192,6 +203,8 @@ class QuestionAnswerer(TrainedModel):
     keys = QUESTION_KEYS
     splits_tabs = True
     num_texts = (2,)
+    repeated = ("question",)
+    hidden = "context"  # it is not repeated in every answer
 
     def __init__(self, opened: OpenedModel, *, reader: ReaderSettings | None = None, **settings: Any) -> None:
         super().__init__(opened, **settings)
@@ -215,6 +228,10 @@ class QuestionAnswerer(TrainedModel):
         questions = [Question(str(row), text, contexts[context]) for row, (text, context) in enumerate(requests)]
         examples = SquadExamples("the requests", tuple(contexts), tuple(questions))
         return [answered.to_result(self.top_k) for answered in self._answer(examples)]
+
+    def columns(self) -> dict[str, type]:
+        columns: dict[str, type] = {"answer": str, "probability": float, "start": int, "end": int, "answers": str}
+        return columns | ({"no_answer_probability": float} if self.reader.version_2_with_negative else {})
 
     def answer(self, question: str, paragraph: str) -> AnsweredQuestion:
         """The answer to one question about a paragraph of any length."""
@@ -279,6 +296,9 @@ class Tagger(TrainedModel):
             for text, spans, first in zip(texts, places, offsets[:-1].tolist(), strict=True)
         ]
 
+    def columns(self) -> dict[str, type]:
+        return {"entities": str}
+
     def _of_words(self, words: list[str], offsets: np.ndarray) -> np.ndarray:
         """The probabilities of all classes of every word, float64 [words, classes]."""
         numbers = np.arange(len(offsets) - 1, dtype=np.int64)
@@ -304,9 +324,6 @@ _HEADS: dict[str, type[TrainedModel]] = {
 }
 
 
-_UNSET = (None, "auto")
-
-
 def load_model(
     source: str | Path,
     task: str | None = None,
@@ -319,15 +336,10 @@ def load_model(
     """A model with the methods of its head: predict, encode, fill_mask or answer.
 
     Args:
-        source: a checkpoint, the output folder of a run, an export, another library's model, a published name, or the
-            address of a server.
+        source: a checkpoint, the output folder of a run, an export, another library's model or a published name.
         task: one of PREDICTIONS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
     """
-    if is_address(source):
-        named = [name for name, value in {"max_seq_length": max_seq_length, **settings}.items() if value not in _UNSET]
-        if named := [name for name in named if name != "cpu_threads"]:
-            raise ValueError(f"{source} is a server, whose model has its own {' and '.join(named)}; omit them")
-        return RemoteModel(str(source), task, top_k)
+    refuse_address(source)
     opened = open_model(source, task, **settings)
     return _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)
 

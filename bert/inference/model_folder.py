@@ -1,7 +1,7 @@
 """Opens a model from any folder: a checkpoint, a run's output, an export, or another library's model."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,12 +36,20 @@ class OpenedModel:
     usage: Usage
     labels: tuple[str, ...] | None  # the classifier's classes
     most_positions: int  # the longest sequence that the network can read, in tokens
-    fingerprint: str  # of all that its results depend on
+    hidden_size: int  # of its sentence vectors; 0 for an export without them
+    checksums: Callable[[], list[str]]  # of the weights
     is_export: bool = False
 
     def can_encode(self) -> bool:
         """Every checkpoint has an encoder; an export has the outputs of one task."""
         return self.task == "encoder" or not self.is_export
+
+    def fingerprint(self) -> str:
+        """A checksum of the weights, the vocabulary, and the small files beside them: labels, thresholds, lengths."""
+        lasting = [path for path in sorted(self.path.glob("*.json")) if not path.name.endswith(".partial.json")]
+        small = [path for path in lasting if path.is_file() and path.stat().st_size < 1 << 20]
+        files = [f"{path.name} {checksum_of_file(path)}" for path in small]
+        return checksum_of("\n".join([*self.checksums(), *files, *self.tokens.vocabulary.tokens]).encode())
 
     def describe(self) -> str:
         """One line: what it is, and where its weights are."""
@@ -90,23 +98,22 @@ def open_model(
     if "classification" in task:
         labels = _classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
     network = Network(pretrained.parameters, config, default_device() if device == "auto" else device)
-    arrays = sorted(pretrained.parameters.items())
-    weights = [f"{name} {checksum_of(np.ascontiguousarray(value).data)}" for name, value in arrays]
-    most, identity = config.max_position_embeddings, _fingerprint(folder, tokens, weights)
-    return OpenedModel(folder, task, network.run, tokens, read_usage(folder), labels, most, identity)
+    return OpenedModel(
+        path=folder,
+        task=task,
+        forward=network.run,
+        tokens=tokens,
+        usage=read_usage(folder),
+        labels=labels,
+        most_positions=config.max_position_embeddings,
+        hidden_size=config.hidden_size,
+        checksums=network.checksums,
+    )
 
 
 def _classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
     """The names of a classifier's outputs: LABEL_0, LABEL_1 ... where they are not known."""
     return labels if len(labels) == number else tuple(f"LABEL_{index}" for index in range(number))
-
-
-def _fingerprint(folder: Path, tokens: Tokens, weights: Sequence[str]) -> str:
-    """Of checksums of the weights, the vocabulary, and the small files beside them: labels, thresholds, lengths."""
-    lasting = [path for path in sorted(folder.glob("*.json")) if not path.name.endswith(".partial.json")]
-    small = [path for path in lasting if path.is_file() and path.stat().st_size < 1 << 20]
-    files = [f"{path.name} {checksum_of_file(path)}" for path in small]
-    return checksum_of("\n".join([*weights, *files, *tokens.vocabulary.tokens]).encode())
 
 
 def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -> Tokens:
@@ -135,13 +142,24 @@ def _open_export(
             "use the checkpoint that it was made from, or export it with --task"
         )
     tokens = _tokens(path, vocab_file, do_lower_case)
-    if "classification" in task and not labels:  # nothing says how many outputs it has
-        two_tokens = np.ones((1, 2), np.int64)
-        labels = _classes((), predictor.run(dict.fromkeys(predictor.inputs, two_tokens))["logits"].shape[-1])
-
-    def forward(task: str, feed: Arrays) -> Arrays:
-        return predictor.run(feed)
-
-    most = int(description["max_length"])
-    identity = _fingerprint(path, tokens, [checksum_of_file(file) for file in predictor.files])
-    return OpenedModel(path, task, forward, tokens, read_usage(path), labels or None, most, identity, is_export=True)
+    hidden_size = 0
+    if task == "encoder" or (
+        "classification" in task and not labels
+    ):  # the export does not say how many outputs it has
+        outputs = predictor.run(dict.fromkeys(predictor.inputs, np.ones((1, 2), np.int64)))
+        if task == "encoder":
+            hidden_size = outputs["last_hidden_state"].shape[-1]
+        else:
+            labels = _classes((), outputs["logits"].shape[-1])
+    return OpenedModel(
+        path=path,
+        task=task,
+        forward=lambda task, feed: predictor.run(feed),
+        tokens=tokens,
+        usage=read_usage(path),
+        labels=labels or None,
+        most_positions=int(description["max_length"]),
+        hidden_size=hidden_size,
+        checksums=lambda: [checksum_of_file(file) for file in predictor.files],
+        is_export=True,
+    )

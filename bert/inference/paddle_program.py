@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
+from bert.files import checksum_of
 from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, Arrays, outputs_of
 from bert.model.head_specs import HEADS
 from bert.model.objectives import OBJECTIVES, Objective
 from bert.runtime.cpu_kernels import use_cpu_kernels
-from bert.runtime.paddle_api import paddle, place_of, static, unique_name
+from bert.runtime.paddle_api import paddle, place_of, read_variable, static, unique_name
 from bert.samples.packing import Packing, pack
 
 _DENSE = 0.95  # share of real tokens from which gathering them costs more than computing on padding
@@ -79,6 +80,7 @@ class Network:
         self.executor = static.Executor(place)
         self._num_outputs = len(parameters["classifier.bias"]) if "classifier.bias" in parameters else None
         self._programs: dict[tuple[str, bool], ForwardProgram] = {}
+        self._names = sorted(parameters)
         for name, value in parameters.items():
             self.scope.var(name).get_tensor().set(np.ascontiguousarray(value), place)
 
@@ -102,6 +104,11 @@ class Network:
         self.check(task, program.main)
         self._programs[task, packed] = program
         return program
+
+    def checksums(self) -> list[str]:
+        """Of all weights, by their names."""
+        arrays = ((name, np.ascontiguousarray(read_variable(self.scope, name))) for name in self._names)
+        return [f"{name} {checksum_of(array.data.cast('B'))}" for name, array in arrays]
 
     def check(self, task: str, main: Any) -> None:
         """Refuse weights that lack some of a program's."""

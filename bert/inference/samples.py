@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig
 from bert.finetuning.loader import FeatureTable, prediction_batches
-from bert.inference.lines import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, texts_of
-from bert.inference.tables import checked_lines
+from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, RowForm, filled_rows, texts_of
 from bert.randomness import integers_below, stream_key
 
 MOST_TEXTS = 256
@@ -51,10 +50,10 @@ def read_texts(path: Path, columns: Sequence[str] = ()) -> Texts:
 
     texts = []
     try:
-        for request in islice(checked_lines(path, keys, check, splits_tabs=True), MOST_TEXTS):
-            if isinstance(request, ValueError):
-                raise request
-            texts.append(request)
+        for row in islice(filled_rows(path, RowForm(keys, check, splits_tabs=True)), MOST_TEXTS):
+            if row.error:
+                raise ValueError(f"{row.where}: {row.error}")
+            texts.append(row.texts)
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}; name a file with one text a line") from None
     if not texts:

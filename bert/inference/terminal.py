@@ -11,8 +11,8 @@ import numpy as np
 from bert import MESSAGES, exit_codes
 from bert.finetuning.squad.config import SquadConfig
 from bert.inference.heads import QuestionAnswerer
-from bert.inference.lines import RawRequest
 from bert.inference.model_folder import open_model
+from bert.inference.rows import RawRequest
 from bert.inference.trained_model import Result, Run, TrainedModel
 from bert.training.devices import choose_device
 
@@ -48,8 +48,6 @@ def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = No
         for request in _questions(lines, out) if model.task == QuestionAnswerer.task else _texts(model, lines, out):
             try:
                 (result,) = (run or model.run)([model.request(request)])
-                if "error" in result:  # a server refused it
-                    raise ValueError(result["error"])
                 shown = result_lines(result, previous)
                 previous = result
             except ValueError as error:

@@ -13,14 +13,12 @@ import numpy as np
 from scipy.special import softmax
 
 from bert.finetuning.loader import FeatureTable, check_finite, prediction_batches
-from bert.inference.lines import SINGLE_KEYS, Keys, RawRequest, texts_of
 from bert.inference.model_folder import OpenedModel
-from bert.inference.tables import checked_lines
+from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm, filled_rows, texts_of
 from bert.labels.features import sentence_features
 from bert.model.head_specs import HEADS
 from bert.tokenization.library import text_tokenizer
 
-Request = tuple[str, ...]  # a text, a pair of texts, or a question and its context
 Result = dict[str, Any]
 Run = Callable[[Sequence[Request]], list[Result]]
 MASK = "[MASK]"
@@ -37,6 +35,8 @@ class TrainedModel:
     task: str
     keys: Keys = SINGLE_KEYS  # of a JSON request, the first that fit
     splits_tabs: bool = False  # whether a tab in a line separates two texts
+    repeated: tuple[str, ...] = ("text", "text_pair")  # keys of the texts of a plain line that its result repeats
+    hidden: str = ""  # the key of a JSON line that its result does not repeat
     num_texts: tuple[int, ...] = (1,)  # numbers of texts that a request can have
 
     def __init__(
@@ -67,7 +67,7 @@ class TrainedModel:
 
     def request(self, raw: RawRequest) -> Request:
         """A text, a sequence of texts or a JSON object, checked."""
-        texts = texts_of(raw, self.columns())
+        texts = texts_of(raw, self.text_keys())
         for text in texts:
             if not isinstance(text, str):
                 raise ValueError(f"{text!r} must be text")
@@ -80,7 +80,7 @@ class TrainedModel:
         self.check(texts)
         return texts
 
-    def columns(self) -> Keys:
+    def text_keys(self) -> Keys:
         """The names that the texts of a request can have; first those of the training data."""
         return [names for names in (tuple(self.opened.usage.text_columns), *self.keys) if names]
 
@@ -91,8 +91,16 @@ class TrainedModel:
             pair = f" (two: separated by a tab, or {form})" if 2 in self.num_texts else ""
             raise ValueError(f"{len(texts)} text(s) in a request; this model takes {_NUMBERS[self.num_texts]}{pair}")
 
+    def row_form(self, kind: str = "auto", keys: Keys = ()) -> RowForm:
+        """Where the texts are in rows of a kind of input; `keys` are in place of the model's own."""
+        return RowForm(keys or self.text_keys(), self.request, kind, self.splits_tabs, self.repeated, self.hidden)
+
     def run(self, requests: Sequence[Request]) -> list[Result]:
         """The results for checked requests."""
+        raise NotImplementedError
+
+    def columns(self) -> dict[str, type]:
+        """The columns of a table that the results become (`records.flat`), and their types."""
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -153,11 +161,11 @@ class NearestSentences:
     def __init__(self, model: TrainedModel, path: Path) -> None:
         self._model = model
         texts: dict[str, None] = {}
-        for request in checked_lines(path, model.columns(), model.request):
-            if isinstance(request, ValueError):
-                print(f"{request}; left out", file=sys.stderr)
+        for row in filled_rows(path, model.row_form()):
+            if row.error:
+                print(f"{row.where}: {row.error}; left out", file=sys.stderr)
             else:
-                texts[request[0]] = None
+                texts[row.texts[0]] = None
         self.texts = list(texts)
         if len(self.texts) < 2:
             raise ValueError(f"{path} has {len(self.texts)} sentences; at least two are needed, one on each line")
@@ -173,6 +181,10 @@ class NearestSentences:
             listed = [{"text": self.texts[i], "similarity": round(float(row[i]), 4)} for i in best[:top_k]]
             results.append({"nearest": listed})
         return results
+
+    def columns(self) -> dict[str, type]:
+        """As of `TrainedModel`."""
+        return {"nearest": str}
 
 
 def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from bert.config.setting_errors import suggest
 from bert.conversion.model_description import Usage
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
-from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
+from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
 from bert.labels.decision import Decision
@@ -139,7 +139,8 @@ class LabelTask(FineTuningTask):
         return split
 
     def _part(self, name: str, results: str = "", head: str = "") -> Part:
-        return Part(name, self._config.file_of(name), {results: ResultsFile(head.encode())} if results else {})
+        files = {results: ResultsFile(head.encode(), row_ends=tsv_ends)} if results else {}
+        return Part(name, self._config.file_of(name), files)
 
     def objective(self) -> Objective:
         model, fuse_mha = self._config.model, self._config.hardware.fuse_mha

@@ -9,11 +9,11 @@ from typing import Any
 
 from bert import __version__
 from bert.files import sha256_of
-from bert.finetuning.prediction_stream import CODE
-from bert.inference.command_line import ModelSettings
 from bert.inference.export_files import Arrays
 from bert.inference.heads import load_from_settings, vector_results
-from bert.inference.trained_model import MASK, Request, Result, TrainedModel
+from bert.inference.rows import Request
+from bert.inference.settings import ModelSettings
+from bert.inference.trained_model import MASK, Result, TrainedModel
 from bert.model.head_specs import HEADS
 from bert.serving.messages import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
 
@@ -51,7 +51,7 @@ class ModelServer:
     def describe(self, name: str) -> Description:
         """`name` is that of a model whose training has none: the last part of its path."""
         model, opened = self.model, self.model.opened
-        deciding = [opened.fingerprint, model.max_seq_length, opened.tokens.lowercase, CODE]
+        deciding = [opened.fingerprint(), model.max_seq_length, opened.tokens.lowercase, __version__]
         return Description(
             name=name if opened.usage.name in (None, "custom") else opened.usage.name,
             task=model.task,

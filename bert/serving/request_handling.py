@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from fastapi.responses import JSONResponse, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from bert.inference.command_line import MODEL_HEADER
 from bert.serving.batching import Batcher, LengthEstimate
 from bert.serving.messages import DONE, FAILED, LATE, LOST, Description, Figures, Outcome
 from bert.serving.settings import ServerSettings
 from bert.serving.worker import ModelWorker
 
+MODEL_HEADER = "x-bert-model"  # of an answer: the fingerprint of the model
 _LISTED = 10  # refused inputs that an answer names
 _RETRY_SECONDS = 2  # after a 503
 

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from bert.config.settings_base import Settings
-from bert.inference.command_line import ModelSettings, model_parser
+from bert.inference.settings import ModelSettings, model_parser
 
 _DESCRIPTION = (
     "Serve a trained model: JSON over HTTP, and a page to try it in a browser. Inputs of concurrent requests run "
@@ -64,8 +64,6 @@ class ServerSettings(Address, ModelSettings, Limits):
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
     parser = model_parser("bert.serving", _DESCRIPTION, {"address": Address, "model": ModelSettings, "limits": Limits})
     settings = ServerSettings(**vars(parser.parse_args(argv)))
-    if "://" in settings.model:
-        raise ValueError(f"model={settings.model} is an address; name the folder of a model, or a published name")
     if not os.environ.get("BERT_API_KEY", "key").strip():
         raise ValueError("BERT_API_KEY is set but empty; give it the key, or unset it to serve without one")
     return settings

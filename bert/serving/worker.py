@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from bert.exit_codes import Failure
-from bert.inference.command_line import ModelSettings
+from bert.inference.settings import ModelSettings
 from bert.parent_death import end_with
 from bert.serving.messages import Batch, Description, Figures, Outcome
 

@@ -19,7 +19,6 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
 from bert.config.entry_point import load_task
-from bert.finetuning import prediction_stream
 from bert.finetuning import run as finetuning
 from bert.finetuning.ner import task as ner
 from bert.finetuning.squad import task as squad
@@ -80,7 +79,6 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
     """
     signals = {int(at): numbers for at, numbers in options.get("signals_at", {}).items()}
     parts = _parts(options.get("part", "save"), signals_at(signals), options.get("hangs_at", 0))
-    prediction_stream._SECONDS_BETWEEN_SAVES = 0.0
     for module in (glue, ner, squad):
         module.WINDOW_EXAMPLES = 9
     if "stall" in options:

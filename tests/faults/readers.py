@@ -21,8 +21,7 @@ from bert.conversion.model_description import read_description
 from bert.conversion.reading import read_pretrained
 from bert.finetuning.ner.conll import read_tagged_text
 from bert.finetuning.squad.examples import read_squad
-from bert.inference.lines import SINGLE_KEYS
-from bert.inference.tables import checked_lines
+from bert.inference.rows import SINGLE_KEYS, RowForm, filled_rows
 from bert.own_text.record import read_record
 from bert.pretraining.entry import ENTRY
 from bert.reporting.run_record import read_run
@@ -203,7 +202,7 @@ def articles(path: Path) -> None:
 
 
 def requests(path: Path) -> None:
-    for _ in checked_lines(path, SINGLE_KEYS, lambda raw: (str(raw),)):
+    for _ in filled_rows(path, RowForm(SINGLE_KEYS, lambda raw: (str(raw),))):
         pass
 
 

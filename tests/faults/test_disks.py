@@ -16,7 +16,7 @@ import pytest
 from bert import REPOSITORY
 from bert.checkpoints.directories import best_step, newest_valid, run_lock, weights_folder, write_best, write_checkpoint
 from bert.files import checksum_of_file
-from bert.finetuning.prediction_stream import ResumableFiles
+from bert.finetuning.prediction_files import PredictionFiles, line_ends
 from bert.samples.manifest import read_manifest
 from bert.samples.shards import ShardDirectory
 from tests.faults import file_system
@@ -136,11 +136,10 @@ WINDOWS = [b"first\n", b"second\n", b"third\n"]
 
 
 def write_a_stream(folder: Path) -> None:
-    with ResumableFiles([folder / "out"], "key", "--output") as output:
-        for done in range((output.state or {"done": 0})["done"], len(WINDOWS)):
-            output.files[0].write(WINDOWS[done])
-            output._saved_at = -1e9  # each state is saved
-            output.save({"done": done + 1})
+    output = PredictionFiles({folder / "out": line_ends}, {"a": "command"}, flag="--output", unit="lines", log=print)
+    with output as files:
+        for done in range(files.rows, len(WINDOWS)):
+            files.append([WINDOWS[done]], done)
 
 
 def check_stream(folder: Path) -> None:

@@ -1,9 +1,10 @@
 """Files of any size are predicted a window at a time: same bytes, each result once, in little memory."""
 
-import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +15,10 @@ import pytest
 import run_glue
 import run_ner
 import run_squad
+from bert import REPOSITORY
 from bert.exit_codes import INTERRUPTED
-from bert.finetuning import prediction_stream
 from bert.finetuning.ner import task as ner
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text, tagged_windows
-from bert.finetuning.prediction_stream import ResumableFiles
 from bert.finetuning.squad import task as squad
 from bert.finetuning.squad.examples import read_squad
 from bert.glue.task_table import TASKS as TASKS_OF_GLUE
@@ -27,7 +27,6 @@ from bert.labels import task as glue
 from bert.labels.examples import stream_examples
 from bert.runtime.paddle_api import static
 from tests.inference.models import model
-from tests.support.messages import messages
 from tests.support.squad_files import file_of, paragraph
 
 SENTENCES = [" ".join(f"word{(7 * row + place) % 20}" for place in range(1 + row % 5)) for row in range(41)]
@@ -87,15 +86,15 @@ def results(output: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in output.rglob("*") if "predictions" in path.name}
 
 
-def stopping(window: int, render):
-    """Stands in for a task's rendering: SIGTERM arrives when the results of the given window are rendered."""
+def stopping(window: int, render, number: int = signal.SIGTERM):
+    """Stands in for a task's rendering: a signal arrives when the results of the given window are rendered."""
     seen = 0
 
     def stop(*arguments):
         nonlocal seen
         seen += 1
         if seen == window:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
             raise AssertionError("it went on")
         return render(*arguments)
 
@@ -111,10 +110,9 @@ def test_windows_and_interruptions_leave_the_bytes_as_they_are(name, models, tmp
     _, task, _, make, _ = TASKS[name]
     source = make(tmp_path)
     assert predict(name, models, source, tmp_path / "whole") == 0
-    whole = results(tmp_path / "whole")
+    whole, described = results(tmp_path / "whole"), described_in(capsys)
     assert whole and all(whole.values())
     monkeypatch.setattr(task, "WINDOW_EXAMPLES", 9)
-    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
     for window in (2, 1, 3):  # stops where it stopped before too; later windows than the last one are not stopped
         with monkeypatch.context() as broken:
             task_class = getattr(task, CLASSES[name])
@@ -123,10 +121,42 @@ def test_windows_and_interruptions_leave_the_bytes_as_they_are(name, models, tmp
                 predict(name, models, source, tmp_path / "parts")
         assert ended.value.code == INTERRUPTED
         assert {Path(name).suffix for name in results(tmp_path / "parts")} == {".partial", ".json"}
+        for partial in (tmp_path / "parts").rglob("*.partial"):
+            with open(partial, "ab") as file:
+                file.write(b' "torn: [')
     capsys.readouterr()
     assert predict(name, models, source, tmp_path / "parts") == 0
-    assert "continuing after 27 " in capsys.readouterr().out
+    assert described_in(capsys) == described  # the counts are of the whole file
     assert_same(results(tmp_path / "parts"), whole)
+
+
+def described_in(capsys) -> list[str]:
+    """The lines about the texts; the run says that it continues, if it does."""
+    lines = capsys.readouterr().out.splitlines()
+    return [line for line in lines if " cut to " in line or " in several windows" in line or " questions " in line]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.finetuning import test_streamed_prediction as tests
+tests.glue.WINDOW_EXAMPLES = 9
+tests.glue.LabelTask.render = tests.stopping(4, tests.glue.LabelTask.render, signal.SIGKILL)
+head, source, output = map(Path, sys.argv[1:])
+tests.predict("glue", {head.name: head}, source, output)
+"""
+
+
+@pytest.mark.long
+def test_a_prediction_that_is_killed_is_continued(models, tmp_path, monkeypatch, capsys):
+    source, head = sentence_file(tmp_path), models["sequence-classification"]
+    command = [sys.executable, "-c", KILLED, head, source, tmp_path / "out"]
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, cwd=REPOSITORY).returncode == -signal.SIGKILL
+    monkeypatch.setattr(glue, "WINDOW_EXAMPLES", 9)
+    for output in ("out", "whole"):
+        assert predict("glue", models, source, tmp_path / output) == 0
+    assert "continuing after 27 examples, whose results are in" in capsys.readouterr().out
+    assert results(tmp_path / "out") == results(tmp_path / "whole")
 
 
 def assert_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
@@ -145,7 +175,6 @@ def assert_same(found: dict[str, bytes], expected: dict[str, bytes]) -> None:
 def test_partial_results_of_other_weights_are_kept_and_refused(models, tmp_path, monkeypatch, capsys):
     source = sentence_file(tmp_path)
     monkeypatch.setattr(glue, "WINDOW_EXAMPLES", 9)
-    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
     with monkeypatch.context() as broken, pytest.raises(SystemExit):
         broken.setattr(glue.LabelTask, "render", stopping(2, glue.LabelTask.render))
         predict("glue", models, source, tmp_path / "out")
@@ -234,76 +263,3 @@ def test_memory_does_not_grow_with_the_file(name, tmp_path, monkeypatch):
         path = make(tmp_path, number)
         peaks.append(peak_of(read(path)))
     assert peaks[1] < 1.5 * peaks[0], peaks  # ten times the lines
-
-
-# ---- the files -----------------------------------------------------------------------------------------------------
-
-
-def test_several_files_continue_together(tmp_path, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(prediction_stream.time, "monotonic", lambda: clock[0])
-    targets = [tmp_path / "a", tmp_path / "b"]
-    with pytest.raises(KeyboardInterrupt), ResumableFiles(targets, "key", "--output") as partial:
-        for number, file in enumerate(partial.files):
-            file.write(b"12" * (number + 1))
-        clock[0] += 9
-        partial.save({"done": 2})
-        partial.files[0].write(b"lost")
-        partial.save({"done": 3})  # too early
-        raise KeyboardInterrupt
-    assert not any(target.exists() for target in targets)
-    with ResumableFiles(targets, "key", "--output") as partial:
-        assert partial.state == {"done": 2}
-        for file in partial.files:
-            file.write(b"3")
-    assert [target.read_bytes() for target in targets] == [b"123", b"12123"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
-
-
-def test_results_that_another_process_finishes_meanwhile_are_left_alone(tmp_path, monkeypatch):
-    target, partial = tmp_path / "a", tmp_path / "a.partial"
-    partial.write_bytes(b"whole")
-    monkeypatch.setattr(prediction_stream, "lock", lambda file: partial.rename(target))
-    with pytest.raises(ValueError, match="another process writes"), ResumableFiles([target], "key", "--output"):
-        pass
-    assert target.read_bytes() == b"whole"
-
-
-@pytest.mark.parametrize(
-    ("changed", "decides"), [("bert/inference/heads.py", True), ("data/text/tables.py", True), ("bert/x/y.py", False)]
-)
-def test_code_that_decides_results_is_told_apart(tmp_path, changed, decides):
-    (tmp_path / changed).parent.mkdir(parents=True)
-    (tmp_path / changed).with_name(".#x.py").symlink_to("an editor's lock")
-    checksums = []
-    for text in ("a = 1", "a = 1", "a = 2"):
-        (tmp_path / changed).write_text(text)
-        checksums.append(prediction_stream.checksum_of_code(tmp_path))
-    assert checksums[0] == checksums[1] and (checksums[0] != checksums[2]) == decides
-
-
-@pytest.mark.parametrize("renews", [True, False])
-def test_results_of_other_code_are_refused_or_begun_anew(tmp_path, monkeypatch, renews):
-    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
-    target = tmp_path / "a"
-    with pytest.raises(KeyboardInterrupt), ResumableFiles([target], "key", "--output") as partial:
-        partial.files[0].write(b"old")
-        partial.save({"done": 1})
-        raise KeyboardInterrupt
-    monkeypatch.setattr(prediction_stream, "CODE", "other")
-    refusal = contextlib.nullcontext() if renews else pytest.raises(ValueError, match="results of another command")
-    with messages() as said, refusal, ResumableFiles([target], "key", "--output", renews) as partial:
-        assert partial.state is None
-        partial.files[0].write(b"new")
-    assert (target.read_bytes() == b"new" and "is begun anew" in said[0]) if renews else not target.exists()
-
-
-@pytest.mark.parametrize("damage", ["", "{", '{"key": "key", "sizes": [1], "state": {}}', '{"sizes": 3}'])
-def test_a_damaged_state_starts_anew(tmp_path, damage):
-    targets = [tmp_path / "a", tmp_path / "b"]
-    (tmp_path / "a.partial").write_bytes(b"old")
-    (tmp_path / "a.partial.json").write_text(damage)
-    with ResumableFiles(targets, "key", "--output") as partial:
-        assert partial.state is None
-        partial.files[0].write(b"new")
-    assert (tmp_path / "a").read_bytes() == b"new"

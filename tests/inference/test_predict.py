@@ -1,18 +1,17 @@
 """run_predict.py: a record for every line, in order; bad lines are named; files are resumed; a terminal."""
 
 import csv
-import errno
 import io
 import json
 import os
 import pty
+import re
 import select
 import shutil
 import signal
+import subprocess
 import sys
-import threading
 import time
-from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -20,18 +19,12 @@ import pytest
 
 import run_predict
 from bert import REPOSITORY
-from bert.files import lock
-from bert.finetuning import prediction_stream
-from bert.inference import heads, lines, streaming
-from bert.inference.demonstration import demonstrate
+from bert.commands import predict
+from bert.inference import heads
 from bert.inference.heads import load_model, split_words
-from bert.inference.lines import Line, LineFormat, read_lines
 from bert.inference.terminal import talk
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bert.tokenization.wordpiece import WordPieceTokenizer
 from tests.inference import models
-from tests.inference.models import model, records
-from tests.support import foreign
+from tests.inference.models import records
 from tests.support.peak_memory import peak_of
 
 folders = models.folders  # fixture
@@ -49,7 +42,7 @@ def run(capsys, *arguments, code: int = 0) -> tuple[list[dict], str]:
 
 
 def test_every_line_has_its_record_in_order_and_bad_ones_are_named(folders, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
+    monkeypatch.setattr(predict, "WINDOW_EXAMPLES", 4)
     texts = ["word3 " * length for length in (5, 1, 9, 2, 7, 3, 8, 4, 6)]
     requests = [json.dumps({"id": number, "text": text}) for number, text in enumerate(texts)]
     requests[2:2] = ["", '{"id": 7, "text": ""}', "{oops", '{"id": "\\ud800", "text": "\\ud800"}']
@@ -128,32 +121,6 @@ def test_the_nearest_lines_of_a_file(folders, tmp_path, capsys):
     assert similarities == sorted(similarities, reverse=True)
 
 
-def test_what_the_model_can_do_with_a_text(tmp_path, capsys):
-    """Masked words and pairs are of the text; no document's id, no frequent word and no copy is shown."""
-    folder = model(tmp_path / "m", "pretraining")
-    fruits = (
-        "apple banana cherry damson elder figs grape hazel iris juniper kiwi lemon mango nectar olive peach".split()
-    )
-    (folder / "vocab.txt").write_text(
-        "\n".join([*foreign.TOKENS[:5], *fruits, *"with grow here and . the of to".split()])
-    )
-    (folder / "manifest.json").unlink()
-    source = tmp_path / "held_out/source/en"
-    source.mkdir(parents=True)
-    sentences = [
-        f"The {a} and the {b} grow here with {c}." for a, b, c in zip(fruits[:9], fruits[3:12], fruits[7:], strict=True)
-    ]
-    (source / "0.txt").write_text(f"document-1 {' '.join([*sentences, sentences[2]])}\n")
-    assert run_predict.main([str(folder), "--show", str(tmp_path / "held_out")]) == 0
-    shown = capsys.readouterr().out
-    masked = [line.strip() for line in shown.splitlines() if "[MASK]" in line]
-    words = [line.split("true word: ")[1].split(";")[0] for line in shown.splitlines() if "true word" in line]
-    assert len(masked) == 3 and set(words) <= set(fruits) and "document-1" not in shown
-    assert {text.replace("[MASK]", word) for text, word in zip(masked, words, strict=True)} <= set(sentences)
-    pairs = shown.split("nearest sentences (cosine):\n")[1].splitlines()
-    assert len({line[-40:].strip() for line in pairs}) == len(pairs) == 6
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -167,6 +134,11 @@ def test_what_the_model_can_do_with_a_text(tmp_path, capsys):
         (["{model}", "--top-k", "0", "{file}"], "top_k=0 must be greater than or equal to 1; change --top-k"),
         (["{empty}", "{file}"], "holds no weights of a known format"),
         ([], "the following arguments are required: MODEL; see"),
+        (
+            ["http://localhost:8000", "{file}"],
+            "http://localhost:8000 is an address, not a model; ask a server with curl",
+        ),
+        (["{model}", "--url", "http://a:1"], "the client of ten lines in bert/serving/README.md, or name the folder"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(folders, tmp_path, capsys, arguments, message):
@@ -190,9 +162,6 @@ def test_a_conversation_with_every_head(folders):
         assert all(part in out.getvalue() for part in shown), out.getvalue()
     out = io.StringIO()
     assert talk(load_model(folders["pretraining"], "encoder"), io.StringIO("word1\nword1\n"), out) == 0
-    refusal = {"error": "422: no mask"}
-    assert talk(load_model(folders["pretraining"]), io.StringIO("a [MASK]\n"), out, lambda texts: [refusal]) == 0
-    assert "  422: no mask" in out.getvalue()
     assert "8 numbers:" in out.getvalue() and "cosine with the sentence before: 1.000" in out.getvalue()
 
 
@@ -254,110 +223,65 @@ def interrupting(head: type[heads.TrainedModel], window: int):
     return run_or_interruption
 
 
-def full(*_):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize("name", ["out.jsonl", "out.npy"])
-def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(folders, tmp_path, capsys, monkeypatch, name):
-    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
-    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
-    requests = [json.dumps({"id": number, "text": f"word{number} word1"}) for number in range(17)]
-    requests[0:0], requests[9:9] = ["", "{oops"], [""]
-    for part in ("a", "b"):
-        (tmp_path / f"{part}.data").write_text("\n".join(requests) + "\n")
+@pytest.fixture(params=["out.jsonl", "out.npy", "out.csv", "out.parquet"])
+def interrupted(request, folders, tmp_path, monkeypatch):
+    """A command whose windows have four lines, its output, and the head that it runs."""
+    monkeypatch.setattr(predict, "WINDOW_EXAMPLES", 4)
     source = folders["sequence-classification"]
     folder = shutil.copytree(source, tmp_path / "model", ignore=lambda *_: ["manifest.json"])  # the output goes there
-    arguments = [folder, tmp_path / "a.data", tmp_path / "b.data", "--output"]
-    arguments += [folder / name, *(["--encode"] if name.endswith("npy") else [])]
-    head = heads.SentenceEncoder if name.endswith("npy") else heads.Classifier
-    run(capsys, *arguments)
-    whole = (folder / name).read_bytes()
-    (folder / name).unlink()
+    output = folder / request.param
+    if output.suffix in (".csv", ".parquet"):
+        rows = pd.DataFrame({"id": range(40), "text": [f'word{i} "word1"\nword2' * (i % 7 < 6) for i in range(40)]})
+        table = tmp_path / f"a{output.suffix}"
+        rows.to_csv(table, index=False) if output.suffix == ".csv" else rows.to_parquet(table)
+        files = [table]
+    else:
+        requests = [json.dumps({"id": number, "text": f"word{number} word1"}) for number in range(17)]
+        requests[0:0], requests[9:9] = ["", "{oops"], [""]
+        files = [tmp_path / "a.data", tmp_path / "b.data"]
+        for file in files:
+            file.write_text("\n".join(requests) + "\n")
+    encode = ["--encode"] if output.suffix == ".npy" else []
+    return [folder, *files, *encode, "--output", output], output, heads.SentenceEncoder if encode else heads.Classifier
+
+
+def test_an_interrupted_file_is_continued_and_equals_an_uninterrupted_one(interrupted, capsys, monkeypatch):
+    arguments, output, head = interrupted
+    summary = run(capsys, *arguments)[1].splitlines()[-1]
+    whole = output.read_bytes()
+    output.unlink()
     for window in (2, 3, 1, 4):  # stops again where it stopped before, and later
         with monkeypatch.context() as broken:
             broken.setattr(head, "run", interrupting(head, window))
             _, err = run(capsys, *arguments, code=75)
-        assert "start again to continue" in err and not (folder / name).exists()
-    with monkeypatch.context() as broken:
-        broken.setattr(prediction_stream, "append", full)
-        assert f"{folder / name}: No space left on device; free space" in run(capsys, *arguments, code=74)[1]
+        assert "start again to continue" in err and not output.exists()
+    with open(f"{output}.partial", "ab") as partial:
+        partial.write(b'"torn')
     assert "holds the results of another command" in run(capsys, *arguments, "--top-k", 3, code=2)[1]
-    with open(folder / f"{name}.partial", "r+b") as taken:
-        lock(taken)
-        assert "another process writes" in run(capsys, *arguments, code=2)[1]
     _, err = run(capsys, *arguments)
-    assert "continuing after 24 lines" in err and "40 lines, 6 of them bad" in err
-    assert (folder / name).read_bytes() == whole and not list(folder.glob("*.partial*"))
+    assert "continuing after 24 lines, whose results are in" in err and err.splitlines()[-1] == summary
+    assert re.fullmatch("40 lines, [56] of them bad", summary)
+    assert output.read_bytes() == whole and not list(output.parent.glob("*.partial*"))
 
 
-def read(*parts: bytes, pause: threading.Event | None = None) -> list:
-    """The lines of a pipe that is fed these parts; after the first part the writer waits for `pause`."""
-    reader, writer = os.pipe()
-
-    def feed():
-        for number, part in enumerate(parts):
-            if number == 1 and pause is not None:
-                assert pause.wait(20)
-            os.write(writer, part)
-        os.close(writer)
-
-    thread = threading.Thread(target=feed)
-    thread.start()
-    found = []
-    for line in read_lines(reader):
-        found.append(line and (line.number, line.text))
-        if line is None and pause is not None:
-            pause.set()
-    thread.join()
-    os.close(reader)
-    return [line for line in found if line is not None or pause is not None]
-
-
-def test_lines_are_split_decoded_and_numbered():
-    data = "\ufeffone\r\ntwö\n\nlast".encode()
-    wanted = [(1, "one"), (2, "twö"), (3, ""), (4, "last")]
-    assert read(data) == wanted
-    assert read(*(data[i : i + 1] for i in range(len(data)))) == wanted
-    assert read(b"") == [] and read(b"a\n") == [(1, "a")]
-
-
-def test_a_pause_of_the_writer_is_told():
-    assert read(b"one\n", b"two\n", pause=threading.Event()) == [(1, "one"), None, (2, "two")]
-
-
-def test_lines_that_cannot_be_read_do_not_end_the_reading_or_move_the_places_of_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "_LONGEST", 10)
-    monkeypatch.setattr(lines, "_READ", 4)
-    (tmp_path / "in.txt").write_bytes(b"a\nb\xff\n" + b"c" * 50 + b"\nd\r\n" + b"e" * 50)
-    with open(tmp_path / "in.txt", "rb") as file:
-        every = list(read_lines(file.fileno()))
-        shown = [line.text or line.error[:8] for line in every]
-        assert shown == ["a", "byte 0xf", "the line", "d", "the line"]
-        assert [line.end for line in every] == [2, 5, 56, 59, 109]
-        for after in every[:-1]:
-            file.seek(after.end)
-            assert list(read_lines(file.fileno(), after.number, after.end)) == every[after.number :]
-
-
-@pytest.mark.parametrize(
-    ("kind", "splits_tabs", "line", "expected"),
-    [
-        ("auto", False, "one\ttwo", "one\ttwo"),
-        ("auto", True, "one\t two ", ["one", "two"]),
-        ("tsv", False, "one\ttwo", ["one", "two"]),
-        ("auto", False, '{"text": "ä"}', {"text": "ä"}),
-        ("text", False, '{"text": "ä"}', '{"text": "ä"}'),
-        ("jsonl", False, '"ä"', "ä"),
-        ("jsonl", False, " ", ValueError("empty")),
-        ("jsonl", False, "{", ValueError("not JSON")),
-        ("jsonl", False, "[1]", ValueError("of another kind")),
-    ],
-)
-def test_what_a_line_gives(kind, splits_tabs, line, expected):
-    parse = LineFormat(kind, splits_tabs).parse
-    with pytest.raises(ValueError, match=str(expected)) if isinstance(expected, ValueError) else nullcontext():
-        assert parse(Line(1, line)) == expected
+@pytest.mark.long
+def test_a_prediction_that_is_killed_is_continued(folders, tmp_path, capsys):
+    """By counting the rows of its output; the window that the kill cut is predicted again."""
+    (tmp_path / "in.csv").write_text("id,text\n" + "".join(f'{i},"word{i % 20}\nword1"\n' for i in range(12_000)))
+    arguments = [str(folders["sequence-classification"]), str(tmp_path / "in.csv"), "--output"]
+    partial = tmp_path / "out.csv.partial"
+    command = [sys.executable, "run_predict.py", *arguments, str(tmp_path / "out.csv")]
+    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.DEVNULL) as process:
+        while not partial.exists() or partial.stat().st_size < 250_000:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    with open(partial, "r+b") as file:
+        file.truncate(partial.stat().st_size - 20)  # in the middle of a row
+    _, err = run(capsys, *arguments, tmp_path / "out.csv")
+    assert re.search("continuing after [0-9,]+ lines", err) and "12,000 lines\n" in err
+    run(capsys, *arguments, tmp_path / "whole.csv")
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -375,18 +299,6 @@ def test_what_a_line_gives(kind, splits_tabs, line, expected):
 def test_plain_text_is_split_as_conll_files_are(text, words):
     found = split_words(text)
     assert [text[start:end] for start, end in found] == words.split()
-
-
-def test_a_tsv_with_a_header_gives_its_columns_by_name():
-    keys, header = [("sentence",), ("question", "context")], Line(1, "label\tsentence")
-    form = LineFormat("tsv", False, keys)
-    assert form.is_header(header) and not form.is_header(Line(2, header.text))
-    assert form.parse(Line(3, "1\tGood film")) == {"label": "1", "sentence": "Good film"}
-    with pytest.raises(ValueError, match="3 columns, but the header has 2"):
-        form.parse(Line(4, "1\ta\tb"))
-    for kind, first in (("tsv", Line(1, "What question?\tSome context.")), ("text", header)):
-        plain = LineFormat(kind, True, keys)
-        assert not plain.is_header(first) and plain.parse(Line(1, "a\tb")) == ["a", "b"]
 
 
 TABLE = [("a7", "word1, word2", "x"), ("a8", 'word3 "word4"\nword5', "y"), ("a9", " ", "x")]  # the last has no text
@@ -510,7 +422,7 @@ def test_tables_of_other_columns_are_refused_before_the_first_prediction(folders
     first, second, output = tmp_path / "a.csv", tmp_path / "b.csv", ("--output", tmp_path / "out.csv")
     run(capsys, folders["sequence-classification"], second, first, *output)
     assert read_table(tmp_path / "out.csv")["more"].fillna("").tolist() == ["x", ""]
-    monkeypatch.setattr(streaming, "write_stream", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr(predict, "windows_of", lambda rows: pytest.fail("it began"))
     _, err = run(capsys, folders["sequence-classification"], first, second, *output, code=2)
     assert "b.csv has the columns more, which" in err and "put it first" in err
     monkeypatch.undo()
@@ -559,85 +471,3 @@ def test_the_column_of_the_text_is_named_or_suggested(folders, tmp_path, capsys)
     assert f"{tmp_path}/empty.csv is empty" in run(capsys, arguments[0], tmp_path / "empty.csv", code=2)[1]
     message = run(capsys, *arguments[:2], "--output", tmp_path / "out.parquet", code=2)[1]
     assert "is for one .parquet as input" in message
-
-
-@pytest.mark.parametrize("name", ["table.csv", "table.parquet"])
-def test_an_interrupted_table_is_continued(folders, tmp_path, capsys, monkeypatch, name):
-    monkeypatch.setattr(streaming, "WINDOW_EXAMPLES", 4)
-    monkeypatch.setattr(prediction_stream, "_SECONDS_BETWEEN_SAVES", 0.0)
-    rows = pd.DataFrame({"id": range(19), "text": [f'word{i} "word1"\nword2' for i in range(19)]})
-    rows.to_csv(tmp_path / name, index=False) if name.endswith("csv") else rows.to_parquet(tmp_path / name)
-    arguments = [folders["sequence-classification"], tmp_path / name, "--output", tmp_path / f"out{name[5:]}"]
-    run(capsys, *arguments)
-    whole = (tmp_path / f"out{name[5:]}").read_bytes()
-    (tmp_path / f"out{name[5:]}").unlink()
-    with monkeypatch.context() as broken:
-        broken.setattr(heads.Classifier, "run", interrupting(heads.Classifier, 4))  # the first run tries one text
-        run(capsys, *arguments, code=75)
-    assert "continuing after 8 lines" in run(capsys, *arguments)[1]
-    assert (tmp_path / f"out{name[5:]}").read_bytes() == whole
-
-
-ENGLISH = (
-    "The committee read the whole report twice before lunch. Nobody asked where all these figures came from. "
-    "A small boat left the quiet harbour before sunrise. Several engineers repaired the broken bridge in winter. "
-    "The old library keeps many letters from famous writers. see below. Yes. 3 of them were never found again there."
-)
-CHINESE = (
-    "委员会在午饭之前把报告读了两遍。没有人问过这些数字是从哪里来的。清晨有一条小船离开了安静的港口。"
-    "几位工程师在冬天修好了那座旧桥。图书馆保存着许多著名作家的信件。是的。孩子们在河边画了一整天的风景画。"
-)
-HINDI = (
-    "समिति ने दोपहर के भोजन से पहले रिपोर्ट पढ़ी। किसी ने नहीं पूछा कि ये आंकड़े कहाँ से आए। "
-    "एक छोटी नाव सुबह होने से पहले बंदरगाह से निकली। पुस्तकालय में कई प्रसिद्ध लेखकों के पत्र रखे हैं।"
-)
-
-
-class Model:
-    """A tokenizer of the text's own words and characters, and made-up fills and vectors."""
-
-    task = "masked-lm"
-
-    def __init__(self, text: str) -> None:
-        words = [part.strip(".।").lower() for part in text.split()] if " " in text else []
-        tokens = dict.fromkeys([*SPECIAL_TOKENS, *sorted({*words, *text.lower()})])
-        self.vocabulary = Vocabulary(tuple(token for token in tokens if token.strip()))
-        self.tokenizer = WordPieceTokenizer(self.vocabulary, lowercase=True)
-        self.asked: list[str] = []
-
-    def fill_mask(self, text: str, top_k: int) -> list[list[dict]]:
-        self.asked.append(text)
-        return [[{"token": "x", "probability": 0.5}] * top_k]
-
-    def encode(self, texts) -> np.ndarray:
-        return np.random.default_rng(3).normal(size=(len(texts), 5)).astype("float32")
-
-
-def shown_of(tmp_path, text: str, language: str = "en") -> list[str]:
-    folder = tmp_path / "source" / language
-    folder.mkdir(parents=True)
-    (folder / "0.txt").write_text(f"a#1 {text}\n", encoding="utf-8")
-    return demonstrate(Model(text), tmp_path / "source")
-
-
-@pytest.mark.parametrize(
-    ("text", "language", "unit"), [(ENGLISH, "en", "word"), (CHINESE, "zh", "character"), (HINDI, "hi", "word")]
-)
-def test_words_or_characters_of_sentences_are_masked_and_sentences_compared(tmp_path, text, language, unit):
-    lines = shown_of(tmp_path, text, language)
-    assert lines[0].startswith(f"masked {unit}s, the three")
-    pairs = lines.index("nearest sentences (cosine):")
-    for masked, fills in zip(lines[1:pairs:2], lines[2:pairs:2], strict=True):
-        word = fills.split(f"true {unit}: ")[1].split(";")[0]
-        assert masked.strip().replace("[MASK]", word) in text and (len(word) == 1) == (unit == "character")
-    assert len(lines) > pairs + 1 and not any("3 of them" in line for line in lines)  # it does not begin as a sentence
-
-
-def test_text_without_capitals_and_marks_is_better_than_nothing(tmp_path):
-    assert len(shown_of(tmp_path, "the committee read the whole report twice before lunch yesterday")) == 3
-
-
-def test_a_piece_of_a_word_is_not_masked(tmp_path):
-    """Thai has no spaces, but its words are not cut in characters by the tokenizer."""
-    (line,) = shown_of(tmp_path, "คณะกรรมการอ่านรายงานสองครั้งก่อนอาหารกลางวัน")
-    assert line.startswith("the text has too few sentences of 8 to 60 tokens")

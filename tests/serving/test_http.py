@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -12,7 +13,7 @@ import psutil
 import pytest
 import requests
 
-from bert.inference.remote import RemoteModel
+from bert import REPOSITORY
 from bert.serving import __main__
 from bert.serving.running import listen
 from bert.serving.settings import parse_settings
@@ -39,6 +40,14 @@ def test_results_come_in_order_and_the_schema_is_published(server):
     responses = schema["paths"]["/predict"]["post"]["responses"]
     assert set(responses) == {"200", "413", "422", "429", "500", "503", "504"}
     assert schema["components"]["schemas"]["PredictInput"]["properties"]["text"]["maxLength"] == 300
+
+
+def test_the_client_of_the_readme_runs_as_written(server):
+    (client,) = re.findall(r"^```python\n(.*?)^```", (REPOSITORY / "bert/serving/README.md").read_text(), re.M | re.S)
+    assert len(client.splitlines()) <= 12
+    names: dict = {}
+    exec(client.replace("http://localhost:8000", server.url), names)
+    assert [result["label"] for result in names["results"]] == ["good"] * len(names["texts"])
 
 
 def test_the_pages_need_nothing_from_elsewhere(server):
@@ -143,10 +152,6 @@ def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allow
         assert "Basic" in server.get("/").headers["www-authenticate"]
         for host in ("bert.example:80", "other.example."):
             assert requests.get(f"{server.url}/ready", headers={"host": host}, timeout=30).status_code == 200
-        with pytest.raises(ConnectionError, match="401 the key of this server"):
-            RemoteModel(server.url)
-        monkeypatch.setenv("BERT_API_KEY", "open sesame\n")
-        assert RemoteModel(server.url).run([("a [MASK]",)])[0]["filled"] == "aing"
 
 
 def test_a_key_that_is_set_but_empty_opens_no_server(monkeypatch):

@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from bert.inference.command_line import ModelSettings
 from bert.inference.heads import load_from_settings
+from bert.inference.settings import ModelSettings
 from bert.runtime.paddle_api import place_of
 from bert.serving.messages import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Batch
 from bert.serving.model_process import ModelServer

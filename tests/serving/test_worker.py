@@ -6,7 +6,7 @@ import time
 import pytest
 
 from bert.exit_codes import Failure
-from bert.inference.command_line import ModelSettings
+from bert.inference.settings import ModelSettings
 from bert.serving import worker as module
 from bert.serving.messages import DONE, PREDICT, Batch, Outcome
 from bert.serving.worker import ModelWorker, WorkerLost

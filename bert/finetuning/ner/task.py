@@ -14,7 +14,7 @@ from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.ner.conll import TaggedText, predicted_lines, read_tagged_text, tagged_windows
 from bert.finetuning.ner.features import NO_WORD, TaggedFeatures, token_features
 from bert.finetuning.ner.tags import OUTSIDE, Span, read_spans, score_spans
-from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
+from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
 from bert.model.objectives import TokenClassificationObjective
@@ -120,6 +120,9 @@ class TaggingTask(FineTuningTask):
 
     def score(self, part: Part, features: Features, spans: list[Span]) -> dict[str, float]:
         return {f"eval_{name}": value for name, value in score_spans(features.examples.spans, spans).items()}
+
+    def num_rows(self, examples: TaggedText) -> int:
+        return len(examples.lines)
 
     def render(self, part: Part, features: Features, spans: list[Span]) -> list[bytes]:
         return [predicted_lines(features.examples, spans)]

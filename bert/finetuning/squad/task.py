@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bert.conversion.model_description import READER_FILE, Usage
-from bert.finetuning.prediction_stream import WINDOW_CHARACTERS, WINDOW_EXAMPLES
+from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, json_ends
 from bert.finetuning.run import FineTuning
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import SquadExamples, read_squad
@@ -18,7 +18,7 @@ from bert.model.objectives import QuestionAnsweringObjective
 from bert.runtime.distributed import Group
 
 logger = logging.getLogger(__name__)
-_JSON_FILE = ResultsFile(b"{\n", b",\n", b"\n}\n")
+_JSON_FILE = ResultsFile(b"{\n", b",\n", b"\n}\n", json_ends)
 
 
 class SquadTask(FineTuningTask):

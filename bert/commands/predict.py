@@ -1,0 +1,259 @@
+"""`run_predict.py`: use a trained model on texts of files, a pipe or a terminal."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bert import exit_codes
+from bert.config.command_line import usage_errors
+from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
+from bert.inference.output import output_of
+from bert.inference.rows import Row, Rows, kind_of_table, table_form
+from bert.inference.settings import ModelSettings, model_parser, refuse_address
+from bert.reporting.progress import progress
+from data.text.tables import user_table
+
+if TYPE_CHECKING:  # Paddle takes a second to load
+    from bert.inference.trained_model import NearestSentences, TrainedModel
+
+_DESCRIPTION = (
+    "Use a trained model: fill [MASK]s, make sentence vectors, answer questions, classify texts, find entities. The "
+    "results are JSON lines, one for each line of the input, in its order; a line that cannot be used gives one with "
+    "an error. A table (.csv, .tsv, .json, .parquet) keeps its form and its columns. Without a file, a terminal asks "
+    "for one text after the other, and a pipe is read. Lines are plain text, two texts separated by a tab (pairs; "
+    "question and context), or JSON objects with the keys text, text and text_pair, question and context, or the "
+    "columns of the training data; their other keys come back with the result."
+)
+_LISTED = 10  # bad lines that are reported one by one
+
+
+class PredictRequest(ModelSettings):
+    """What to predict, from the flags."""
+
+    files: tuple[Path, ...] = Field((), description="files of lines (default: standard input)")
+    output: Path | None = Field(
+        None,
+        description="write to a file; the same command resumes. A .csv, .tsv or .parquet gets the columns of the input "
+        "and those of the results, a .npy vectors, another JSON lines",
+    )
+    input_format: Literal["auto", "text", "tsv", "csv", "jsonl"] = Field(
+        "auto", description="of the lines; auto: by name and first line"
+    )
+    text_column: str | None = Field(None, description="column of the text in a table; none: as in the training")
+    text_pair_column: str | None = Field(None, description="column of the second text, if there are two")
+    nearest: Path | None = Field(None, description="find the lines of this file nearest to each line of the input")
+    show: Path | None = Field(
+        None,
+        description="show what the model can do with a text, a file or a folder: masked words and nearest sentences",
+    )
+    batch_size: int = Field(32, ge=1, description="sequences that run at a time")
+
+    def is_resumable(self) -> bool:
+        """Whether the inputs can be read again from the place where an interruption left them."""
+        return bool(self.files) and all(path.is_file() for path in self.files)
+
+    def form(self) -> str:
+        """Of the output: csv, tsv, parquet, npy or jsonl. Standard output is CSV if the input is."""
+        if self.output is not None:
+            suffix = self.output.suffix.lower().removeprefix(".")
+            return suffix if suffix in ("csv", "tsv", "parquet", "npy") else "jsonl"
+        is_csv = self.input_format == "csv" or (self.input_format == "auto" and self.files)
+        return "csv" if is_csv and all(".csv" in path.suffixes for path in self.files) else "jsonl"
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        named = [("FILE", path) for path in self.files] + ([("--nearest", self.nearest)] if self.nearest else [])
+        for flag, path in named:
+            if path.is_dir() or not path.exists():
+                raise ValueError(f"{flag} {path} must be an existing file; check the path")
+        if self.nearest and self.task != "encoder":
+            raise ValueError(f"--nearest compares sentence vectors; omit --task {self.task}")
+        if self.show and (self.files or self.nearest or self.output):
+            raise ValueError("--show prints what the model can do; omit FILE, --nearest and --output")
+        if self.output and not self.output.absolute().parent.is_dir():
+            raise ValueError(f"--output {self.output}: the folder does not exist; make it first")
+        if self.output and self.output.is_dir():
+            raise ValueError(f"--output {self.output} is a folder; name a file in it")
+        if self.text_pair_column and not self.text_column:
+            raise ValueError(f"text_pair_column={self.text_pair_column} needs text_column; pass --text-column")
+        if self.form() == "parquet" and [path.suffix.lower() for path in self.files] != [".parquet"]:
+            raise ValueError(f"--output {self.output} is for one .parquet as input; name a .csv or .jsonl")
+        if self.form() == "npy" and (self.task != "encoder" or self.nearest):
+            raise ValueError(f"--output {self.output} is for vectors; pass --encode, or name a .jsonl file")
+        return self
+
+
+def parse_request(argv: Sequence[str] | None) -> PredictRequest:
+    """Read and check the command line."""
+    parser = model_parser("run_predict.py", _DESCRIPTION, {"": PredictRequest})
+    help_ = PredictRequest.model_fields["files"].description
+    parser.add_argument("files", nargs="*", default=[], metavar="FILE", help=help_)
+    parser.add_argument("--encode", action="store_true", help="make sentence vectors (means of the last hidden states)")
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    words = vars(parser.parse_intermixed_args(argv))
+    refuse_address(words.pop("url", ""))
+    if words.pop("encode", False) and words.setdefault("task", "encoder") != "encoder":
+        raise ValueError(f"--encode makes vectors, --task {words['task']} something else; omit one of them")
+    if "nearest" in words:
+        words.setdefault("task", "encoder")
+    return PredictRequest(**words)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    with usage_errors():
+        return run(parse_request(argv))
+    return exit_codes.OK
+
+
+def run(request: PredictRequest) -> int:
+    """Load the model and use it; returns the exit code."""
+    from bert.inference.heads import load_from_settings  # loads Paddle
+    from bert.inference.terminal import talk
+    from bert.inference.trained_model import NearestSentences
+
+    model = load_from_settings(request, request.batch_size)
+    if request.show:
+        from bert.inference.demonstration import demonstrate  # its sentences need a package of training
+
+        print("\n".join(demonstrate(model, request.show)))
+        return exit_codes.OK
+    nearest = NearestSentences(model, request.nearest) if request.nearest else None
+    print(model.opened.describe(), file=sys.stderr)
+    if not request.files and sys.stdin.isatty():
+        return talk(model, sys.stdin, sys.stdout, nearest.run if nearest else None)
+    try:
+        tally = _Prediction(request, model, nearest).write()
+    except KeyboardInterrupt:
+        if request.output is None or not request.is_resumable():
+            raise
+        return exit_codes.INTERRUPTED
+    if request.output:
+        print(f"written: {request.output}", file=sys.stderr)
+    if tally.bad or request.output:
+        bad = f", {tally.bad:,} of them bad" if tally.bad else ""
+        print(f"{tally.rows:,} {'line' if tally.rows == 1 else 'lines'}{bad}", file=sys.stderr)
+    return exit_codes.BAD_INPUT if tally.bad and tally.bad == tally.rows else exit_codes.OK
+
+
+def windows_of(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
+    """The rows that run together: some thousand, or those before a pause."""
+    window: list[Row] = []
+    characters = 0
+    for row in chain(rows, [None]):
+        if row is not None:
+            window.append(row)
+            characters += sum(map(len, row.texts))
+        if window and (row is None or len(window) >= WINDOW_EXAMPLES or characters >= WINDOW_CHARACTERS):
+            yield window
+            window, characters = [], 0
+
+
+@dataclass
+class _Tally:
+    """Numbers of rows that were read."""
+
+    rows: int = 0
+    bad: int = 0
+
+    def add(self, window: Sequence[Row], *, report: bool) -> None:
+        """Count a window; the first bad rows are reported on standard error."""
+        self.rows += len(window)
+        for row in window:
+            if row.error and report and self.bad <= _LISTED:
+                rest = "further bad lines are counted; each has its error in the output"
+                print(f"{row.where}: {row.error}" if self.bad < _LISTED else rest, file=sys.stderr)
+            self.bad += bool(row.error)
+
+
+class _Prediction:
+    """The rows of a request, and the results of a model, or of nearest sentences, for them."""
+
+    def __init__(self, request: PredictRequest, model: "TrainedModel", nearest: "NearestSentences | None") -> None:
+        self._request, self._model, self._tally = request, model, _Tally()
+        self._run: Callable[..., list[dict[str, Any]]] = nearest.run if nearest else model.run
+        names = tuple(name for name in (request.text_column, request.text_pair_column) if name is not None)
+        form = model.row_form(request.input_format, [names] if names else ())
+        self._rows = Rows(request.files, form)
+        columns = nearest.columns() if nearest else model.columns()
+        source = request.files[0] if request.files else None
+        self._output = output_of(request.form(), columns, model.opened.hidden_size, source)
+        self._tables = [path for path in request.files if kind_of_table(path, request.input_format)]
+        if request.form() in ("csv", "tsv"):
+            self._compare_columns(form.keys)
+
+    def _compare_columns(self, keys: Sequence[tuple[str, ...]]) -> None:
+        """Refuse a CSV with columns that the first one lacks before anything is predicted."""
+        kind = self._request.input_format
+        paths = [path for path in self._tables if kind_of_table(path, kind) == "csv"]
+        columns: dict[Path, Sequence[str]] = {}
+        for path in paths if len(paths) > 1 else ():
+            table = user_table(path, table_form(keys), "csv")
+            if next(table.rows, None) is not None:  # a CSV without rows decides nothing
+                columns[path] = table.columns
+        first = next(iter(columns), None)
+        for path, names in columns.items():
+            if first and (more := [name for name in names if name not in columns[first]]):
+                raise ValueError(
+                    f"{path} has the columns {', '.join(more)[:200]}, which {first} has not; put it first or run it by "
+                    "itself, or name a .jsonl as --output"
+                )
+
+    def write(self) -> _Tally:
+        """Write all results to standard output, or to a file that can be resumed."""
+        if self._request.output is not None:
+            self._write_file(self._request.output)
+            return self._tally
+        for content, _ in self._contents(0):
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+        sys.stdout.buffer.write(self._end())
+        return self._tally
+
+    def _write_file(self, path: Path) -> None:
+        output, tally = self._output, self._tally
+        total = None if self._tables else sum(file.stat().st_size for file in self._request.files) or None
+        files = PredictionFiles(
+            {path: output.row_ends},
+            self._command() if self._request.is_resumable() else None,
+            flag="--output",
+            unit="lines",
+            log=lambda line: print(line, file=sys.stderr),
+            convert=output.convert if output.is_converted else None,
+        )
+        with files, progress("predicted", total, "lines" if self._tables else "B") as bar:
+            for content, first in self._contents(files.rows):
+                files.append([content], first)
+                bar.update((tally.rows if self._tables else self._rows.num_bytes) - bar.n)
+            files.append([self._end()])
+            output.finish(files.files[0], tally.rows)
+
+    def _contents(self, done: int) -> Iterator[tuple[bytes, int]]:
+        """What windows append to the output, and the number of their first row; windows of done rows are left out."""
+        output, tally = self._output, self._tally
+        for window in windows_of(self._rows):
+            output.begin(self._rows)
+            first = tally.rows
+            is_done = first + len(window) <= done
+            tally.add(window, report=not is_done)
+            if is_done:
+                continue
+            usable = [row.texts for row in window if row.texts]
+            results = iter(self._run(usable) if usable else [])
+            records = [output.record(row, next(results)) if row.texts else row.record for row in window]
+            yield output.content(records, is_first=not first), first
+
+    def _end(self) -> bytes:
+        return self._output.end(self._rows, self._tally.rows, self._tally.bad)
+
+    def _command(self) -> dict[str, Any]:
+        """What decides the results."""
+        request, opened = self._request, self._model.opened
+        settings = request.model_dump(exclude={"batch_size", "device", "cpu_threads"})
+        files = [*request.files, *([request.nearest] if request.nearest else [])]
+        return {"settings": settings, "model": [opened.describe(), opened.fingerprint()], "files": stamps(files)}

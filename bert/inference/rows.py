@@ -1,0 +1,303 @@
+"""Reads the rows that are predicted: of tables, plain lines and JSON lines, from files or from standard input.
+
+A file is opened once, when its rows begin; memory is bounded by the longest row.
+"""
+
+import json
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from bert.config.setting_errors import suggest
+from bert.inference.records import Record, joined
+from data.text.columns import PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm
+from data.text.inputs import COMPRESSIONS
+from data.text.tables import Table, piped_table, user_table
+
+RawRequest = str | Sequence[Any] | Mapping[str, Any]  # what TrainedModel.request takes
+Request = tuple[str, ...]  # a text, a pair of texts, or a question and its context
+Keys = Sequence[tuple[str, ...]]  # of the texts in a JSON object, or columns of a table; the first that fit
+QUESTION_KEYS: Keys = (("question", "context"),)
+PAIR_KEYS: Keys = PAIR_NAMES
+SINGLE_KEYS: Keys = tuple((name,) for name in TEXT_NAMES)
+_TABLES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"}
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+EMPTY = "the line is empty"
+_LONGEST = 4 << 20  # bytes of a line
+_READ = 1 << 16
+_PAUSE_SECONDS = 0.2
+
+
+class Row(NamedTuple):
+    """A row of a table, or a line."""
+
+    record: Record  # what the output repeats of it; of a row that cannot be used with its error
+    texts: Request  # to predict; none of a row that cannot be used
+    error: str  # why it cannot be used; "" if it can
+    where: str  # FILE:LINE
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """Where the texts of a row are.
+
+    Attributes:
+        check: the texts of a request; raises ValueError if they cannot be predicted.
+        kind: auto, text, tsv, csv or jsonl. auto: by the file's name, else by its first line.
+        splits_tabs: whether a tab in plain text separates two texts.
+        names: of the texts of a plain line in its record.
+        hidden: the key of a JSON line that is not repeated in its record.
+    """
+
+    keys: Keys
+    check: Callable[[RawRequest], Request]
+    kind: str = "auto"
+    splits_tabs: bool = False
+    names: tuple[str, ...] = ("text", "text_pair")
+    hidden: str = ""
+
+
+class Rows:
+    """The rows of files, one after the other, or of standard input; None where a pipe pauses for 0.2 seconds.
+
+    Attributes: of what was read so far
+        columns: those of the first row, in order.
+        names: of the columns of a CSV or TSV, which may have no row; none of other tables; None: there is no table.
+        delimiter, mark: of this table: what separates its columns, and a byte order mark if it is not plain UTF-8.
+        num_bytes: of lines.
+    """
+
+    def __init__(self, paths: Sequence[Path], form: RowForm) -> None:
+        self._paths, self._form = paths, form
+        self.columns: Sequence[str] = ()
+        self.names: Sequence[str] | None = None
+        self.delimiter, self.mark, self.num_bytes = ",", "", 0
+
+    def __iter__(self) -> Iterator[Row | None]:
+        paths: Sequence[Path | None] = self._paths or [None]
+        for path in paths:
+            name = str(path or "standard input")
+            table = self._table(path)
+            for raw in self._lines(path) if table is None else self._table_rows(table, name):
+                yield raw and self._row(raw, name, is_cells=table is not None)
+
+    def _table(self, path: Path | None) -> Table | None:
+        """The input as a table; None for lines, of which a TSV without a header of the keys is one."""
+        kind, form = kind_of_table(path, self._form.kind), table_form(self._form.keys)
+        if not kind:
+            return None
+        try:
+            table = piped_table(_standard_input(), form) if path is None else user_table(path, form, kind)
+        except NoHeaderError:
+            if kind != "tsv":
+                raise
+            return None
+        if kind == "tsv" and not form.is_named_by(table.columns):
+            return None
+        if not self.columns:
+            self.names = table.columns if table.delimiter else ()
+            self.delimiter = table.delimiter if kind == "csv" else ","
+            self.mark = table.byte_order_mark() if table.delimiter else ""
+        return table
+
+    def _table_rows(self, table: Table, name: str) -> Iterator["_RawRow"]:
+        is_first = True
+        for number, values, problem in table.rows:
+            if is_first and values and not problem:
+                self._require_columns(values, name)
+            is_first = False
+            yield _RawRow(number, ValueError(problem) if problem else values or {}, values or {})
+
+    def _require_columns(self, row: Mapping[str, Any], name: str) -> None:
+        """Refuse a table whose first row has not all columns of one tuple."""
+        keys = self._form.keys
+        if any(all(key in row for key in names) for names in keys):
+            return
+        if "data" in row and any("question" in names for names in keys):
+            raise ValueError(f"{name} has no column 'question'; SQuAD's form is for run_squad.py --predict-file")
+        hint = suggest(keys[0][0], map(str, row), "--text-column names the right one")
+        raise ValueError(f"{name} has no column {' and '.join(map(repr, keys[0]))}, only {list(row)[:20]}; {hint}")
+
+    def _lines(self, path: Path | None) -> Iterator["_RawRow | None"]:
+        parser = _LineParser(_kind_of_lines(path, self._form.kind), self._form)
+        with open(path, "rb", buffering=0) if path else _standard_input() as file:
+            for line in read_lines(file.fileno(), self._count_bytes):
+                if line is None:
+                    yield None
+                elif not parser.is_header(line):
+                    yield _RawRow(line.number, parser.request(line), {})
+
+    def _count_bytes(self, number: int) -> None:
+        self.num_bytes += number
+
+    def _row(self, raw: "_RawRow", name: str, *, is_cells: bool) -> Row:
+        number, request, record = raw
+        texts, problem = Request(), ""
+        try:
+            if isinstance(request, ValueError):
+                raise request
+            if isinstance(request, Mapping):
+                record = {key: request[key] for key in request if is_cells or key != self._form.hidden}
+            texts = self._form.check(texts_of(request, self._form.keys))
+            if not isinstance(request, Mapping):
+                record = dict(zip(self._form.names, texts, strict=False))
+        except ValueError as error:
+            problem = str(error)
+        if not self.columns and (is_cells or not problem):
+            self.columns = list(record)
+        if problem:
+            record = joined(record, {**({} if is_cells else {"line": number}), "error": problem})
+        return Row(dict(record), texts, problem, f"{name}:{number}")
+
+
+def _standard_input() -> BinaryIO:
+    """Standard input without a buffer, which would wait until it is full."""
+    return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+
+
+class _RawRow(NamedTuple):
+    number: int  # from 1, as messages name it
+    raw: RawRequest | ValueError  # the request, or why it cannot be read
+    fields: Mapping[str, Any]  # of a row of a table
+
+
+class Line(NamedTuple):
+    number: int  # from 1
+    text: str  # without the line end
+    error: str = ""  # why it cannot be read
+
+
+def read_lines(descriptor: int, count_bytes: Callable[[int], None] = lambda number: None) -> Iterator[Line | None]:
+    """The lines of an open file, pipe or terminal; None when a pipe has nothing for 0.2 seconds."""
+    number, start = 0, b""  # of a line that has not ended: its bytes, no more once it is too long
+    while True:
+        if not select.select([descriptor], [], [], _PAUSE_SECONDS)[0]:
+            yield None
+            select.select([descriptor], [], [])
+        data = os.read(descriptor, _READ)
+        count_bytes(len(data))
+        *endings, rest = data.split(b"\n")
+        if start and not data:  # the last line has no end
+            endings = [b""]
+        for ending in endings:
+            number += 1
+            yield _line(number, start + ending)
+            start = b""
+        if not data:
+            return
+        start = start if len(start) > _LONGEST else start + rest
+
+
+def _line(number: int, raw: bytes) -> Line:
+    if len(raw) > _LONGEST:
+        return Line(number, "", f"the line is longer than {_LONGEST >> 20} MB; split it")
+    try:
+        return Line(number, raw.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
+    except UnicodeDecodeError as error:
+        return Line(number, "", f"byte {raw[error.start]:#04x} is not UTF-8; save the file as UTF-8")
+
+
+class _LineParser:
+    """Says what the lines of one input ask.
+
+    Args:
+        kind: auto, text, tsv or jsonl; auto: JSON lines if the first line begins with "{", else text.
+    """
+
+    def __init__(self, kind: str, form: RowForm) -> None:
+        self._kind, self._form = kind, form
+        self._columns: Sequence[str] = ()  # of the header of a TSV
+
+    def is_header(self, line: Line) -> bool:
+        """Whether a line names the columns of those that follow."""
+        if line.number == 1 and self._kind == "tsv":
+            columns = [part.strip() for part in line.text.split("\t")]
+            if any(set(names) <= set(columns) for names in self._form.keys):
+                self._columns = columns
+        return line.number == 1 and bool(self._columns)
+
+    def request(self, line: Line) -> RawRequest | ValueError:
+        """The request in a line, or why it cannot be read."""
+        try:
+            return self._parsed(line)
+        except ValueError as error:
+            return error
+
+    def _parsed(self, line: Line) -> RawRequest:
+        text = line.text
+        if line.error or not text.strip():
+            raise ValueError(line.error or EMPTY)
+        if self._kind == "auto":
+            self._kind = "jsonl" if text.lstrip().startswith("{") else "text"
+        if self._kind == "jsonl":
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"not JSON ({str(error)[:80]}); every line must be a JSON object") from None
+            if not isinstance(value, (dict, str)):
+                raise ValueError(f"JSON of another kind than an object: {text[:40]}")
+            return value
+        if self._kind != "tsv" and not self._form.splits_tabs:
+            return text
+        parts = [part.strip() for part in text.split("\t")]
+        if not self._columns:
+            return parts[0] if len(parts) == 1 else parts
+        if len(parts) != len(self._columns):
+            raise ValueError(f"{len(parts)} columns, but the header has {len(self._columns)}")
+        return dict(zip(self._columns, parts, strict=True))
+
+
+def filled_rows(path: Path, form: RowForm) -> Iterator[Row]:
+    """The rows of a file but for empty lines."""
+    return (row for row in Rows([path], form) if row is not None and row.error != EMPTY)
+
+
+def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
+    """The texts of a request: a text, a sequence of texts, or an object with all of one tuple of the keys."""
+    if not isinstance(raw, Mapping):
+        return (raw,) if isinstance(raw, str) else tuple(raw)
+    names = next((names for names in keys if all(name in raw for name in names)), None)
+    if names is None:
+        raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {' and '.join(keys[0])}")
+    return tuple(raw[name] for name in names)
+
+
+def table_form(keys: Keys) -> TableForm:
+    """All columns of a table, of which the keys are likely ones."""
+    return TableForm(None, quotes="cells", expected=keys)
+
+
+def kind_of_table(path: Path | None, kind: str) -> str:
+    """csv, tsv, json, jsonl or parquet if an input is read as a table, by its flag or name; "": it is read as lines."""
+    if path is None or kind not in ("auto", "csv"):
+        return "csv" if kind == "csv" else ""
+    if kind == "csv":
+        return kind
+    is_compressed = path.suffix.lower() in COMPRESSIONS
+    suffix = Path(path.stem).suffix.lower() if is_compressed else path.suffix.lower()
+    if suffix == ".json" and not is_compressed:
+        return "json" if _is_document(path) else ""
+    return _TABLES.get(suffix, "jsonl" if is_compressed and suffix in _JSON_LINES else "")
+
+
+def _kind_of_lines(path: Path | None, kind: str) -> str:
+    """The kind of lines by its flag, else by the file's name; auto if neither says it."""
+    if kind != "auto" or path is None:
+        return kind
+    suffix = path.suffix.lower()
+    return "jsonl" if suffix in _JSON_LINES else {".tsv": "tsv", ".txt": "text"}.get(suffix, "auto")
+
+
+def _is_document(path: Path) -> bool:
+    """Whether a file of JSON is one document, such as SQuAD's, rather than an object on each line."""
+    with path.open("rb") as file:
+        first = file.readline(_LONGEST)
+    try:
+        content = json.loads(first)
+    except (ValueError, RecursionError):
+        return bool(first)
+    return isinstance(content["data"] if isinstance(content, dict) and "data" in content else content, list)

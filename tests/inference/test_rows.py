@@ -1,0 +1,94 @@
+"""Rows of lines: split, decoded, numbered; pauses of a pipe; what a line asks, or its error."""
+
+import os
+import threading
+
+import pytest
+
+from bert.inference import rows
+from bert.inference.rows import PAIR_KEYS, SINGLE_KEYS, RowForm, Rows, filled_rows, read_lines, texts_of
+
+
+def lines_of(*parts: bytes, pause: threading.Event | None = None) -> list:
+    """The lines of a pipe that is fed these parts; after the first part the writer waits for `pause`."""
+    reader, writer = os.pipe()
+
+    def feed():
+        for number, part in enumerate(parts):
+            if number == 1 and pause is not None:
+                assert pause.wait(20)
+            os.write(writer, part)
+        os.close(writer)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    found = []
+    for line in read_lines(reader):
+        found.append(line and (line.number, line.text))
+        if line is None and pause is not None:
+            pause.set()
+    thread.join()
+    os.close(reader)
+    return [line for line in found if line is not None or pause is not None]
+
+
+def test_lines_are_split_decoded_and_numbered():
+    data = "\ufeffone\r\ntwö\n\nlast".encode()
+    wanted = [(1, "one"), (2, "twö"), (3, ""), (4, "last")]
+    assert lines_of(data) == wanted
+    assert lines_of(*(data[i : i + 1] for i in range(len(data)))) == wanted
+    assert lines_of(b"") == [] and lines_of(b"a\n") == [(1, "a")]
+
+
+def test_a_pause_of_the_writer_is_told():
+    assert lines_of(b"one\n", b"two\n", pause=threading.Event()) == [(1, "one"), None, (2, "two")]
+
+
+def form_of(kind: str = "auto", splits_tabs: bool = False, keys=(*PAIR_KEYS, *SINGLE_KEYS)) -> RowForm:
+    return RowForm(keys, lambda raw: texts_of(raw, keys), kind, splits_tabs)
+
+
+def test_lines_that_cannot_be_read_do_not_end_the_reading(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "_LONGEST", 10)
+    monkeypatch.setattr(rows, "_READ", 4)
+    (tmp_path / "in.txt").write_bytes(b"a\nb\xff\n" + b"c" * 50 + b"\nd\r\n" + b"e" * 50)
+    read = Rows([tmp_path / "in.txt"], form_of())
+    found = [(row.texts, row.error[:8], row.record.get("line")) for row in read if row is not None]
+    assert found == [
+        (("a",), "", None),
+        ((), "byte 0xf", 2),
+        ((), "the line", 3),
+        (("d",), "", None),
+        ((), "the line", 5),
+    ]
+    assert read.num_bytes == (tmp_path / "in.txt").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("kind", "splits_tabs", "line", "texts", "record"),
+    [
+        ("auto", False, "one\ttwo", ("one\ttwo",), {"text": "one\ttwo"}),
+        ("auto", True, "one\t two ", ("one", "two"), {"text": "one", "text_pair": "two"}),
+        ("tsv", False, "one\ttwo", ("one", "two"), {"text": "one", "text_pair": "two"}),
+        ("tsv", False, "label\tsentence\n1\tGood film", ("Good film",), {"label": "1", "sentence": "Good film"}),
+        ("text", True, "label\tsentence", ("label", "sentence"), {"text": "label", "text_pair": "sentence"}),
+        ("auto", False, '{"text": "ä", "id": [1]}', ("ä",), {"text": "ä", "id": [1]}),
+        ("text", False, '{"text": "ä"}', ('{"text": "ä"}',), {"text": '{"text": "ä"}'}),
+        ("jsonl", False, '"ä"', ("ä",), {"text": "ä"}),
+        ("jsonl", False, " ", (), {"line": 1, "error": "the line is empty"}),
+        ("jsonl", False, "{", (), {"line": 1, "error": "not JSON (Expecting property name enclosed in"}),
+        ("jsonl", False, "[1]", (), {"line": 1, "error": "JSON of another kind than an object: [1]"}),
+        ("jsonl", False, '{"line": 7}', (), {"line": 7, "predicted_line": 1, "error": "the object has the keys line;"}),
+        ("tsv", False, "sentence\tx\n1\ta\tb", (), {"line": 2, "error": "3 columns, but the header has 2"}),
+    ],
+)
+def test_what_a_line_gives(tmp_path, kind, splits_tabs, line, texts, record):
+    (tmp_path / "in").write_text(line)
+    *_, row = [row for row in Rows([tmp_path / "in"], form_of(kind, splits_tabs)) if row is not None]
+    assert row.texts == texts and row.record == record | {"error": row.error} if row.error else row.record == record
+    assert row.error.startswith(record.get("error", "")) and row.where == f"{tmp_path / 'in'}:{1 + line.count(chr(10))}"
+
+
+def test_empty_lines_are_no_rows_of_a_file_of_sentences(tmp_path):
+    (tmp_path / "in.txt").write_text("\none\n\n")
+    assert [row.texts for row in filled_rows(tmp_path / "in.txt", form_of())] == [("one",)]
