@@ -66,7 +66,7 @@ def shell_command(start: str, *arguments: str | Path) -> str:
         start: a script (`run_predict.py`, `scripts/run_squad.sh`), a module (`data.inspect`), or a tool that is
             installed with our packages (`visualdl`).
     """
-    own = {command.start: command.name for command in COMMANDS}
+    own = {command.start.removeprefix("bert_on_paddle."): command.name for command in COMMANDS}
     name = start.removeprefix("bert_on_paddle.")
     is_module = name.startswith(("bert.", "data."))
     if is_installed():

@@ -56,7 +56,8 @@ do-lower-case lower-case uncased
 
 # Settings and flags of earlier versions, without dashes -> what to do instead.
 LEFT_OUT: dict[str, str] = {
-    "fit-batch-size": "a batch that does not fit ends in an error that names one that does; --dry-run shows the memory"
+    "fit-batch-size": "a batch that does not fit ends in an error that names one that does; --dry-run shows the memory",
+    "on-log": "read the records in OUTPUT_DIR/STAGE/metrics.jsonl",
 }
 
 _RULES = {  # by the type of a pydantic error, whose own words are for programmers

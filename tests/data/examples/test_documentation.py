@@ -12,14 +12,13 @@ from data.examples import documentation
 from data.examples.documentation import (
     Document,
     build,
-    docstrings_of,
     documentation_files,
     documents_of,
-    prose_of,
     source_of,
     split_parts,
     without_duplicates,
 )
+from data.examples.prose import docstrings_of, prose_of
 from data.examples.sample_questions import main, read_source
 
 FIRST = "The door that leads to the garden is open, and the key of it should be returned to the owner of it."
