@@ -163,7 +163,9 @@ class LauncherParser(SettingsParser):
         if topic:
             return formatter.format_help().rstrip()
         settings = f"All settings of the training: `{shell_command(launcher.entry.script, '--help')}`."
-        return f"{formatter.format_help()}\n{launcher.epilog}\n{settings}\nMore: --help {'|'.join([*names, *topics])}"
+        repeated = "With several seeds or learning rates: --seeds 5 --help."
+        more = f"More: --help {'|'.join([*names, *topics])}"
+        return "\n".join([formatter.format_help(), launcher.epilog, repeated, settings, more])
 
 
 def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str, str]:
