@@ -119,7 +119,9 @@ def parser_of(task: str, is_list: bool) -> HelpParser:
         prog=f"scripts/run_{task}.sh",
         usage=f"%(prog)s {'CONFIG [flags]' if task == 'seeds' else usage}",
         allow_abbrev=False,  # --seed would be --seeds
-        description=__doc__,
+        description="Repeats the training with each seed, each learning rate and each of several tasks, every run in a "
+        "folder of its own. The same command resumes: a run that has ended is not repeated. The table at the end has "
+        "mean and spread, of tasks of GLUE also the average.",
         epilog="Further flags are those of the single training. TASKS is `all`, or tasks, recipes and files with "
         "commas between: mrpc,rte,mine.csv,train.tsv:test.tsv. DATA_DIR has a folder for each task (CoLA, SST-2 ...); "
         "--download fetches them.",
