@@ -2,7 +2,7 @@
 # Makes all data of pre-training and SQuAD, from downloads to shards. See `bash data/create_datasets_from_start.sh --help`.
 set -euo pipefail
 
-STEPS=(wikipedia books vocabulary phase1 phase2 squad glue)
+STEPS=(wikipedia vocabulary phase1 phase2 squad glue)
 
 usage() {
   cat <<HELP
@@ -11,12 +11,14 @@ usage: BERT_PREP_WORKING_DIR=DIR bash data/create_datasets_from_start.sh [option
 Makes, below \$BERT_PREP_WORKING_DIR (default: results/data of the checkout, which scripts/docker/launch.sh mounts), the
 data that the recipes for BERT-large read:
   wikipedia   wikipedia/source/LANG/N.txt          the articles' text, from a verified dump
-  books       books/source/LANG/N.txt              only with --books-list
   vocabulary  vocab/NAME-vocab.txt
   phase1      pretrain/phase1/unbinned/parquet     shards of sequences of 128
   phase2      pretrain/phase2/bin_size_64/parquet  shards of sequences of 512, in bins of 64
   squad       download/squad/v1.1
   glue        download/glue                        only with --only glue
+Text in books/source/LANG is read too, if you put it there:
+  wget --input-file LIST --directory-prefix raw
+  .venv/bin/python -m data.import_text --input raw --output-dir \$BERT_PREP_WORKING_DIR/books
 Every step resumes its earlier work: after an interruption, start the same command again.
 
   --only STEP            run this step alone; may be repeated
@@ -24,7 +26,6 @@ Every step resumes its earlier work: after an interruption, start the same comma
   --lang CODE            language of the Wikipedia (default: en)
   --dump-date YYYYMMDD   dump to download (default: the pinned one)
   --local-dump FILE      a dump that you have, instead of a download
-  --books-list FILE      addresses of books, one per line (see python -m data.download_books --help)
   --vocabulary NAME      default: bert-large-uncased
   --vocab-file FILE      a vocabulary of your own, instead of a download
   --num-shards N         per phase, and per bin in phase 2 (default: 4096 = 8 GPUs x 4 workers x 128)
@@ -47,7 +48,7 @@ is_step() {
   [[ " ${STEPS[*]} " == *" $1 "* ]] || stop "step '$1' is not one of: ${STEPS[*]}"
 }
 
-language=en dump_date='' local_dump='' books_list='' vocabulary=bert-large-uncased vocab_file=''
+language=en dump_date='' local_dump='' vocabulary=bert-large-uncased vocab_file=''
 num_shards=4096 sample_ratio=0.9 duplicate_factor=5 masking=static seed=12439 num_workers="$(nproc)" dry_run=false
 only=() skip=()
 
@@ -64,7 +65,7 @@ while (($#)); do
     --lang) language="$2" ;;
     --dump-date) dump_date="$2" ;;
     --local-dump) local_dump="$(realpath -- "$2")" ;;
-    --books-list) books_list="$(realpath -- "$2")" ;;
+    --books-list) stop "--books-list is gone: fetch the books with wget and import them" ;;
     --vocabulary) vocabulary="$2" ;;
     --vocab-file) vocab_file="$(realpath -- "$2")" ;;
     --num-shards) num_shards="$2" ;;
@@ -136,9 +137,6 @@ if wanted wikipedia; then
   [[ -z "${dump_date}" ]] || flags+=(--dump-date "${dump_date}")
   [[ -z "${local_dump}" ]] || flags+=(--local-dump "${local_dump}")
   run data.download_wikipedia "${flags[@]}"
-fi
-if wanted books && [[ -n "${books_list}" ]]; then
-  run data.download_books --outdir "${books}" --url-list "${books_list}" --lang "${language}"
 fi
 if wanted vocabulary && [[ ! -f "${vocab_file}" ]]; then
   run data.download_vocabulary --outdir "${work}/vocab" --name "${vocabulary}"

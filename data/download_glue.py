@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from data.fetching.transfer import exclusive, fetch_pinned
+from data.fetching.transfer import exclusive, fetch
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -54,9 +54,10 @@ def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> P
 def _make(task: str, final: Path, mirrors: list[str] | None) -> None:
     archives = final.parent / "archives"
     files = []
-    for name, pin in TASKS[task].items():
+    for name, (sha256, num_bytes) in TASKS[task].items():
         address = _MRPC_ADDRESS if name.startswith("msr_") else _ADDRESS
-        files.append(fetch_pinned(archives / name, pin, mirrors or [address]))
+        urls = [f"{mirror.rstrip('/')}/{name}" for mirror in mirrors or [address]]
+        files.append(fetch(archives / name, urls, f"sha256:{sha256}", num_bytes))
     work = Path(tempfile.mkdtemp(prefix=f".{task}.", dir=final.parent))
     try:
         prepared = work / "task"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from data.fetching.transfer import fetch_pinned
+from data.fetching.transfer import fetch
 
 FILES = {
     "1.1": {
@@ -34,7 +34,9 @@ def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
     files = {name: pin for version in FILES.values() for name, pin in version.items()}
     if path.name not in files:
         raise ValueError(f"{path} is not a file of SQuAD, which has {', '.join(files)}; name one of them")
-    return fetch_pinned(path, files[path.name], mirrors or [_ADDRESS])
+    sha256, num_bytes = files[path.name]
+    urls = [f"{mirror.rstrip('/')}/{path.name}" for mirror in mirrors or [_ADDRESS]]
+    return fetch(path, urls, f"sha256:{sha256}", num_bytes)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.help_parser import HelpParser
 from bert.tokenization.vocabulary_files import read_vocabulary
-from data.fetching.transfer import Remote, fetch
+from data.fetching.transfer import fetch
 
 _UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
 _CASED = ("eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02", 213_450)
@@ -34,10 +34,8 @@ def download_vocabulary(name: str, folder: Path, mirrors: list[str] | None = Non
     """The verified vocabulary as folder/NAME-vocab.txt; mirrors are folders that hold files of that name."""
     sha256, num_bytes = VOCABULARIES[name]
     patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in mirrors or []] or _ADDRESSES
-    remote = Remote(tuple(pattern.replace("{name}", name) for pattern in patterns), f"sha256:{sha256}", num_bytes)
-    path = folder / f"{name}-vocab.txt"
-    fetch(remote, path)
-    return path
+    urls = [pattern.replace("{name}", name) for pattern in patterns]
+    return fetch(folder / f"{name}-vocab.txt", urls, f"sha256:{sha256}", num_bytes)
 
 
 def main(argv: list[str] | None = None) -> None:

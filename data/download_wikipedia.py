@@ -19,7 +19,7 @@ from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
-from data.fetching.transfer import DownloadError, Remote, fetch
+from data.fetching.transfer import DownloadError, fetch
 from data.preprocessing.estimates import PINNED_DUMP_BYTES, TEXT_PER_DUMP_BYTE
 from data.text.lddl_writer import check_language, print_counts
 from data.wikipedia.articles import Extraction, extract
@@ -56,7 +56,7 @@ def published_checksum(name: str, folders: list[str]) -> str:
     sums = name.replace("-pages-articles-multistream.xml.bz2", "-sha1sums.txt")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            fetch(Remote(tuple(base + sums for base in folders), max_bytes=1 << 20), Path(folder, sums))
+            fetch(Path(folder, sums), [base + sums for base in folders])
         except DownloadError as error:
             raise DownloadError(
                 f"{error}\nWithout its list of checksums the dump cannot be verified. Wikimedia keeps dumps for some "
@@ -86,8 +86,8 @@ def download_dump(
     print(f"{name}: {'' if size is None else megabytes(size) + ', '}{checksum}", flush=True)
     if size is not None and not target.exists():
         _tell_room(folder, size)
-    verified_by = fetch(Remote(tuple(base + name for base in folders), checksum, size), target)
-    print(f"{target}: complete ({verified_by})", flush=True)
+    fetch(target, [base + name for base in folders], checksum, size)
+    print(f"{target}: complete ({checksum})", flush=True)
     return target
 
 

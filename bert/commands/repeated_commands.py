@@ -11,7 +11,7 @@ from bert.glue.task_table import find_task
 from bert.help_parser import HelpParser
 from bert.pretraining.recipes import PRESETS, evening
 from bert.tasks import TASKS
-from data.fetching.transfer import data_folder
+from data.fetching.places import data_folder
 from data.text.inputs import COMPRESSIONS
 
 RECIPES = {  # by task; a name that several tasks have belongs to the first of them

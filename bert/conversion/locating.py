@@ -141,10 +141,9 @@ def resolve(source: str | Path, *, weights: bool = True) -> Path:
     model = published_model(source)
     if model is None:
         raise ConversionError(_not_there(str(source)))
-    from data.fetching.model_cache import fetch_model, model_folder  # loads huggingface_hub
+    from data.fetching.model_cache import fetch_model  # loads huggingface_hub
 
-    fetch_model(model, weights=weights)
-    return model_folder(model)
+    return fetch_model(model, weights=weights)
 
 
 def published_model(source: str | Path) -> ModelName | None:

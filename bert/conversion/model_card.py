@@ -194,13 +194,13 @@ def _source(run: RunRecord) -> str:
 
 def _published(source: str) -> ModelName | None:
     """The published model that a source names: one that is known, or in the cache; any other name may be a path."""
-    from data.fetching.model_cache import model_folder  # loads huggingface_hub
+    from data.fetching.model_cache import cached_model  # loads huggingface_hub
 
     name = None if not source or Path(source).exists() else published_model(source)
     if name is None:
         return None
     is_known = name.repository.removeprefix(f"{GOOGLE}/").removeprefix("paddlenlp/") in known_names()
-    return name if is_known or model_folder(name).is_dir() else None
+    return name if is_known or cached_model(name) else None
 
 
 # ---- sections --------------------------------------------------------------------------------------------------------

@@ -21,11 +21,9 @@ from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.converting import REPORT_FILE, Request, convert
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, READER_FILE, TASK_FILE
 from bert.conversion.raw_tensors import ConversionError, printable
-from data.fetching import transfer
-from data.fetching.transfer import HttpsSession, Refused
+from data.fetching.transfer import TIMEOUT_SECONDS, HttpsSession, reason_of
 
 T = TypeVar("T")
-_ATTEMPTS = 3
 _NO_MODEL = (".gitattributes", CARD_FILE, "LICENSE")  # what a new repository may hold
 _OF_A_MODEL = ["*.safetensors", "*.bin", "*.h5", "*.msgpack", "*.pdparams", "*.index.json"]  # an update removes them
 _OF_A_MODEL += ["vocab.*", "merges.txt", "*.model", "*token*.json", *CONFIG_FILES, LABELS_FILE, TASK_FILE, READER_FILE]
@@ -85,7 +83,7 @@ class Hub:
         account = self._ask(lambda: self._api.whoami()["name"])
         self.name = self.name if "/" in self.name else f"{account}/{self.name}"
         try:
-            info = self._ask(lambda: self._api.model_info(self.name, timeout=transfer.TIMEOUT_SECONDS))
+            info = self._ask(lambda: self._api.model_info(self.name, timeout=TIMEOUT_SECONDS))
         except RepositoryNotFoundError:
             return
         names = [file.rfilename for file in info.siblings or []]
@@ -122,21 +120,19 @@ class Hub:
             commit = self._ask(upload)
         except RepositoryNotFoundError:
             raise self._failed("it does not show the new repository to this token") from None
-        is_private = self._ask(lambda: self._api.model_info(self.name, timeout=transfer.TIMEOUT_SECONDS)).private
+        is_private = self._ask(lambda: self._api.model_info(self.name, timeout=TIMEOUT_SECONDS)).private
         seen = "private" if is_private else "public: everybody can download it"
         kept = f"; its {CARD_FILE} is kept, --hub-update replaces it" if self._kept else ""
         return f"{constants.ENDPOINT}/{self.name} ({seen}), commit {commit.oid}{kept}"
 
     def _ask(self, action: Callable[[], T]) -> T:
-        """The answer of the hub, after further attempts where it is busy; a refusal as one sentence.
+        """The answer of the hub; a refusal as one sentence.
 
         Raises:
             RepositoryNotFoundError: it has no such repository, or hides it.
         """
         try:
-            return transfer.patiently(f"{constants.ENDPOINT}, {self.name}", action, attempts=_ATTEMPTS)
-        except Refused as error:
-            raise self._failed(f"it cannot be reached ({error})") from None
+            return action()
         except requests.HTTPError as error:
             status = error.response.status_code if error.response is not None else 0
             if isinstance(error, RepositoryNotFoundError) and status == 404:
@@ -147,6 +143,8 @@ class Hub:
             }
             said = _shown(getattr(error, "server_message", None) or error)
             raise self._failed(reasons.get(status, f"it answered {status} ({said})")) from None
+        except requests.RequestException as error:
+            raise self._failed(f"it cannot be reached ({reason_of(error)})") from None
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, ConversionError):
                 raise

@@ -27,7 +27,7 @@ from bert.labels.settings import (
     left_by_training,
 )
 from data.download_glue import download_task
-from data.fetching.transfer import data_folder, mirrors
+from data.fetching.places import data_folder, mirrors
 
 
 def paper() -> Settings:

@@ -32,7 +32,7 @@ def here(tmp_path, monkeypatch):
 def asked(monkeypatch) -> list[ModelName]:
     """The models that would be fetched."""
     models: list[ModelName] = []
-    monkeypatch.setattr(model_cache, "fetch_model", lambda model, **options: models.append(model))
+    monkeypatch.setattr(model_cache, "fetch_model", lambda model, **options: models.append(model) or Path(model.name))
     return models
 
 
@@ -53,7 +53,7 @@ def asked(monkeypatch) -> list[ModelName]:
 def test_names_of_published_models(asked, name, repository):
     folder = locating.resolve(name)
     assert [str(model) for model in asked] == [repository]
-    assert folder == model_cache.model_folder(asked[0]) and locating.resolve(Path(name)) == folder
+    assert folder == Path(asked[0].name) and locating.resolve(Path(name)) == folder
 
 
 def test_a_folder_of_that_name_wins(asked, tmp_path):

@@ -88,12 +88,6 @@ BAD = {
         "data.download_wikipedia --outdir out --mirror nonsense",
         f"data.download_wikipedia --outdir out --checksum zz --mirror {FAR}",
         *(f"data.download_model {name}" for name in ("bert-base-uncasd", "./x", "a/b --output-dir good")),
-        "data.download_books --outdir out",
-        *(
-            f"data.download_books --outdir out --url-list {path}"
-            for path in ("nowhere", "file", "texts/a.txt", "empty")
-        ),
-        *(f"data.download_books --outdir out --local-books {path}" for path in ("nowhere", "empty", "texts")),
         *(f"data.download_{name} --outdir out --mirror nonsense" for name in ("squad", "glue", "vocabulary")),
         *(f"data.download_{name} --outdir file --mirror {FAR}" for name in ("squad", "glue", "vocabulary")),
     ],

@@ -270,7 +270,6 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         ("preprocess_bert_pretrain", "--text text --sink out --vocab-file vocab.txt --target-seq-length 64"),
         ("balance_shards", "--indir shards --outdir out --num-shards 2"),
         ("import_text", "--input text/en --output-dir out"),
-        ("download_books", "--local-books text/en --outdir out"),
         ("download_wikipedia", "--local-dump vocab.txt --outdir out"),
     ],
 )

@@ -28,6 +28,9 @@ def set_hub(monkeypatch, *, url: str = "", offline: bool | None = None, cache: P
     for name, value in (("ENDPOINT", url or None), ("HF_HUB_OFFLINE", offline), ("HF_HUB_CACHE", cache)):
         if value is not None:
             monkeypatch.setattr(constants, name, value)
+    if url:
+        template = url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr("huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE", template)
 
 
 def git_sha1(data: bytes) -> str:
@@ -53,20 +56,21 @@ def hub(
     licence: str = "apache-2.0",
 ) -> dict[str, Served]:
     """The answers of a hub with one model, by path. Weights are stored as LFS does, the other files in git."""
-    served, siblings = {}, []
+    served: dict[str, Served] = {}
+    siblings = []
     for name, data in files.items():
-        path = f"/{repository}/resolve/{commit}/{name}"
         sha256, is_lfs = hashlib.sha256(data).hexdigest(), name.startswith(("model", "pytorch"))
         about = {"X-Repo-Commit": commit}
         entry = {"rfilename": name, "size": len(data), "blobId": git_sha1(data)}
         if is_lfs:
             signed = f"/cdn/{sha256}?Expires=1&Signature=abc"
             linked = {"X-Linked-Size": str(len(data)), "X-Linked-Etag": f'"{sha256}"'}
-            served[path] = Served(b"", redirect=signed, headers=about | linked)
+            one = Served(b"", redirect=signed, headers=about | linked)
             served[signed] = Served(data)
             entry |= {"blobId": git_sha1(b"pointer"), "lfs": {"sha256": sha256, "size": len(data), "pointerSize": 134}}
         else:
-            served[path] = Served(data, headers=about | {"Content-Type": "text/plain"})
+            one = Served(data, headers=about | {"Content-Type": "text/plain", "ETag": f'"{git_sha1(data)}"'})
+        served |= {f"/{repository}/resolve/{revision}/{name}": one for revision in (*revisions, commit)}
         siblings.append(entry)
     answer = {"id": repository, "sha": commit, "gated": gated, "siblings": siblings, "cardData": {"license": licence}}
     api = Served(json.dumps(answer).encode(), headers={"Content-Type": "application/json"})

@@ -51,6 +51,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Says nothing."""
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def do_GET(self) -> None:
         served = self.files.get(self.path)
         self.close_connection = True
@@ -59,11 +62,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._head(404, {"Content-Type": "text/html", "Content-Length": str(len(body))})
             self.wfile.write(body)
             return
-        served.requests.append(dict(self.headers))
+        if self.command == "GET":
+            served.requests.append(dict(self.headers))
         if served.statuses:
             self._head(served.statuses.pop(0), {"Content-Length": "0", **served.status_headers})
         elif served.redirect is not None:
-            self._head(302, {"Location": served.redirect, "Content-Length": "0", **served.headers})
+            here = f"http://{self.headers['Host']}" * served.redirect.startswith("/")
+            self._head(302, {"Location": here + served.redirect, "Content-Length": "0", **served.headers})
         else:
             self._send(served)
 
@@ -88,7 +93,8 @@ class _Handler(BaseHTTPRequestHandler):
             shown = start + 7 if served.wrong_range else start
             headers["Content-Range"] = f"bytes {shown}-{size - 1}/{size}"
         self._head(200 if start is None else 206, headers)
-        self._body(served, body)
+        if self.command == "GET":
+            self._body(served, body)
 
     def _start(self, served: Served) -> int | None:
         """First byte asked for; None if all is to be sent."""

@@ -15,7 +15,7 @@ from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
 from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
 from data.download_squad import download_file
-from data.fetching.transfer import data_folder, mirrors
+from data.fetching.places import data_folder, mirrors
 
 Recipe = dict[str, Any]
 
