@@ -1,12 +1,8 @@
 """What the commands of fine-tuning share: settings, the quickstarts' data, ranks, start and results."""
 
-import atexit
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +15,12 @@ from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
 from bert.files import read_json, require_writable
 from bert.finetuning.config import FineTuningConfig, with_global_batch
-from bert.interpreter import repository_environment, shell_command
+from bert.interpreter import shell_command
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
-from bert.launching.process_runner import Runner, module_command
-from bert.launching.ranks import num_gpus, quickstart_processes
+from bert.launching.process_runner import Runner, module_command, start_process
+from bert.launching.ranks import gpus_for, quickstart_processes
 from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import launch
-from bert.parent_death import ending_with_us
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
@@ -91,49 +86,42 @@ def plan_of(task: FineTuningLauncher, words: Sequence[str]) -> LaunchPlan:
     settings, launch_settings = dict(form.settings), dict(form.launch)
     if form.quickstart:
         with line.notices_aside():
-            settings |= _quickstart(task, form, line)
+            settings |= _quickstart(task, form, line, makes_data=not questions)
         device = {**dict(task.entry.recipes[form.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
     config = resolve_config({**settings, **line.training}, task.entry)
-    available = 0 if config.hardware.device == "cpu" else num_gpus()
-    launched = read_settings(task.settings, {"num_processes": max(1, available), **launch_settings, **flags})
+    available = max(1, gpus_for(config.hardware.device))
+    launched = read_settings(task.settings, {"num_processes": available, **launch_settings, **flags})
     config = with_global_batch(config, launched.nodes.world_size())
     return LaunchPlan(POSITIONAL_PLAN if line.positional else settings.get("config", ""), [config], launched, questions)
 
 
-def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine) -> dict[str, Any]:
+def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine, makes_data: bool) -> dict[str, Any]:
     """Output folders, data of this project, and initial weights unless the flags name some.
 
     The weights are the result of the pre-training quickstart, or random numbers, with a vocabulary made of the data.
+    Without `makes_data` the settings are those of a first start, and nothing is written.
     """
     # Mistakes are found before data are made; the vocabulary is one of these.
     resolve_config({**form.settings, "vocab_file": "vocab.txt", **line.training}, task.entry)
     default = task.quickstart_output.format(form.quickstart.removeprefix("quickstart_"))
     output_dir = Path(line.training.get("output_dir", default)).expanduser()
-    data = _data_dir(output_dir, is_dry_run="dry_run" in line.launch)
+    data = output_dir / "data"
+    if makes_data:
+        require_writable(output_dir)
     settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
     if task.questions is not None:
         files = task.questions[form.quickstart]
-        _run_module("data.examples.sample_questions", output_dir=data)
+        if makes_data:
+            _run_module("data.examples.sample_questions", output_dir=data)
         settings |= {"train_file": data / f"train{files}.json", "predict_file": data / f"held_out{files}.json"}
-        settings |= {"device": "cpu"} if num_gpus() == 0 else {}
+        settings |= {} if gpus_for("auto") else {"device": "cpu"}
         text = data / "train.json"
     else:
         text = dict(task.entry.recipes[form.quickstart]())["train_file"]
     if line.training.keys() & {"from_pretrained_params", "from_checkpoint"}:
         return settings
-    return settings | (_pretrained_settings() or _random_settings(data, text, task.vocabulary_size))
-
-
-def _data_dir(output_dir: Path, is_dry_run: bool) -> Path:
-    """Where a quickstart makes its data; for a dry run a folder that is removed at the end, unless they exist."""
-    folder = output_dir / "data"
-    if not is_dry_run:
-        require_writable(output_dir)
-    elif not folder.exists():
-        folder = Path(tempfile.mkdtemp())
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return settings | (_pretrained_settings() or _random_settings(data, text, task.vocabulary_size, makes_data))
 
 
 def _pretrained_settings() -> dict[str, Any]:
@@ -150,16 +138,17 @@ def _pretrained_settings() -> dict[str, Any]:
     return {}
 
 
-def _random_settings(data: Path, text: Path, vocab_size: int) -> dict[str, Any]:
-    """A small model of random weights, with a vocabulary made of the training file."""
+def _random_settings(data: Path, text: Path, size: int, makes_data: bool) -> dict[str, Any]:
+    """A small model of random weights, with a vocabulary of `size` tokens or fewer made of the training file."""
     vocabulary = data / "vocab.txt"
-    if not vocabulary.is_file():
+    if makes_data and not vocabulary.is_file():
         source = data / "text"
         source.mkdir(parents=True, exist_ok=True)
         documents = (f"document-{number} {document}\n" for number, document in enumerate(_documents(text)))
         (source / "0.txt").write_text("".join(documents), encoding="utf-8")
-        _run_module("data.train_vocabulary", input=source, vocab_size=vocab_size, output=vocabulary)
-    size = len(vocabulary.read_text(encoding="utf-8").splitlines())
+        _run_module("data.train_vocabulary", input=source, vocab_size=size, output=vocabulary)
+    if vocabulary.is_file():
+        size = len(vocabulary.read_text(encoding="utf-8").splitlines())
     return {"bert_model": "bert-quickstart", "vocab_size": size, "vocab_file": vocabulary}
 
 
@@ -174,15 +163,8 @@ def _documents(file: Path) -> list[str]:
 def _run_module(module: str, **options: Any) -> None:
     """Run a command of data/; ValueError if it fails, after its own error."""
     output = sys.stderr if sys.stdout is sys.stderr else None  # CommandLine.notices_aside
-    done = subprocess.run(
-        module_command(module, **options),
-        check=False,
-        env=repository_environment(),
-        stdout=output,
-        preexec_fn=ending_with_us(),
-    )
-    if done.returncode:
-        raise ValueError(f"python -m {module} ended with exit code {done.returncode}; the reason is above")
+    if code := start_process(module_command(module, **options), stdout=output).wait():
+        raise ValueError(f"python -m {module} ended with exit code {code}; the reason is above")
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import psutil
@@ -22,9 +23,8 @@ from bert.command_errors import discard_output
 from bert.config.command_line import resolve_config, suggest, take_questions, usage_errors
 from bert.config.flags import flag_name
 from bert.config.setting_sources import merged, read_settings
-from bert.config.training_settings import derive
 from bert.exit_codes import OK
-from bert.files import read_json, require_writable
+from bert.files import read_json
 from bert.interpreter import is_installed, shell_command
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
@@ -38,11 +38,11 @@ from bert.launching.arguments import (
     settings_of_nvidia,
     sorted_by_owner,
 )
-from bert.launching.previous_run import is_done, kept_start, refuse_other_run
+from bert.launching.previous_run import is_done, kept_start
 from bert.launching.process_runner import Runner
-from bert.launching.ranks import num_gpus, quickstart_processes
+from bert.launching.ranks import gpus_for, num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
-from bert.launching.start_training import explain_exit
+from bert.launching.start_training import check_start, explain_exit
 from bert.own_text.flags import add_text_flags, is_about_own_text, refuse_without_text
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
@@ -112,6 +112,7 @@ class _Form(NamedTuple):
     name: str
     launch: Mapping[str, Any]
     phases: Mapping[int, dict[str, Any]]  # the settings of each phase that is trained
+    device: Mapping[str, Any] = MappingProxyType({})  # that --device auto stands for, laid over the flags
 
 
 def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
@@ -128,13 +129,9 @@ def plan_of(line: CommandLine) -> LaunchPlan:
     for phase, settings in line.phases.items():
         if settings and phase not in phases:
             raise ValueError(f"--phase{phase}-... has no effect here: only phase {phases[0]} is trained; drop it")
-    configs = [_phase(line, phase, form.phases[phase]) for phase in phases]
+    configs = [_phase(line, phase, form.phases[phase], form.device) for phase in phases]
     if form.name == "quickstart":
         _refuse_own_data(configs, flags)
-        if num_gpus() == 0:  # `--device auto` typed too: its ranks are for processors
-            configs = [
-                derive(config, device="cpu") if config.hardware.device == "auto" else config for config in configs
-            ]
     launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
     for config in configs:
         config.batch.schedule(launch.nodes.world_size())
@@ -156,17 +153,18 @@ def _form(line: CommandLine) -> _Form:
 
 
 def _preset_form(name: str, line: CommandLine) -> _Form:
-    preset, device = PRESETS[name], {}
+    preset, device = PRESETS[name], dict[str, str]()
     launch = {"num_processes": preset.processes_per_node, "num_nodes": preset.num_nodes}
     if name == "quickstart":
         launch["num_processes"] = quickstart_processes(line.training.get("device", "auto"))
-        device = {"device": "cpu"} if num_gpus() == 0 else {}  # with any number of ranks
+        if line.training.get("device", "auto") == "auto" and not gpus_for("auto"):
+            device = {"device": "cpu"}  # with any number of ranks
     phases = {}
     for phase, recipe in ((1, preset.phase1), (2, preset.phase2)):
         output_dir = {**line.training, **line.phases[phase]}.get("output_dir", recipe().run.output_dir)
         report = Path(output_dir) / f"phase{phase}" / "report.json"  # beside the phase's other files
-        phases[phase] = {"config": recipe.__name__, "report_file": report, **device}
-    return _Form(name, launch, phases)
+        phases[phase] = {"config": recipe.__name__, "report_file": report}
+    return _Form(name, launch, phases, device)
 
 
 def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
@@ -197,9 +195,9 @@ def _positional_form(line: CommandLine) -> _Form:
     return _Form(POSITIONAL_PLAN, launch, phases)
 
 
-def _phase(line: CommandLine, phase: int, layer: Mapping[str, Any]) -> PretrainingConfig:
+def _phase(line: CommandLine, phase: int, layer: Mapping[str, Any], device: Mapping[str, Any]) -> PretrainingConfig:
     with errors_of_phase(phase, line.phases[phase]):
-        flags = merged(layer, line.training, line.phases[phase], alternatives=ENTRY.alternatives)
+        flags = merged([layer, line.training, line.phases[phase], device], ENTRY.rules)
         config: PretrainingConfig = resolve_config(flags, ENTRY)
         return config
 
@@ -235,11 +233,9 @@ def main(argv: Sequence[str]) -> int:
         plan = plan_of(line)
         if plan.answers():
             return OK
-        plan.ranks.devices(plan.phases[0].hardware.device)  # before data is made for ranks that cannot be started
         plan = replace(plan, phases=[with_known_steps(config, plan.world_size()) for config in plan.phases])
         for config in plan.phases:
-            require_writable(config.run.output_dir)
-            refuse_other_run(config)
+            check_start(config, plan.ranks)  # before data are made for it
     if plan.name == "quickstart" and (cards := num_gpus()) > 1:  # where NVIDIA's script of this name trains on all
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")

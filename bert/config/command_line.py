@@ -78,7 +78,7 @@ class SettingsParser(Parser):
     def read(self, words: Sequence[str] | None) -> dict[str, Any]:
         """Flat name -> string, for the flags that were given."""
         flags, unknown = self.parse_known_args(
-            [_with_dashes(word) for word in (sys.argv[1:] if words is None else words)]
+            [with_dashes(word) for word in (sys.argv[1:] if words is None else words)]
         )
         if unknown:
             flag = unknown[0].split("=")[0]
@@ -125,7 +125,7 @@ class _ShowConfig(argparse.Action):
             )
 
 
-def _with_dashes(word: str) -> str:
+def with_dashes(word: str) -> str:
     """`--max_steps=3` -> `--max-steps=3`: NVIDIA's documents have both."""
     flag, equals, value = word.partition("=")
     return f"{flag.replace('_', '-')}{equals}{value}" if word.startswith("--") else word

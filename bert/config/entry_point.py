@@ -21,6 +21,21 @@ class Inquiry:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """What settings that are given mean for others.
+
+    Attributes:
+        given: a layer that gives one of these settings another value than the layers below ...
+        drops: ... removes these settings from them.
+        implies: all given settings, flat -> settings that hold where no layer gives them. Of two rules the later wins.
+    """
+
+    given: Sequence[str] = ()
+    drops: Sequence[str] = ()
+    implies: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}
+
+
+@dataclass(frozen=True)
 class EntryPoint:
     script: str
     config_class: type[TrainingConfig]
@@ -31,11 +46,8 @@ class EntryPoint:
     description: str
     inquiries: Sequence[Inquiry] = ()
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)  # name of a field -> its further flags
-    alternatives: Sequence[str] = ()  # one of these settings in a layer replaces those of the layers below
-    followers: Mapping[str, str] = field(default_factory=dict)  # setting -> one of the layers below that it replaces
     default_model: str = "bert-base-uncased"  # a built-in model, where settings and weights name none
-    # Settings that follow from others where no layer says otherwise (the sizes in a checkpoint's folder).
-    implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda values: {}
+    rules: Sequence[Rule] = ()  # applied in this order
 
 
 def load_task(name: str) -> Any:

@@ -85,26 +85,22 @@ class Formatter(argparse.HelpFormatter):
         return super()._format_action_invocation(action)
 
 
-def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (), phase: int | None = None) -> None:
-    """The flag of a field: its name with dashes, its description, its default, its type or choices.
-
-    Args:
-        phase: the flag is --phaseN-NAME and sets `phaseN_NAME`; None: it is --NAME.
-    """
+def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = ()) -> None:
+    """The flag of a field: its name with dashes, its description, its default, its type or choices."""
     if flags := value_flags(field):
         exclusive = group.add_mutually_exclusive_group()
         for value, (flag, text) in flags.items():
             exclusive.add_argument(flag, dest=name, action="store_const", const=value, help=text)
         return
-    prefix, text = f"phase{phase}_" if phase else "", str(field.description)
+    text = str(field.description)
     if not field.is_required():
         default = str(field.default)
         text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
-    flag = flag_name(prefix + name)
-    settings: dict[str, Any] = {"dest": prefix + name, "help": text.replace("%", "%%")}
+    flag = flag_name(name)
+    settings: dict[str, Any] = {"dest": name, "help": text.replace("%", "%%")}
     if is_switch(field):
         values = "|".join(map(str, choices_of(field))) or None
-        negated = flag_name(f"{prefix}no_{name}")
+        negated = flag_name(f"no_{name}")
         group.add_argument(flag, negated, action=Boolean, nargs="?", metavar=values, **settings)
         return
     kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]

@@ -1,24 +1,23 @@
 """Layers of settings: flags over YAML files over a recipe over defaults."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig
-from bert.config.entry_point import EntryPoint
+from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import flat_fields, is_optional, members
+from bert.config.nvidia_image import built_in_model, with_own_vocabulary
 from bert.config.setting_errors import LEFT_OUT, suggest
 from bert.config.settings_base import Settings
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 _NOT_GIVEN = ("None", "none", "null", "", "-1")
-_FOLDERS_OF_NVIDIAS_IMAGE = ("bert_configs", "/workspace/bert/bert_configs")  # of model descriptions
 _WEIGHTS = ("from_pretrained_params", "from_checkpoint", "from_phase1_final_params")
 _DEEPEST = 3  # levels of a YAML file
 _LONGEST_VALUE = 3000  # characters: a number of as many hexadecimal digits can still be printed
@@ -32,32 +31,24 @@ def resolve_config(flags: Mapping[str, Any], entry: EntryPoint) -> Any:
         layers.insert(0, _load_layer(str(layers[0].pop("config")), entry))
         if len(layers) > 8:
             raise ValueError(f"config={flags['config']} must not name itself as its own parent; remove the cycle")
-    default = {"bert_model": entry.default_model}
-    layers = [{**_architecture(layer), **layer} for layer in layers]
-    values = merged(*layers, alternatives=entry.alternatives, followers=entry.followers)
-    if "vocab_file" in values:  # what is refused where it is to lie beside weights that have none
-        default["vocab_file"] = values["vocab_file"]
-    values = _files_of_nvidias_image(values)
-    return read_settings(entry.config_class, {**_architecture(default), **default, **entry.implied(values), **values})
+    given = merged([{**_architecture(layer), **layer} for layer in layers], entry.rules)
+    implied = {"bert_model": entry.default_model}
+    if "vocab_file" in given:  # the name that an error says, if weights of NVIDIA's image have none beside them
+        implied["vocab_file"] = given["vocab_file"]
+    given = with_own_vocabulary(given, has_weights=any(str(given.get(name)) not in _NOT_GIVEN for name in _WEIGHTS))
+    implied = {**_architecture(implied), **implied}
+    for rule in entry.rules:
+        implied |= rule.implies(given)
+    return read_settings(entry.config_class, {**implied, **given})
 
 
-def merged(
-    *layers: Mapping[str, Any], alternatives: Sequence[str] = (), followers: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, Any]:
-    """Later layers over earlier ones.
-
-    Args:
-        alternatives: a layer that gives one of them replaces all of them.
-        followers: a layer that changes a setting removes the one that follows it.
-    """
+def merged(layers: Iterable[Mapping[str, Any]], rules: Sequence[Rule]) -> dict[str, Any]:
+    """Later layers over earlier ones; what a layer gives drops other settings below it, as the rules say."""
     values: dict[str, Any] = {}
     for layer in layers:
-        if any(str(layer.get(name)) not in _NOT_GIVEN for name in alternatives):
-            values = {name: value for name, value in values.items() if name not in alternatives}
-        for name, follower in followers.items():
-            if name in layer and str(layer[name]) != str(values.get(name)):
-                values.pop(follower, None)
-        values.update(layer)
+        new = {name for name, value in layer.items() if str(value) not in (*_NOT_GIVEN, str(values.get(name)))}
+        dropped = {name for rule in rules if new.intersection(rule.given) for name in rule.drops}
+        values = {name: value for name, value in values.items() if name not in dropped} | dict(layer)
     return values
 
 
@@ -149,27 +140,12 @@ def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
     return layer
 
 
-def _files_of_nvidias_image(values: dict[str, Any]) -> dict[str, Any]:
-    """The vocabularies of NVIDIA's image, vocab/NAME-vocab.txt, are those of its models: beside the weights, or where
-    data.download_vocabulary puts them."""
-    path = Path(str(values.get("vocab_file")))
-    if path.parent != Path("vocab") or not path.name.endswith("-vocab.txt") or path.exists():
-        return values
-    downloaded = Path(os.environ.get("BERT_PREP_WORKING_DIR", "."), path)
-    kept = {name: value for name, value in values.items() if name != "vocab_file"}
-    has_weights = any(str(values.get(name)) not in _NOT_GIVEN for name in _WEIGHTS)
-    return kept if has_weights and not downloaded.exists() else {**kept, "vocab_file": downloaded}
-
-
 def _architecture(layer: dict[str, Any]) -> dict[str, Any]:
     """Sizes that a layer brings by its `config_file` (taken out of it) or by the name of a built-in model."""
     config_file, name = layer.pop("config_file", None), layer.get("bert_model")
     if config_file not in (None, "None", "none"):
-        path = Path(str(config_file))
-        if str(path.parent) in _FOLDERS_OF_NVIDIAS_IMAGE and not path.exists():
-            name_there = f"bert-{path.stem}-uncased" if path.stem in ("base", "large") else path.stem
-            if name_there in BUILT_IN_MODELS:
-                return BUILT_IN_MODELS[name_there].model_dump()
+        if model := built_in_model(Path(str(config_file))):
+            return BUILT_IN_MODELS[model].model_dump()
         return BertConfig.from_json_file(_expanded(config_file)).model_dump()
     if name in BUILT_IN_MODELS:
         return BUILT_IN_MODELS[name].model_dump()

@@ -1,7 +1,7 @@
 """The base class of all settings."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
@@ -14,6 +14,12 @@ def _switch_value(value: Any) -> Any:
 
 
 Switch = Annotated[SWITCH_VALUES, BeforeValidator(_switch_value)]
+
+# The type of a setting, or of a section of settings, that a resumed run may change: it does not decide what is learned
+# from which samples.
+_Value = TypeVar("_Value")
+MAY_DIFFER = "may differ when a run is resumed"
+MayDiffer = Annotated[_Value, MAY_DIFFER]
 
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}

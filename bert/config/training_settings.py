@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.batch_settings import BatchSettings
-from bert.config.settings_base import Settings, Switch, seconds_of
+from bert.config.settings_base import MayDiffer, Settings, Switch, seconds_of
 
 OTHER_TRACKERS = ("tensorboard", "wandb", "mlflow")  # beside VisualDL; bert/reporting/trackers.py writes to them
 _SCHEDULES_THAT_READ = {  # a setting; with another schedule it must have its default
@@ -127,7 +127,7 @@ class PrecisionSettings(Settings):
     loss_scale_growth_interval: int = Field(2000, ge=1, description="updates without overflow before it grows")
     loss_scale_growth_factor: float = Field(2.0, gt=1, description="growth of the loss scale")
     loss_scale_backoff_factor: float = Field(0.5, gt=0, lt=1, description="shrinkage of the loss scale on overflow")
-    tf32: Switch = Field(
+    tf32: MayDiffer[Switch] = Field(
         "auto", description="TF32 in float32 matrix products; auto: on Ampere and newer GPUs; --no-tf32: exact float32"
     )
     float32_all_reduce: Switch = Field(
@@ -161,8 +161,10 @@ class PrecisionSettings(Settings):
 
 class RunSettings(Settings):
     max_steps: int = Field(ge=1, description="updates of the whole run; the learning rate ends there")
-    steps_this_run: int | None = Field(None, ge=1, description="save and stop after this many updates; none: no limit")
-    finish_in: float | None = Field(
+    steps_this_run: MayDiffer[int | None] = Field(
+        None, ge=1, description="save and stop after this many updates; none: no limit"
+    )
+    finish_in: MayDiffer[float | None] = Field(
         None,
         gt=0,
         description="end this long after this start of the process (90, 90s, 10m, 2h), the last evaluation and "
@@ -170,40 +172,44 @@ class RunSettings(Settings):
         "no limit",
     )
     seed: int = Field(42, ge=0, lt=2**31, description="decides initial weights, order of samples and dropout")
-    output_dir: Path = Field(Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/STAGE/STEP")
+    output_dir: MayDiffer[Path] = Field(
+        Path("./results"), description="checkpoints go to OUTPUT_DIR/BERT_MODEL/STAGE/STEP"
+    )
     bert_model: str = Field(
         "bert-base-uncased",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         description="a built-in model (" + ", ".join(BUILT_IN_MODELS) + "), or any name beside --config-file",
     )
-    model_prefix: str = Field(
+    model_prefix: MayDiffer[str] = Field(
         "bert_paddle", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="first part of a checkpoint's file names"
     )
-    log_freq: int = Field(10, ge=1, description="updates between log lines")
-    eval_freq: int = Field(0, ge=0, description="updates between held-out evaluations; 0: only at the end")
-    num_steps_per_checkpoint: int = Field(100, ge=1, description="updates between checkpoints")
-    keep_checkpoints: int = Field(3, ge=1, description="newest checkpoints kept")
-    report_file: Path = Field(Path("./report.json"), description="DLLogger lines of the run")
-    benchmark: bool = Field(False, description="measure throughput for a few updates, save nothing")
-    benchmark_steps: int = Field(20, ge=1, description="updates that --benchmark measures")
-    benchmark_warmup_steps: int = Field(20, ge=0, description="updates before --benchmark measures")
-    max_consecutive_skipped_steps: int = Field(10, ge=1, description="stop after this many non-finite updates in a row")
-    rank_check_freq: int = Field(
+    log_freq: MayDiffer[int] = Field(10, ge=1, description="updates between log lines")
+    eval_freq: MayDiffer[int] = Field(0, ge=0, description="updates between held-out evaluations; 0: only at the end")
+    num_steps_per_checkpoint: MayDiffer[int] = Field(100, ge=1, description="updates between checkpoints")
+    keep_checkpoints: MayDiffer[int] = Field(3, ge=1, description="newest checkpoints kept")
+    report_file: MayDiffer[Path] = Field(Path("./report.json"), description="DLLogger lines of the run")
+    benchmark: MayDiffer[bool] = Field(False, description="measure throughput for a few updates, save nothing")
+    benchmark_steps: MayDiffer[int] = Field(20, ge=1, description="updates that --benchmark measures")
+    benchmark_warmup_steps: MayDiffer[int] = Field(20, ge=0, description="updates before --benchmark measures")
+    max_consecutive_skipped_steps: MayDiffer[int] = Field(
+        10, ge=1, description="stop after this many non-finite updates in a row"
+    )
+    rank_check_freq: MayDiffer[int] = Field(
         100, ge=0, description="updates between comparisons of the ranks' parameters; 0: only at the start"
     )
-    async_checkpoint: bool = Field(
+    async_checkpoint: MayDiffer[bool] = Field(
         True, description="write checkpoints in the background: an update waits only while the state is copied"
     )
-    watchdog_seconds: float = Field(
+    watchdog_seconds: MayDiffer[float] = Field(
         1800.0,
         ge=0,
         description="a micro-step, or a batch of an evaluation or prediction, that takes longer ends the run with exit "
         "code 70, the stacks of all ranks in OUTPUT_DIR/STAGE/stacks; 0: off",
     )
-    loss_spike_factor: float = Field(
+    loss_spike_factor: MayDiffer[float] = Field(
         3.0, ge=0, description="report a log interval whose loss is above this multiple of the last 20's median; 0: off"
     )
-    loss_spike_action: Literal["alert", "rollback"] = Field(
+    loss_spike_action: MayDiffer[Literal["alert", "rollback"]] = Field(
         "alert",
         description="alert: report the spike and continue; rollback: restore the newest checkpoint from before the "
         "spike and skip its batches",
@@ -337,12 +343,12 @@ class TrainingConfig(Settings):
     """The settings of every training run; each task adds its sections and names its stage."""
 
     model: BertConfig = Field(default_factory=BertConfig)
-    batch: BatchSettings = Field(default_factory=BatchSettings)
+    batch: MayDiffer[BatchSettings] = Field(default_factory=BatchSettings)
     optimizer: OptimizerSettings = Field(default_factory=OptimizerSettings)
     precision: PrecisionSettings = Field(default_factory=PrecisionSettings)
     run: RunSettings
-    initialization: InitializationSettings = Field(default_factory=InitializationSettings)
-    hardware: HardwareSettings = Field(default_factory=HardwareSettings)
+    initialization: MayDiffer[InitializationSettings] = Field(default_factory=InitializationSettings)
+    hardware: MayDiffer[HardwareSettings] = Field(default_factory=HardwareSettings)
 
     @model_validator(mode="after")
     def _sections_fit(self) -> "TrainingConfig":

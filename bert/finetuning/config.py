@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from bert.checkpoints.directories import weights_folder
 from bert.config.batch_settings import BatchSettings
 from bert.config.flags import flag_name
+from bert.config.settings_base import MayDiffer
 from bert.config.training_settings import (
     BUILT_IN_MODELS,
     AnyConfig,
@@ -31,7 +32,7 @@ from bert.tokenization.vocabulary_files import check_vocabulary_file
 class TaskDataSettings(Settings):
     """Settings of tokenisation and batches. Tasks add their files."""
 
-    vocab_file: Path = Field(
+    vocab_file: MayDiffer[Path] = Field(
         description="vocabulary: a WordPiece's vocab.txt, or any tokenizer.json; by default the one beside the weights"
     )
     do_lower_case: bool = Field(
@@ -42,10 +43,12 @@ class TaskDataSettings(Settings):
         ge=8,
         description="longest sequence, in tokens with [CLS] and [SEP]; without --do-train as the weights were trained",
     )
-    sequence_length_multiple: int = Field(
+    sequence_length_multiple: MayDiffer[int] = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
     )
-    num_workers: int = Field(1, ge=0, description="background threads that make batches on each rank; 0: none")
+    num_workers: MayDiffer[int] = Field(
+        1, ge=0, description="background threads that make batches on each rank; 0: none"
+    )
 
 
 class FineTuningBatchSettings(BatchSettings):
@@ -61,11 +64,11 @@ class FineTuningOptimizerSettings(OptimizerSettings):
 class FineTuningRunSettings(RunSettings):
     epochs: float = Field(2.0, gt=0, description="epochs over the training set, unless --max-steps is given")
     max_steps: int = Field(-1, ge=-1, description="updates of the whole run; -1: as many as --epochs need")
-    eval_freq: int = Field(0, ge=0, description="updates between evaluations; 0: after each epoch")
-    do_train: bool = Field(False, description="train")
-    do_eval: bool = Field(False, description="score the evaluation set, during training and at its end")
-    do_predict: bool = Field(False, description="write predictions")
-    loss_spike_factor: float = Field(  # off: losses near 0 fluctuate by large factors
+    eval_freq: MayDiffer[int] = Field(0, ge=0, description="updates between evaluations; 0: after each epoch")
+    do_train: MayDiffer[bool] = Field(False, description="train")
+    do_eval: MayDiffer[bool] = Field(False, description="score the evaluation set, during training and at its end")
+    do_predict: MayDiffer[bool] = Field(False, description="write predictions")
+    loss_spike_factor: MayDiffer[float] = Field(  # off: losses near 0 fluctuate by large factors
         0.0, ge=0, description="warn when an interval's loss exceeds this multiple of the last 20's median; 0: off"
     )
     keep_best: bool = Field(
@@ -90,7 +93,7 @@ class FineTuningConfig(TrainingConfig):
     """The settings that all fine-tuning tasks share."""
 
     data: TaskDataSettings
-    batch: FineTuningBatchSettings = Field(default_factory=FineTuningBatchSettings)
+    batch: MayDiffer[FineTuningBatchSettings] = Field(default_factory=FineTuningBatchSettings)
     optimizer: FineTuningOptimizerSettings = Field(default_factory=FineTuningOptimizerSettings)
     run: FineTuningRunSettings
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from bert.config.command_line import EntryPoint
+from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import is_on
+from bert.config.settings_base import MayDiffer
 from bert.files import unset_variable
 from bert.finetuning.config import implied_settings, modes_of_files
 from bert.finetuning.inquiries import inquiries
@@ -91,7 +92,7 @@ GLUE_RECIPES: dict[str, Callable[[], Settings]] = {
 class GlueDataSettings(LabelDataSettings):
     task_name: str = Field(description=f"{', '.join(TASKS)}; or custom, for your own files, which imply it")
     data_dir: Path | None = Field(None, description="folder of a GLUE task's files, train.tsv, dev.tsv ...")
-    download: bool = Field(
+    download: MayDiffer[bool] = Field(
         False,
         description="fetch a GLUE task's files if they are not in --data-dir; without that flag, to "
         "$BERT_PREP_WORKING_DIR/download/glue/TASK or the cache",
@@ -187,7 +188,7 @@ ENTRY = EntryPoint(
         "predict_file": ("--predict",),
         "from_pretrained_params": ("--model",),
     },
-    implied=_implied,
+    rules=(Rule(implies=_implied),),
     usage="(--config RECIPE | --task-name TASK) [--data-dir DIR | --download] --from-pretrained-params WEIGHTS "
     "--do-train --do-eval",
     description="Fine-tune BERT to classify or rate sentences and pairs of sentences.",

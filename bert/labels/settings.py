@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from bert import REPOSITORY
 from bert.config.flags import is_on
+from bert.config.settings_base import MayDiffer
 from bert.conversion.model_description import Usage
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings
 from bert.labels.columns import survey, usual_settings
@@ -33,11 +34,13 @@ class LabelDataSettings(TaskDataSettings):
     eval_file: Path | None = Field(
         None, description="custom: labelled file to evaluate on; without one, a part of --train-file is held out"
     )
-    predict_file: Path | None = Field(None, description="custom: file to predict, with or without labels")
+    predict_file: MayDiffer[Path | None] = Field(None, description="custom: file to predict, with or without labels")
     text_column: str = Field("sentence", description="custom: column, or key, of the text; inferred if not named")
     text_pair_column: str | None = Field(None, description="custom: column of the second text; none: single texts")
     label_column: str = Field("label", description="custom: column of the label; inferred if not named")
-    index_column: str | None = Field(None, description="custom: column that identifies predictions; none: 0, 1, 2 ...")
+    index_column: MayDiffer[str | None] = Field(
+        None, description="custom: column that identifies predictions; none: 0, 1, 2 ..."
+    )
     regression: bool = Field(
         False, description="custom: the label is a number (regression); inferred from fractions and many integers"
     )

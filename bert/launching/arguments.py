@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bert.config.command_line import SettingsParser, explain, suggest
+from bert.config.command_line import SettingsParser, explain, suggest, with_dashes
 from bert.config.entry_point import START, EntryPoint
 from bert.config.flags import add_flag, flag_name, flat_fields, value_flags
 from bert.interpreter import shell_command
@@ -126,21 +126,40 @@ class LauncherParser(SettingsParser):
         for name, (section, setting) in flat_fields(launcher.settings).items():
             add_flag(self.group(START if section == "start" else section), name, setting, _ALIASES.get(name, ()))
         launcher.add_flags(self)
-        for phase in launcher.phases:
-            group = self.add_argument_group()
-            group.add_argument(f"--phase{phase}-config-file")
-            for name, (_, setting) in flat_fields(launcher.entry.config_class).items():
-                if not value_flags(setting):
-                    add_flag(group, name, setting, phase=phase)
 
-    def hint(self, flag: str) -> str:
-        """Of a phase's flag the one for it, or that it has none."""
-        phase, name = re.fullmatch(r"(?:--(phase\d)-)?(.*)", flag).groups()  # type: ignore[union-attr]
-        if phase is None:
-            return super().hint(flag)
-        if f"--{name}" in self._option_string_actions:
-            return f"it is not a setting of a phase: give it without {phase}-"
-        return super().hint(f"--{name}").replace("mean --", f"mean --{phase}-")
+    def read(self, words: Sequence[str] | None) -> dict[str, Any]:
+        """Flat name -> string; `--phase1-NAME VALUE` gives `phase1_NAME`, where NAME is a setting of the training."""
+        flags = list[list[str]]()  # each with its values
+        for word in map(with_dashes, sys.argv[1:] if words is None else words):
+            if word.startswith("--") or not flags:
+                flags.append([])
+            flags[-1].append(word)
+        values = super().read([word for flag in flags if self._phase_of(flag[0]) is None for word in flag])
+        for flag in flags:
+            if phase := self._phase_of(flag[0]):
+                own = [f"--{flag[0].removeprefix(f'--{phase}-')}", *flag[1:]]
+                values |= {f"{phase}_{name}": value for name, value in self._read_of_phase(phase, own).items()}
+        return values
+
+    def _phase_of(self, flag: str) -> str | None:
+        """phase1 of --phase1-NAME; None for a flag of the whole command."""
+        found = re.match(r"--(phase\d)-", flag)
+        is_own = flag.partition("=")[0] in self._option_string_actions  # such as --phase1-bin-size
+        return found[1] if found and self._launcher.phases and not is_own else None
+
+    def _read_of_phase(self, phase: str, words: Sequence[str]) -> dict[str, Any]:
+        """The setting of a flag of a phase, given without its prefix, which errors have."""
+        flag, fields = words[0].partition("=")[0], flat_fields(self._launcher.entry.config_class)
+        typed, action = f"--{phase}-{flag.removeprefix('--')}", self._option_string_actions.get(flag)
+        of_phases = {"config_file", *(name for name, (_, field) in fields.items() if not value_flags(field))}
+        is_known = int(phase.removeprefix("phase")) in self._launcher.phases
+        if action is not None and not (is_known and action.dest in of_phases):
+            raise ValueError(f"{typed} is not a flag; it is not a setting of a phase: give it without {phase}-")
+        try:
+            return super().read(words)
+        except ValueError as error:
+            text = re.sub(rf"{re.escape(flag)}(?![\w-])", typed, str(error))
+            raise ValueError(text.replace("mean --", f"mean --{phase}-")) from None
 
     def help_about(self, topic: str) -> str:
         """Usage, the most used flags and the topics; or one topic."""

@@ -1,27 +1,16 @@
 """Examines the earlier run in the output folder: whether it is another run, is finished, or can be resumed."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.directories import final_step, list_steps
+from bert.checkpoints.directories import final_step, list_steps, newest_valid
 from bert.config.flags import flat_fields
 from bert.config.setting_sources import read_yaml
-from bert.config.training_settings import AnyConfig, TrainingConfig, derive
+from bert.config.settings_base import MAY_DIFFER
+from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
 from bert.training.loss_guards import is_trained
-
-# A run may be resumed with other values of these settings: they do not decide what is learned from which samples.
-# `check_continues` checks that global batch, seed and data equal those of the checkpoint when it is loaded.
-MAY_DIFFER_SECTIONS = ("batch", "initialization", "hardware")
-MAY_DIFFER = frozenset(
-    "async_checkpoint benchmark benchmark_steps benchmark_warmup_steps do_eval do_predict do_train download "
-    "early_stopping early_stopping_from eval_dir eval_freq eval_samples expected_steps finish_in "
-    "group_by_length index_column input_dir keep_best_checkpoint keep_checkpoints log_freq loss_spike_action "
-    "loss_spike_factor max_answer_length max_consecutive_skipped_steps model_prefix n_best_size "
-    "null_score_diff_threshold num_steps_per_checkpoint num_workers output_dir overfitting_evaluations predict_file "
-    "probe_file rank_check_freq report_file sequence_length_multiple steps_this_run tf32 vocab_file "
-    "watchdog_seconds".split()
-)
 
 
 def settings_asked_for(config: TrainingConfig) -> Path:
@@ -30,9 +19,10 @@ def settings_asked_for(config: TrainingConfig) -> Path:
 
 
 def is_done(config: TrainingConfig) -> bool:
-    """Whether all updates were made, or early stopping or a decay ended them, and their checkpoint is there.
+    """Whether all updates were made, or early stopping or a decay ended them, and their checkpoint is valid.
 
-    A benchmark is never done, nor is a run whose number of updates is not known yet.
+    A benchmark is never done, nor is a run whose number of updates is not known yet. A damaged checkpoint is reported:
+    the run continues from the one before.
     """
     run, summary = config.run, read_json(config.stage_dir() / "summary.json")
     if run.benchmark or run.max_steps < 1:
@@ -40,13 +30,17 @@ def is_done(config: TrainingConfig) -> bool:
     step, is_longer = summary.get("steps", 0), run.max_steps > summary.get("max_steps", 0)
     since_best = summary.get("early_stopping", 0) if summary.get("stopped_early") and not is_longer else 0
     last_step = None if is_longer else summary.get("last_step")
-    return is_trained(run, step, since_best, last_step) and (config.checkpoint_dir() / str(step)).is_dir()
+    if not is_trained(run, step, since_best, last_step):
+        return False
+    newest = newest_valid(config.checkpoint_dir(), report=lambda problem: print(problem, file=sys.stderr, flush=True))
+    return newest is not None and newest.directory.name == str(step)
 
 
 def refuse_other_run(config: TrainingConfig) -> None:
     """Refuse a run that differs in what it learns from the one in its output folder.
 
-    A run may be extended: more updates or epochs than before. It may be shortened to what it has not made yet.
+    `check_continues` checks that global batch, seed and data equal those of the checkpoint when it is loaded. A run may
+    be extended: more updates or epochs than before. It may be shortened to what it has not made yet.
     """
     if not (config.trains() and settings_asked_for(config).exists()):
         return
@@ -59,9 +53,9 @@ def refuse_other_run(config: TrainingConfig) -> None:
         section, field = fields[name]
         value = values[section][name]
         old = before.get(name, field.get_default())  # a setting that its version did not have had the default
-        if section in MAY_DIFFER_SECTIONS or old == value:
+        if old == value or MAY_DIFFER in type(config).model_fields[section].metadata:
             continue
-        if name in MAY_DIFFER and not _chooses_weights(config, name):
+        if MAY_DIFFER in field.metadata and not _chooses_weights(config, name):
             continue
         if not _may_extend(config, name, value, old):
             raise ValueError(
@@ -113,10 +107,10 @@ def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
     )
 
 
-def continued(config: AnyConfig) -> AnyConfig | None:
-    """The settings with the run's own newest checkpoint as the start; None if there is none or a step was given."""
+def continuation(config: TrainingConfig) -> dict[str, Any]:
+    """The settings of a start at the run's own newest checkpoint; empty if there is none or a step was given."""
     has_step = isinstance(config.initialization.last_step_of_checkpoint, int)
     if not config.trains() or config.run.benchmark or has_step or not list_steps(config.checkpoint_dir()):
-        return None
-    start: dict[str, Any] = dict.fromkeys(type(config.initialization).model_fields)
-    return derive(config, **start | {"from_checkpoint": config.checkpoint_dir(), "last_step_of_checkpoint": "auto"})
+        return {}
+    others = dict.fromkeys(type(config.initialization).model_fields)
+    return others | {"from_checkpoint": config.checkpoint_dir(), "last_step_of_checkpoint": "auto"}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import psutil
@@ -209,13 +209,7 @@ class Runner:
         if self.stop_requested:
             return INTERRUPTED
         # A separate session: Ctrl-C in the terminal reaches only this process, which passes it on once.
-        self._process = subprocess.Popen(
-            command,
-            start_new_session=True,
-            env=repository_environment() | variables | {LAUNCHER: str(os.getpid())},
-            preexec_fn=_begin(),
-            **streams,
-        )
+        self._process = start_process(command, variables, start_new_session=True, **streams)
         if self.stop_requested:
             self._pass_on()
         while (code := self._process.poll()) is None:
@@ -245,6 +239,14 @@ class Runner:
         for pid in ranks_of(self._process) or [self._process.pid]:
             with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
                 os.kill(pid, signal.SIGTERM)
+
+
+def start_process(
+    command: Sequence[str], variables: Mapping[str, str] = MappingProxyType({}), **options: Any
+) -> "subprocess.Popen[Any]":
+    """Start a command of ours. It and the ranks that it starts end with this process, however that ends."""
+    environment = repository_environment() | dict(variables) | {LAUNCHER: str(os.getpid())}
+    return subprocess.Popen(command, env=environment, preexec_fn=_begin(), **options)
 
 
 def _begin() -> Callable[[], None]:

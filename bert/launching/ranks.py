@@ -29,7 +29,7 @@ class Ranks(Settings):
                 f"num_nodes={self.num_nodes} needs the address of the first node; pass --master HOST:PORT "
                 "on every node, and --num-nodes 1 to train on this node alone"
             )
-        count = 0 if device == "cpu" else num_gpus()
+        count = gpus_for(device)
         if device == "cpu" or (device == "auto" and count == 0 and self.num_processes == 1):
             return None
         if self.num_processes > count:
@@ -63,6 +63,11 @@ def num_gpus() -> int:
     return (exists + [False]).index(False) if count else 0  # CUDA ends the list at the first that does not exist
 
 
+def gpus_for(device: str) -> int:
+    """GPUs that a run with this --device (auto, cpu or gpu) can use."""
+    return 0 if device == "cpu" else num_gpus()
+
+
 def quickstart_processes(device: str) -> int:
     """Ranks of a quickstart: on a CPU two if it has two processors, with the threads that then fall to each; else one.
 
@@ -71,7 +76,7 @@ def quickstart_processes(device: str) -> int:
     is waiting; each of two ranks 47, of which 18 are the update itself, that no rank saves, and 2-4 the exchange of its
     million gradients over Gloo. More ranks would divide the other 25.
     """
-    if device != "cpu" and num_gpus():
+    if gpus_for(device):
         return 1
     usable = min(len(allowed_processors()), cpu_quota() or float("inf"))  # the quota of the container or job
     return 2 if int(usable + 0.5) >= 2 else 1

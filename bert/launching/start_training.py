@@ -9,13 +9,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from bert.checkpoints.directories import list_steps
 from bert.config.command_line import dump_yaml, usage_errors
-from bert.config.training_settings import TrainingConfig
+from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable, write_atomically
-from bert.launching.previous_run import continued, refuse_other_run, settings_asked_for
+from bert.launching.previous_run import continuation, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, num_gpus
 from bert.reporting.trackers import check_trackers
@@ -100,13 +102,25 @@ def training_command(
     return [*launcher, *options, str(script), "--config", str(settings_file)]
 
 
+def check_start(config: TrainingConfig, ranks: Ranks) -> str | None:
+    """The devices of this node's ranks; ValueError if they, the trackers, the folder or the run in it refuse the start.
+
+    A command that makes data first calls it before, so that no data are made for a start that is refused.
+    """
+    devices = ranks.devices(config.hardware.device)
+    check_trackers(config.hardware.trackers())
+    require_writable(config.run.output_dir)
+    refuse_other_run(config)
+    return devices
+
+
 def launch(
     script: Path,
     config: TrainingConfig,
     ranks: Ranks,
     runner: Runner,
     *,
-    start: TrainingConfig | None = None,
+    start: Mapping[str, Any] = MappingProxyType({}),
     job_id: str | None = None,
     log_file: Path | None = None,
 ) -> int:
@@ -114,19 +128,17 @@ def launch(
 
     Args:
         script: a run_*.py, which reads its settings from OUTPUT_DIR/STAGE/launch.yaml.
-        start: the settings of a first start, before there is a checkpoint; without it, `config`.
+        config: the settings that were asked for; what only the start knows is laid over them here.
+        start: what they begin from while there is no checkpoint, if that is not what was asked for.
     Raises:
         SystemExit: BAD_INPUT after an error: wrong settings, another run in the folder, missing files or nodes.
     """
     with contextlib.ExitStack() as stack:
         with usage_errors():
-            device = config.hardware.device
-            devices = ranks.devices(device)
-            started = continued(config) or start or config
-            check_trackers(config.hardware.trackers())
+            devices = check_start(config, ranks)
+            at_start = continuation(config) or start
+            started = derive(config, **at_start) if at_start else config
             started.prepare_files()
-            require_writable(config.run.output_dir)
-            refuse_other_run(config)
             log_dir = _log_dir(config, ranks)
             log_dir.mkdir(parents=True, exist_ok=True)
             if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
@@ -141,7 +153,7 @@ def launch(
             node_options = _node_options(ranks, runner)
         settings_file, job_id = config.stage_dir() / "launch.yaml", job_id or config.stage()
         command = training_command(script, settings_file, ranks, devices, log_dir, job_id, node_options)
-        code = runner.train(command, config, log_dir, log_file, ranks.environment(device))
+        code = runner.train(command, config, log_dir, log_file, ranks.environment(config.hardware.device))
         if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there
             for path, content in before.items():
                 write_atomically(path, content)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.flags import ValueFlags
+from bert.config.settings_base import MayDiffer
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.conversion.locating import resolve
 from bert.files import unset_variable
@@ -19,9 +20,11 @@ from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary
 
 
 class DataSettings(LoaderSettings):
-    input_dir: Path = Field(description="folder of training shards")
-    eval_dir: Path | None = Field(None, description="folder of held-out shards; none: no held-out evaluation")
-    vocab_file: Path = Field(description="vocabulary the shards were made with: vocab.txt or tokenizer.json")
+    input_dir: MayDiffer[Path] = Field(description="folder of training shards")
+    eval_dir: MayDiffer[Path | None] = Field(
+        None, description="folder of held-out shards; none: no held-out evaluation"
+    )
+    vocab_file: MayDiffer[Path] = Field(description="vocabulary the shards were made with: vocab.txt or tokenizer.json")
     data_loader: Literal["own", "lddl"] = Field(
         "own", description="own; lddl: training reads the batches of NVIDIA's library, in its order (static masks)"
     )
@@ -69,20 +72,20 @@ class PretrainingRunSettings(RunSettings):
     objective: Literal["mlm_nsp", "mlm"] = Field(
         "mlm_nsp", description="mlm_nsp: masked LM and next-sentence prediction, as BERT; mlm: masked LM alone"
     )
-    eval_samples: int = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
-    keep_best_checkpoint: bool = Field(
+    eval_samples: MayDiffer[int] = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
+    keep_best_checkpoint: MayDiffer[bool] = Field(
         True, description="save when the held-out masked-LM loss is the lowest so far, and never prune that checkpoint"
     )
-    overfitting_evaluations: int = Field(
+    overfitting_evaluations: MayDiffer[int] = Field(
         3, ge=0, description="warn when this many evaluations in a row are above the lowest held-out loss; 0: off"
     )
-    early_stopping: int = Field(
+    early_stopping: MayDiffer[int] = Field(
         0,
         ge=0,
         description="end the phase after this many evaluations without a lower held-out loss, and take the weights "
         "with the lowest as its result; 0: off",
     )
-    probe_file: Path | None = Field(
+    probe_file: MayDiffer[Path | None] = Field(
         None,
         description="table with the columns text and label: at each evaluation, how well a linear classifier on the "
         "frozen model's mean states tells its labels apart",
@@ -92,14 +95,14 @@ class PretrainingRunSettings(RunSettings):
         description="what decides the best checkpoint and early stopping; probe: the accuracy on --probe-file, whose "
         "best weights are the result",
     )
-    early_stopping_from: float = Field(
+    early_stopping_from: MayDiffer[float] = Field(
         0.0,
         ge=0,
         le=1,
         description="share of the updates before which no evaluation counts as one without a lower loss",
     )
 
-    expected_steps: int | None = Field(
+    expected_steps: MayDiffer[int | None] = Field(
         None,
         ge=1,
         description="updates that the time is expected to allow, where --max-steps is only the most: the shares of "
@@ -147,10 +150,12 @@ class PretrainingInitializationSettings(InitializationSettings):
 class PretrainingConfig(TrainingConfig):
     """All settings of one phase."""
 
-    batch: PretrainingBatchSettings = Field(default_factory=PretrainingBatchSettings)
+    batch: MayDiffer[PretrainingBatchSettings] = Field(default_factory=PretrainingBatchSettings)
     data: DataSettings
     run: PretrainingRunSettings
-    initialization: PretrainingInitializationSettings = Field(default_factory=PretrainingInitializationSettings)
+    initialization: MayDiffer[PretrainingInitializationSettings] = Field(
+        default_factory=PretrainingInitializationSettings
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "PretrainingConfig":

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bert.config.entry_point import EntryPoint
+from bert.config.entry_point import EntryPoint, Rule
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.planner import plan_inquiry
@@ -70,8 +70,10 @@ ENTRY = EntryPoint(
     usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
     description="Pre-train BERT on PaddlePaddle.",
     inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(with_known_steps)),
-    alternatives=LENGTHS,
-    followers={"masked_lm_ratio": "max_predictions_per_seq"},
-    implied=_implied,
+    rules=(
+        Rule(given=LENGTHS, drops=LENGTHS),
+        Rule(given=("masked_lm_ratio",), drops=("max_predictions_per_seq",)),
+        Rule(implies=_implied),
+    ),
     default_model="bert-large-uncased",
 )

@@ -1,8 +1,8 @@
 """The training of a phase on the ranks of this node, and what a phase starts from."""
 
 import time
+from typing import Any
 
-from bert.config.training_settings import derive
 from bert.launching.process_runner import Runner
 from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import launch
@@ -29,23 +29,18 @@ def train_phase(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> 
     )
 
 
-def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> PretrainingConfig:
-    """The settings of a phase that has no checkpoint yet: phase 2 starts from the weights of phase 1.
+def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> dict[str, Any]:
+    """The start of a phase that has no checkpoint yet, where it is not the one asked for: phase 2 starts from phase 1.
 
     Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
     """
     start, start_before = config.initialization, previous.initialization
     if config.run.benchmark or config.run.phase == 1 or previous.run.phase == 2 or start.from_phase1_final_params:
-        return config
+        return {}
     if (start.from_pretrained_params, start.from_checkpoint) != (
         start_before.from_pretrained_params,
         start_before.from_checkpoint,
     ):
-        return config
-    return derive(
-        config,
-        from_phase1_final_params=previous.checkpoint_dir(),
-        from_pretrained_params=None,
-        from_checkpoint=None,
-        last_step_of_checkpoint=None,
-    )
+        return {}
+    others = dict.fromkeys(type(start).model_fields)
+    return others | {"from_phase1_final_params": previous.checkpoint_dir()}

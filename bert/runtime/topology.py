@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -97,8 +98,9 @@ def visible_devices() -> list[str] | None:
     return None if text is None or text == "all" else [entry.strip() for entry in text.split(",") if entry.strip()]
 
 
+@lru_cache(maxsize=None)
 def nvidia_smi(*arguments: str) -> list[str]:
-    """The lines that it answers with; none without a driver, or where it fails or does not answer."""
+    """The lines that it answers with; none without a driver, or where it fails or does not answer. Asked once."""
     command = ["nvidia-smi", *arguments]
     try:  # a broken driver may not answer at all
         done = subprocess.run(command, capture_output=True, text=True, timeout=_GPU_SECONDS, check=False)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from bert.config.settings_base import Settings
+from bert.config.settings_base import MayDiffer, Settings
 from bert.samples.masking import MASKED_SHARE, check_predictions
 
 
@@ -22,11 +22,13 @@ class LoaderSettings(Settings):
         description="share of tokens to predict: of dynamic masking, and of the static masks that a run makes shards "
         "with; --max-predictions-per-seq follows it",
     )
-    num_workers: int = Field(4, ge=0, description="background threads that read shards on each rank; 0: none")
-    sequence_length_multiple: int = Field(
+    num_workers: MayDiffer[int] = Field(
+        4, ge=0, description="background threads that read shards on each rank; 0: none"
+    )
+    sequence_length_multiple: MayDiffer[int] = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
     )
-    group_by_length: bool = Field(
+    group_by_length: MayDiffer[bool] = Field(
         False,
         description="give an update sequences of similar length, out of those of 32 updates: less padding, but updates "
         "are no random samples any more",

@@ -6,7 +6,6 @@ import math
 import pytest
 
 from bert import REPOSITORY
-from bert.commands import fine_tuning
 from bert.commands.__main__ import main
 from bert.commands.fine_tuning import evaluation_scores, plan_of, result_lines, trained_model
 from bert.config.training_settings import derive
@@ -36,8 +35,7 @@ def test_flags_are_shared_between_the_launcher_and_the_settings(words):
 
 
 def test_without_a_number_there_is_a_rank_for_each_gpu(words, monkeypatch):
-    for module in (fine_tuning, launch_ranks):
-        monkeypatch.setattr(module, "num_gpus", lambda: 4)
+    monkeypatch.setattr(launch_ranks, "num_gpus", lambda: 4)
     assert plan(words).ranks == Ranks()
     assert plan([*words, "--device", "auto"]).ranks == Ranks(num_processes=4)
 
@@ -59,16 +57,19 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
     assert capfd.readouterr().out == ""
 
 
-@pytest.mark.long
-def test_a_dry_run_counts_the_data_and_starts_nothing(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("question", ["--dry-run", "--show-config"])
+@pytest.mark.parametrize("name", ["glue", "squad"])
+def test_questions_about_a_quickstart_start_and_write_nothing(name, question, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    assert main(["glue", "--dry-run", "--output-dir", "out", "--num-gpus", "2"]) == 0
-    rows = dict(line.split(maxsplit=1) for line in capfd.readouterr().out.splitlines() if line[:11].strip())
-    assert rows["data"] == "training 240 sequences, dev 100 sequences"
-    assert rows["batch"].startswith("8 x 1 micro-steps x 2 ranks = 16 ") and rows["steps"] == "225 updates, 15 epochs"
-    assert rows["time"].startswith("about ") and "2 x CPU-core" in rows["time"]
-    assert not (tmp_path / "out").exists()
-    assert main(["ner", "--config", "conll2003", "--dry-run"]) == 0  # without data, what the settings decide
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("started a process"))
+    assert main([name, question, "--output-dir", "out", "--num-gpus", "2", "--device", "cpu"]) == 0
+    shown = capfd.readouterr().out
+    assert ("vocab_file: out/data/vocab.txt" in shown) if question == "--show-config" else ("x 2 ranks = " in shown)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_without_data_shows_what_the_settings_decide(capfd):
+    assert main(["ner", "--config", "conll2003", "--dry-run"]) == 0
     shown = capfd.readouterr().out
     assert "not read: do_train=true needs train_file" in shown and "steps      3 epochs" in shown and "memory" in shown
 

@@ -10,12 +10,13 @@ import pytest
 from bert import REPOSITORY
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.training_settings import derive
-from bert.launching.previous_run import continued
+from bert.launching.previous_run import continuation
 from bert.pretraining.phases import first_start
 
 STAND_IN = """
 import json, pathlib, signal, sys, time
 import yaml
+from bert.checkpoints.directories import write_checkpoint
 settings = yaml.safe_load(open(sys.argv[sys.argv.index("--config") + 1]))
 phase = settings["phase"]
 output = pathlib.Path(settings["output_dir"])
@@ -29,7 +30,7 @@ if settings["seed"] == 666:
 while settings["seed"] == 75 and not stopped:
     time.sleep(0.05)
 step = 1 if stopped else settings["steps_this_run"] or settings["max_steps"]
-(output / settings["bert_model"] / f"phase{phase}" / str(step)).mkdir(parents=True, exist_ok=True)
+write_checkpoint(output / settings["bert_model"] / f"phase{phase}", step, lambda folder: None)
 summary = {"steps": step, "final_loss": 7.5, "eval_masked_lm_loss": 5.5, "unigram_entropy": 6.0}
 (folder / "summary.json").write_text(json.dumps(summary))
 rows = [{"step": 1, "masked_lm_loss": 7.0}, {"step": 2, "eval_masked_lm_loss": 6.5}]
@@ -75,7 +76,7 @@ def finish(*more, **options):
 
 
 def start_of(config, previous):
-    return continued(config) or first_start(config, previous)
+    return derive(config, **continuation(config) or first_start(config, previous))
 
 
 def test_a_phase_continues_itself_else_starts_where_phase_1_ended(tmp_path):

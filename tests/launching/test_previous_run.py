@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from bert.checkpoints.directories import write_checkpoint
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, parse_arguments
 from bert.config.flags import flat_fields
+from bert.config.settings_base import MAY_DIFFER
 from bert.config.training_settings import derive
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.ner.config import TaggingConfig
@@ -15,14 +17,7 @@ from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.config import SquadConfig
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import GlueConfig
-from bert.launching.previous_run import (
-    MAY_DIFFER,
-    MAY_DIFFER_SECTIONS,
-    is_done,
-    kept_start,
-    refuse_other_run,
-    settings_asked_for,
-)
+from bert.launching.previous_run import is_done, kept_start, refuse_other_run, settings_asked_for
 from bert.pretraining.config import PretrainingConfig
 
 
@@ -40,20 +35,32 @@ def trained(config):
     return config
 
 
-def test_done_means_all_steps_and_their_checkpoint(config):
+def saved(config, step):
+    return write_checkpoint(config.checkpoint_dir(), step, lambda folder: (folder / "weights").write_text(str(step)))
+
+
+def test_done_means_all_steps_and_their_valid_checkpoint(config, capsys):
     config = derive(config, max_steps=7)
     config.stage_dir().mkdir(parents=True)
     (config.stage_dir() / "summary.json").write_text(json.dumps({"steps": 7}))
     assert not is_done(config)
-    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    weights = saved(config, 7) / "weights"
     assert is_done(config) and not is_done(derive(config, benchmark=True))
-    assert not is_done(derive(config, max_steps=8))
+    assert not is_done(derive(config, max_steps=8)) and capsys.readouterr().err == ""
+    saved(config, 5)
+    damages = (weights.unlink, lambda: weights.write_text("8"), (weights.parent / "manifest.json").unlink)
+    for damage in damages:
+        damage()
+        assert not is_done(config)
+        error = capsys.readouterr().err
+        assert error.startswith("checkpoint refused, trying an older one: ") and str(weights.parent) in error
+        weights.write_text("7")
 
 
 def test_a_completed_decay_is_done_until_more_updates_are_asked_for(config):
     config = derive(config, max_steps=100, lr_schedule="wsd", finish_in=60)
     config.stage_dir().mkdir(parents=True)
-    (config.checkpoint_dir() / "7").mkdir(parents=True)
+    saved(config, 7)
     for last_step, done in ((7, True), (9, False)):
         summary = {"steps": 7, "max_steps": 100, "decay_from": 5, "last_step": last_step}
         (config.stage_dir() / "summary.json").write_text(json.dumps(summary))
@@ -63,34 +70,21 @@ def test_a_completed_decay_is_done_until_more_updates_are_asked_for(config):
 
 def decides(config_class) -> set[str]:
     """Settings that a continued run must repeat, besides those of the model, the optimizer and the precision."""
+    sections = {name for name, section in config_class.model_fields.items() if MAY_DIFFER not in section.metadata}
     return {
         name
-        for name, (section, _) in flat_fields(config_class).items()
-        if section not in ("model", "optimizer", "precision", *MAY_DIFFER_SECTIONS) and name not in MAY_DIFFER
+        for name, (section, field) in flat_fields(config_class).items()
+        if section in sections - {"model", "optimizer", "precision"} and MAY_DIFFER not in field.metadata
     }
 
 
 def test_the_settings_that_a_continued_run_must_repeat():
     of_every_run = {"max_steps", "epochs", "seed", "bert_model", "max_seq_length"}
-    assert decides(PretrainingConfig) == of_every_run | {
-        "phase",
-        "data_loader",
-        "objective",
-        "max_predictions_per_seq",
-        "masking",
-        "whole_word_masking",
-        "masked_lm_ratio",
-        "eval_masked_lm_ratio",
-        "best_by",
-    }
+    own = "phase data_loader objective max_predictions_per_seq masking whole_word_masking masked_lm_ratio"
+    assert decides(PretrainingConfig) == of_every_run | {*own.split(), "eval_masked_lm_ratio", "best_by"}
     for task in (SquadConfig, GlueConfig, TaggingConfig):
         assert of_every_run | {"keep_best", "do_lower_case", "train_file"} <= decides(task)
-
-
-def test_every_name_in_the_list_is_a_setting():
-    tasks = (PretrainingConfig, SquadConfig, GlueConfig, TaggingConfig)
-    assert set(MAY_DIFFER) <= {name for task in tasks for name in flat_fields(task)}
-    assert set(MAY_DIFFER_SECTIONS) <= PretrainingConfig.model_fields.keys()
+        assert not decides(task) & {"batch_size", "from_checkpoint", "device", "predict_batch_size"}
 
 
 def test_another_run_is_refused_once_there_is_a_checkpoint(config):
@@ -160,7 +154,7 @@ def test_an_early_stopped_run_is_done_until_more_is_asked_for(config):
     config.stage_dir().mkdir(parents=True)
     summary = {"steps": 40, "max_steps": 100, "stopped_early": True, "early_stopping": 3}
     (config.stage_dir() / "summary.json").write_text(json.dumps(summary))
-    (config.checkpoint_dir() / "40").mkdir(parents=True)
+    saved(config, 40)
     assert is_done(config) and is_done(derive(config, early_stopping=2))
     for more in ({"early_stopping": 4}, {"early_stopping": 0}, {"max_steps": 101}):
         assert not is_done(derive(config, **more))

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from bert import REPOSITORY
-from bert.config.command_line import EntryPoint
+from bert.config.entry_point import EntryPoint, Rule
+from bert.config.settings_base import MayDiffer
 from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings, modes_of_files
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import usage_in_training
@@ -65,7 +66,9 @@ NER_RECIPES: dict[str, Callable[[], Settings]] = {
 class TaggedDataSettings(TaskDataSettings):
     train_file: Path | None = Field(None, description="tagged words to train on, in CoNLL-2003's format")
     eval_file: Path | None = Field(None, description="tagged words to evaluate on")
-    predict_file: Path | None = Field(None, description="words to predict tags for; its own tags are ignored")
+    predict_file: MayDiffer[Path | None] = Field(
+        None, description="words to predict tags for; its own tags are ignored"
+    )
     word_column: int = Field(0, description="column of the word, from 0; -1 is the last")
     tag_column: int = Field(-1, description="column of the tag")
     tag_scheme: Literal["iob1", "iob2", "iobes"] | None = Field(
@@ -128,7 +131,7 @@ ENTRY = EntryPoint(
     task=_TASK,
     recipes=NER_RECIPES,
     inquiries=inquiries(_TASK),
-    implied=_implied,
+    rules=(Rule(implies=_implied),),
     usage="[--config RECIPE] --from-pretrained-params WEIGHTS --do-train --train-file FILE --do-eval --eval-file FILE",
     description="Fine-tune BERT to find named entities, or other spans of words.",
 )

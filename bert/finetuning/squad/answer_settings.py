@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from bert.config.settings_base import Settings
+from bert.config.settings_base import MayDiffer, Settings
 from bert.files import json_of
 
 _NAMES_IN_FILE = {"do_lower_case": "lowercase", "version_2_with_negative": "version_2"}
@@ -19,10 +19,12 @@ class ReaderSettings(Settings):
     )
     max_query_length: int = Field(64, ge=1, description="longest question, in tokens; longer ones are truncated")
     do_lower_case: bool = Field(True, description="lower-case and strip accents, for uncased vocabularies")
-    n_best_size: int = Field(20, ge=1, description="answers listed for each question; for SQuAD 2.0 at least 2")
-    max_answer_length: int = Field(30, ge=1, description="longest answer, in tokens")
+    n_best_size: MayDiffer[int] = Field(
+        20, ge=1, description="answers listed for each question; for SQuAD 2.0 at least 2"
+    )
+    max_answer_length: MayDiffer[int] = Field(30, ge=1, description="longest answer, in tokens")
     version_2_with_negative: bool = Field(False, description="questions may have no answer, as in SQuAD 2.0")
-    null_score_diff_threshold: float = Field(
+    null_score_diff_threshold: MayDiffer[float] = Field(
         0.0, description="predict no answer if its score exceeds the best answer's by more than this"
     )
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from bert.config.command_line import EntryPoint
+from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import is_on
+from bert.config.settings_base import MayDiffer
 from bert.conversion.model_description import READER_FILE
 from bert.files import unset_variable
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
@@ -100,13 +101,13 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 class SquadDataSettings(ReaderSettings, TaskDataSettings):
-    download: bool = Field(
+    download: MayDiffer[bool] = Field(
         False,
         description="fetch SQuAD's files that are missing; without --train-file and --predict-file, to "
         "$BERT_PREP_WORKING_DIR/download/squad or the cache",
     )
     train_file: Path | None = Field(None, description="SQuAD file to train on; --do-train needs it")
-    predict_file: Path | None = Field(None, description="SQuAD file to answer; for --do-eval, with answers")
+    predict_file: MayDiffer[Path | None] = Field(None, description="SQuAD file to answer; for --do-eval, with answers")
     eval_script: Path | None = Field(None, description="ignored: the official scores are computed by this program")
     verbose_logging: bool = Field(False, description="ignored: NVIDIA's scripts pass it")
 
@@ -183,5 +184,5 @@ ENTRY = EntryPoint(
     aliases={"batch_size": ["--train-batch-size"]},
     inquiries=inquiries(_TASK),
     default_model=DEFAULT_MODEL,
-    implied=_implied,
+    rules=(Rule(implies=_implied),),
 )

@@ -1,0 +1,29 @@
+"""Paths of NVIDIA's image in the lines of its documents: what stands for them where the image is not."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert.config.architecture import BUILT_IN_MODELS
+
+_DESCRIPTIONS = ("bert_configs", "/workspace/bert/bert_configs")  # folders of model descriptions
+_VOCABULARIES = Path("vocab")  # holds NAME-vocab.txt
+
+
+def built_in_model(config_file: Path) -> str | None:
+    """The built-in model that a model description of the image stands for; None for any other file."""
+    if str(config_file.parent) not in _DESCRIPTIONS or config_file.exists():
+        return None
+    name = f"bert-{config_file.stem}-uncased" if config_file.stem in ("base", "large") else config_file.stem
+    return name if name in BUILT_IN_MODELS else None
+
+
+def with_own_vocabulary(values: Mapping[str, Any], has_weights: bool) -> dict[str, Any]:
+    """Flat settings whose vocabulary, if it is one of the image, is that beside the weights or the downloaded one."""
+    path = Path(str(values.get("vocab_file")))
+    if path.parent != _VOCABULARIES or not path.name.endswith("-vocab.txt") or path.exists():
+        return dict(values)
+    downloaded = Path(os.environ.get("BERT_PREP_WORKING_DIR", "."), path)  # by data.download_vocabulary
+    others = {name: value for name, value in values.items() if name != "vocab_file"}
+    return others if has_weights and not downloaded.exists() else {**others, "vocab_file": downloaded}
