@@ -23,9 +23,8 @@ from bert.config.training_settings import (
     derive,
 )
 from bert.conversion.locating import resolve
-from bert.conversion.model_description import read_description
 from bert.files import unset_variable
-from bert.finetuning.model_files import description_file, implied_by_weights, named_weights
+from bert.finetuning.model_files import description_beside, description_file, implied_by_weights, named_weights
 from bert.tokenization.vocabulary_files import check_vocabulary_file
 
 
@@ -151,15 +150,15 @@ class FineTuningConfig(TrainingConfig):
     def _check_sizes(self) -> None:
         """Compare the model's sizes with the description beside the weights."""
         source = self.initialization.from_pretrained_params
-        file = None if source is None else description_file(weights_folder(resolve(source, weights=False)))
-        if file is None:
+        path = None if source is None else weights_folder(resolve(source, weights=False))
+        if path is None or (description := description_beside(path)) is None:
             return
-        weights = read_description(file).config
+        weights = description.config
         for name in ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             value, needed = getattr(self.model, name), getattr(weights, name)
             if value != needed:
                 raise ValueError(
-                    f"{name}={value} (bert_model={self.run.bert_model}) must be {needed}, as {file} says; omit "
+                    f"{name}={value} (bert_model={self.run.bert_model}) must be {needed}, as {description_file(path)} says; omit "
                     "--bert-model (and choose a recipe that names no model) to use the sizes of the weights"
                 )
 

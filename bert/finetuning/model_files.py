@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bert.conversion.locating import published_model, resolve
 from bert.conversion.model_description import (
     CONFIG_FILES,
     LABELS_FILE,
+    Description,
     Usage,
     read_description,
     read_labels,
@@ -31,6 +33,17 @@ def description_file(weights: Path) -> Path | None:
     """The model description beside the weights, a folder or a file; None without one."""
     files = (_folder_of(weights) / name for name in CONFIG_FILES)
     return next((file for file in files if file.is_file()), None)
+
+
+def description_beside(weights: Path) -> Description | None:
+    """The content of that file, which a command reads once."""
+    file = description_file(weights)
+    return None if file is None else _read_once(file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1)
+def _read_once(file: Path, changed: int) -> Description:
+    return read_description(file)
 
 
 def named_weights(values: Mapping[str, Any]) -> Path | None:
@@ -56,10 +69,10 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     path = named_weights(values)
     if path is None:
         return {}
-    folder, description = _folder_of(path), description_file(path)
+    folder = _folder_of(path)
     implied: dict[str, Any] = {}
-    if description is not None and "hidden_size" not in values:
-        implied |= read_description(description).config.model_dump()
+    if "hidden_size" not in values and (description := description_beside(path)) is not None:
+        implied |= description.config.model_dump()
         if "bert_model" not in values:  # the default name means other sizes
             implied["bert_model"] = _name_of(folder)
     if (vocabulary := vocabulary_beside(folder)) is not None:
