@@ -157,8 +157,9 @@ class FineTuningConfig(TrainingConfig):
         for name in ("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
             value, needed = getattr(self.model, name), getattr(weights, name)
             if value != needed:
+                file = description_file(path)
                 raise ValueError(
-                    f"{name}={value} (bert_model={self.run.bert_model}) must be {needed}, as {description_file(path)} says; omit "
+                    f"{name}={value} (bert_model={self.run.bert_model}) must be {needed}, as {file} says; omit "
                     "--bert-model (and choose a recipe that names no model) to use the sizes of the weights"
                 )
 
