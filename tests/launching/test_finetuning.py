@@ -5,7 +5,6 @@ import math
 
 import pytest
 
-from bert import REPOSITORY
 from bert.commands.__main__ import main
 from bert.commands.fine_tuning import evaluation_scores, plan_of, result_lines, trained_model
 from bert.config.training_settings import derive
@@ -61,10 +60,11 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
 @pytest.mark.parametrize("name", ["glue", "squad"])
 def test_questions_about_a_quickstart_start_and_write_nothing(name, question, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("started a process"))
+    for module in ("commands.fine_tuning", "launching.process_runner"):
+        monkeypatch.setattr(f"bert.{module}.start_process", lambda *_, **__: pytest.fail("started a process"))
     assert main([name, question, "--output-dir", "out", "--num-gpus", "2", "--device", "cpu"]) == 0
     shown = capfd.readouterr().out
-    assert ("vocab_file: out/data/vocab.txt" in shown) if question == "--show-config" else ("x 2 ranks = " in shown)
+    assert ("vocab_file: out/data/vocab.txt" in shown) if question == "--show-config" else ("2 ranks = 16" in shown)
     assert not list(tmp_path.iterdir())
 
 
@@ -110,7 +110,7 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     model = config.checkpoint_dir()
     (model / "7").mkdir(parents=True)
     assert trained_model(config) == model
-    assert lines(found)[-1][-2:] == [str(REPOSITORY / "run_predict.py"), str(model)]
+    assert lines(found)[-1][-2:] == ["run_predict.py", str(model)]
     earlier = model.with_name(f"{model.name}-best")  # where earlier versions kept the best weights
     (earlier / "7").mkdir(parents=True)
     assert trained_model(config) == earlier
