@@ -19,8 +19,14 @@ def commands(text: str) -> list[str]:
 
 
 def fresh_clone(folder: Path) -> Path:
-    """A clone of the repository whose .venv is the environment of the tests."""
+    """A clone of the repository with the changes that are not committed; its .venv is the environment of the tests."""
     subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(folder)], check=True)
+    changed = ["git", "diff", "--name-only", "--no-renames", "HEAD"]
+    for name in subprocess.run(changed, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.split():
+        (folder / name).unlink(missing_ok=True)
+        if (REPOSITORY / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, folder / name)
     (folder / ".venv").symlink_to(sys.prefix)  # which scripts/setup.sh would make
     for machine_code in REPOSITORY.glob("*/**/__pycache__/*.nb?"):  # Numba's; it is used if the sources are the same
         target = folder / machine_code.relative_to(REPOSITORY)
