@@ -5,8 +5,7 @@
 Both start from the same random weights and read the same batches of phase 1, then of phase 2. Ours is
 `run_pretraining.py`, started as a user starts it: float32 on one rank, on two ranks with two micro-batches each, and in
 bfloat16. The other one is curve_torch.py: transformers' modules on PyTorch, LAMB and AdamW written from the papers.
-With --seeds both train with dropout from several seeds. D has the curves as JSON, a plot of each optimizer, and
-table.md.
+With --seeds both train with dropout from several seeds. D has the curves as JSON, and table.md.
 """
 
 import argparse
@@ -188,49 +187,25 @@ def differences(ours: list[dict[str, float]], theirs: list[dict[str, float]]) ->
 
 
 def compare(comparison: Comparison, python: Path, variants: tuple[Variant, ...], threads: int) -> list[dict[str, Any]]:
-    """Run one comparison -> a row per variant and phase; its plot is beside its curves."""
+    """Run one comparison -> a row per variant and phase."""
     comparison.write_task(threads)
     comparison.write_initial(python)
     theirs = comparison.run_torch(python)
-    rows, curves = [], {"transformers on PyTorch": theirs}
+    rows = []
     for variant in variants:
         print(f"{comparison.optimizer}: {variant.name}", file=sys.stderr, flush=True)
-        ours = curves[variant.name] = comparison.run_ours(variant)
+        ours = comparison.run_ours(variant)
         for phase in LENGTHS:
             row = {"optimizer": comparison.optimizer, "variant": variant.name, "phase": phase}
             row |= differences(ours[phase], theirs[phase])
             row |= {"last_loss": _last(ours[phase]), "their_last_loss": _last(theirs[phase])}
             rows.append(row)
-    plot(curves, comparison)
     return rows
 
 
 def _last(rows: list[dict[str, float]]) -> float:
     """Mean loss of the last tenth of the updates."""
     return float(np.mean([row["loss"] for row in rows[-max(1, len(rows) // 10) :]]))
-
-
-def plot(curves: dict[str, dict[int, list[dict[str, float]]]], comparison: Comparison) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(8, 7), sharex=True, height_ratios=[2, 1])
-    losses = {name: [row["loss"] for phase in LENGTHS for row in rows[phase]] for name, rows in curves.items()}
-    theirs, *ours = losses.items()
-    upper.plot(theirs[1], color="black", linewidth=2.5, label=theirs[0])
-    for name, values in ours:
-        upper.plot(values, linewidth=1, label=name)
-        lower.semilogy(np.abs(np.array(values) - np.array(theirs[1])) + 1e-9, linewidth=1, label=name)
-    upper.set_ylabel("training loss (nats)")
-    upper.set_title(f"{comparison.model}, {comparison.optimizer}: phase 1, then phase 2")
-    upper.legend()
-    lower.set_ylabel("difference (nats)")
-    lower.set_xlabel("update")
-    figure.tight_layout()
-    figure.savefig(comparison.folder / "curve.png", dpi=100)
-    pyplot.close(figure)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from unittest import mock
 
-import numpy as np
-
 import program
 from bert.model import modeling
 from bert.runtime.operator_editing import set_attribute
@@ -117,33 +115,3 @@ def _round(block, index: int, operator, name: str, dtype) -> Rounding:
         description.check_attrs()
         block.ops.insert(place, framework.Operator(block, description))
     return Rounding(operator.type, exact, name)
-
-
-def losses_of(session, feed: dict, roundings: list[Rounding]) -> dict[str, dict[str, float]]:
-    """What each type of operator loses in a micro-step.
-
-    Returns:
-        Of all values that the type writes: their number, the shares that become zero and that become infinite, and the
-        root of the mean square of relative errors.
-    """
-    if not roundings:
-        return {}
-    names = [name for rounding in roundings for name in (rounding.exact, rounding.rounded)]
-    fetched = session.executor.run(session.program.main, feed=feed, fetch_list=names, scope=session.scope)
-    sums: dict[str, np.ndarray] = {}
-    for rounding, exact, rounded in zip(roundings, fetched[::2], fetched[1::2], strict=True):
-        kind, exact, rounded = rounding.operator, exact.astype("float64"), rounded.astype("float64")
-        there = exact != 0
-        error = np.abs(rounded[there] / exact[there] - 1)
-        error = np.square(error[np.isfinite(error) & (error < 1)])
-        numbers = [exact.size, (there & (rounded == 0)).sum(), (~np.isfinite(rounded)).sum(), error.sum(), error.size]
-        sums[kind] = sums.get(kind, np.zeros(5)) + numbers
-    return {
-        kind: {
-            "values": int(size),
-            "zero": zero / size,
-            "infinite": infinite / size,
-            "error": float(np.sqrt(squares / max(count, 1))),
-        }
-        for kind, (size, zero, infinite, squares, count) in sums.items()
-    }
