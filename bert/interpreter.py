@@ -39,7 +39,6 @@ COMMANDS = (
     Command("squad", "scripts/run_squad.sh", "fine-tune on questions"),
     Command("glue", "scripts/run_glue.sh", "fine-tune on sentences"),
     Command("classify", "scripts/run_classify.sh", "fine-tune on your own labelled texts"),
-    Command("seeds", "scripts/run_seeds.sh", "one recipe with several seeds"),
     Command("ner", "scripts/run_ner.sh", "fine-tune on named entities"),
     Command("predict", "run_predict.py", "use a model"),
     Command("serve", "bert.serving", "serve a model over HTTP"),

@@ -1,7 +1,5 @@
 #!/usr/bin/env bash
-# Run a recipe with several seeds; mean, spread and failures. See `bash scripts/run_seeds.sh --help`.
-set -euo pipefail
-
-# shellcheck source=scripts/setup.sh
-source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-launch seeds "$@"
+# Left out: each script takes --seeds.
+echo "error: run_seeds.sh was left out; run the script of the task, such as" \
+  "'bash scripts/run_glue.sh --config mrpc --seeds 5'" >&2
+exit 2

@@ -7,7 +7,7 @@ from functools import partial
 from bert.exit_codes import BAD_INPUT, OK
 from bert.parent_death import end_with_caller
 
-TASKS = ("pretraining", "squad", "glue", "classify", "ner", "seeds")
+TASKS = ("pretraining", "squad", "glue", "classify", "ner")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,9 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(task: str, words: Sequence[str]) -> Callable[[Sequence[str]], int]:
     """The command of a task. It is imported only where it is called: all of them take twice as long."""
-    from bert.commands.repeated_commands import is_asked_for
-
-    if is_asked_for(task, words):
+    is_all = task == "glue" and words[:1] == ["all"]
+    if is_all or any(word.partition("=")[0] == "--seeds" for word in words):
         from bert.commands import repetitions
 
         return partial(repetitions.main, task)

@@ -22,7 +22,7 @@ from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchSettings
 from bert.launching.start_training import launch
 from bert.reporting.run_record import SCORES_FILE
-from bert.reporting.spread import metric_table, metrics_of
+from bert.reporting.spread import markdown, metric_rows, metrics_of
 
 CLASSIFIED_FROM = "bert-base-uncased"  # the weights that run_classify.sh starts from
 
@@ -95,7 +95,7 @@ def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: 
             return code
         metrics[part] = metrics_of(own)
         scores.append(read_json(fold.log_dir() / SCORES_FILE))
-    lines = [f"{config.stage()}: {parts} parts", "", *metric_table(metrics, "part"), *_all_rows(scores)]
+    lines = [f"{config.stage()}: {parts} parts", "", *markdown(metric_rows(metrics, "part")), *_all_rows(scores)]
     write_atomically(folder / "cross_validation.md", ("\n".join(lines) + "\n").encode())
     print(
         "\n" + "\n".join(lines) + f"\n\nThe table is in {folder}/cross_validation.md; each part has a model of its own."

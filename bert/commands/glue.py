@@ -21,8 +21,8 @@ def _form(line: CommandLine) -> Form:
         raise ValueError(f"config={name} contradicts the positional arguments; give only one of them")
     if len(line.positional) != 3:
         raise ValueError(
-            f"{len(line.positional)} positional arguments ({' '.join(line.positional)}) must be 3, TASK DATA_DIR "
-            f"CHECKPOINT; {FLAGS_INSTEAD}"
+            f"{len(line.positional)} positional arguments ({' '.join(line.positional)}) must be TASK DATA_DIR "
+            f"CHECKPOINT, or all [DATA_DIR] CHECKPOINT; or {FLAGS_INSTEAD}"
         )
     task = task_name(line.positional[0])
     settings: dict[str, Any] = dict(
@@ -61,7 +61,7 @@ LAUNCHER = FineTuningLauncher(
     "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
     "project.",
     epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run. "
-    "Several tasks, seeds and rates in one table: `all --help`.",
+    "All tasks of GLUE in one table: `all --help`.",
     names={"Recipes": [*GLUE.recipes, *NER.recipes]},
     form=_form,
 )

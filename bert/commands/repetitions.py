@@ -1,32 +1,24 @@
-"""`--seeds 5`, `--learning-rates X,Y`, `run_glue.sh all CHECKPOINT`: one command repeated, each run in its own folder.
+"""`--seeds 5` and `run_glue.sh all CHECKPOINT`: one command repeated with several seeds, each run in its own folder.
 
 The same command resumes: a run that has ended is not repeated, a stopped one continues, a failed one is tried again.
 The table at the end (mean, spread, average of GLUE) is also in the report of these runs, `python -m bert.reporting`.
 """
 
 import contextlib
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert.commands.repeated_commands import (
-    are_several_tasks,
-    commands_of_tasks,
-    flag_names,
-    parser_of,
-    rates_of,
-    refuse_flags,
-    split_positional,
-    task_of_recipe,
-)
 from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, write_atomically
+from bert.glue.task_table import TASKS
+from bert.help_parser import HelpParser
 from bert.launching.process_runner import Runner
-from bert.reporting.run_record import RunRecord, read_runs
-from bert.reporting.spread import repetition_lines, score_in
+from bert.reporting.run_record import read_runs
+from bert.reporting.spread import repetition_lines
+from data.fetching.transfer import data_folder
 
 _QUESTIONS = {"--dry-run", "--show-config", "--plan"}
 _RECORD = "repetition.txt"  # the command of a run that has ended, in its folder
@@ -39,14 +31,15 @@ class Repetition(NamedTuple):
 
     def has_ended(self) -> bool:
         """Raises ValueError if it ended with another command."""
-        record = self.folder / _RECORD
-        earlier, now = record.read_text(encoding="utf-8") if record.exists() else None, self.recorded_command()
-        if earlier not in (None, now):
+        record, now = self.folder / _RECORD, self.recorded_command()
+        if not record.exists():
+            return False
+        if (earlier := record.read_text(encoding="utf-8")) != now:
             raise ValueError(
                 f"{self.folder} holds a run of another command ({earlier}, now {now}); give another --output-dir, or "
                 "remove it"
             )
-        return earlier is not None
+        return True
 
     def recorded_command(self) -> str:
         """The command without the flags that only bring data which the run lacked."""
@@ -56,38 +49,37 @@ class Repetition(NamedTuple):
                 del words[words.index(flag) : words.index(flag) + length]
         return " ".join(words)
 
-    def records(self) -> list[RunRecord]:
-        return read_runs([self.folder]) if self.has_ended() else []
-
 
 def main(task: str, words: Sequence[str]) -> int:
     with contextlib.ExitStack() as stack:
         with usage_errors():
-            is_list = task == "glue" and are_several_tasks(parser_of(task, is_list=True).parse_known_args(words)[1])
-            arguments, rest = parser_of(task, is_list).parse_known_args(words)
-            rates = rates_of(arguments.learning_rates)
-            refuse_flags(rest, {"--seed", "--steps-this-run", *(["--learning-rate"] if rates else [])})
-            if is_list:
-                commands = commands_of_tasks(rest, arguments.data_dir)
-                usual = f"scores/{Path(split_positional(rest)[0][-1]).name}"
-            else:
-                task = task_of_recipe(arguments.config, arguments.task) if task == "seeds" else task
-                usual = f"seeds/{Path(arguments.config or task).stem}"
-                commands = {"": [*rest, *(["--config", arguments.config] if arguments.config else [])]}
-            folder = (arguments.output_dir or Path("results") / usual).expanduser()
-            runs = _runs(commands, folder, range(arguments.first_seed, arguments.first_seed + arguments.seeds), rates)
+            parser = HelpParser(prog=f"scripts/run_{task}.sh", description=__doc__, allow_abbrev=False)
+            parser.add_argument("--seeds", type=int, default=3, help="runs of each task (default: 3)")
+            parser.add_argument("--first-seed", type=int, default=1, help="the others follow it (default: 1)")
+            parser.add_argument(
+                "--output-dir", type=Path, help="default: results/seeds/NAME, of all tasks results/scores"
+            )
+            parser.usage = "%(prog)s [all [DATA_DIR] CHECKPOINT] [arguments of a single run] --seeds N"
+            arguments, rest = parser.parse_known_args(words)
+            for flag in {"--seed", "--steps-this-run"} & (flags := _flags(rest)):
+                raise ValueError(f"{flag} is set for each run; --seeds and --first-seed choose the seeds, Ctrl-C stops")
+            if arguments.seeds < 1:
+                raise ValueError(f"seeds={arguments.seeds} must be at least 1")
+            is_all = task == "glue" and rest[:1] == ["all"]
+            commands = _all_tasks(rest) if is_all else {"": rest}
+            folder = (arguments.output_dir or Path("results", "scores" if is_all else f"seeds/{task}")).expanduser()
+            seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+            runs = _runs(commands, folder, seeds)
             left = sum(not run.has_ended() for run in runs)
             print(f"{len(runs)} runs in {folder}: {len(runs) - left} ended, {left} left", flush=True)
-            if is_question := bool(flag_names(rest) & _QUESTIONS):  # asked of one run of each task
-                runs = list({run.task: run for run in reversed(runs)}.values())[::-1]
-            else:
+            if not flags & _QUESTIONS:
                 stack.enter_context(only_writer(folder))
-        if is_question:
-            return max(_start(Runner(), task, run) for run in runs)
-        return _run_all(task, runs, folder, arguments.keep_models if is_list else "all")
+        if flags & _QUESTIONS:  # of one run of each task
+            return max(_start(Runner(), task, run) for run in runs[: len(commands)])
+        return _run_all(task, runs, folder)
 
 
-def _run_all(task: str, runs: Sequence[Repetition], folder: Path, keep_models: str) -> int:
+def _run_all(task: str, runs: Sequence[Repetition], folder: Path) -> int:
     runner, worst, failures, refused = Runner(), OK, list[str](), set[str]()
     for number, run in enumerate(runs, start=1):
         if run.has_ended() or run.task in refused:
@@ -103,15 +95,10 @@ def _run_all(task: str, runs: Sequence[Repetition], folder: Path, keep_models: s
         else:
             worst, failures = max(worst, code), [*failures, f"  {title}: exit code {code}"]
             refused |= {run.task} if code == BAD_INPUT else set()  # its other runs would be refused as well
-        if keep_models != "all":
-            _remove_checkpoints([other for other in runs if other.task == run.task], keep_models == "best")
-    ended = read_runs([folder]) if any(run.has_ended() for run in runs) else []
-    lines = repetition_lines(ended)
-    if ended:
-        write_atomically(folder / "scores.md", ("\n".join(lines) + "\n").encode())
-        lines.append(f"\nThis table: {folder}/scores.md")
-    failures = ["", "failed (the same command tries them again):", *failures] if failures else []
-    print("\n".join(["", *lines, *failures]))
+    lines = repetition_lines(read_runs([folder])) if any(run.has_ended() for run in runs) else ["no run has ended"]
+    write_atomically(folder / "scores.md", ("\n".join(lines) + "\n").encode())
+    failed = ["", "failed (the same command tries them again):", *failures] if failures else []
+    print("\n".join(["", *lines, "", f"This table: {folder}/scores.md", *failed]))
     return worst
 
 
@@ -120,26 +107,29 @@ def _start(runner: Runner, task: str, run: Repetition) -> int:
     return runner.run([*command, "--output-dir", str(run.folder)])
 
 
-def _runs(
-    commands: Mapping[str, Sequence[str]], folder: Path, seeds: range, rates: Sequence[float]
-) -> list[Repetition]:
+def _runs(commands: Mapping[str, Sequence[str]], folder: Path, seeds: range) -> list[Repetition]:
     """All tasks with the first seed come first, so that a table of all is there early."""
-    if not seeds or seeds[0] < 0:
-        raise ValueError(f"seeds={len(seeds)} must be at least 1, first_seed={seeds.start} at least 0")
-    runs = []
-    for seed in seeds:
-        for task, words in commands.items():
-            for rate in (f"{rate:g}" for rate in rates) if rates else [""]:
-                own = folder / task / (f"lr-{rate}" if rate else "") / f"seed-{seed}"
-                typed = [*words, *(["--learning-rate", rate] if rate else []), "--seed", str(seed)]
-                runs.append(Repetition(task, own, typed))
-    return runs
+    return [
+        Repetition(task, folder / task / f"seed-{seed}", [*words, "--seed", str(seed)])
+        for seed in seeds
+        for task, words in commands.items()
+    ]
 
 
-def _remove_checkpoints(runs: Sequence[Repetition], keeps_best: bool) -> None:
-    """Remove the checkpoints of runs that have ended, but for the run of the best score."""
-    ended = [record for run in runs for record in run.records()]
-    best = max(ended, key=lambda record: score_in(record.summary) or 0.0, default=None)
-    for record in ended:
-        if record is not best or not keeps_best:
-            shutil.rmtree(record.directory.parent / record.settings["bert_model"], ignore_errors=True)
+def _all_tasks(words: Sequence[str]) -> dict[str, list[str]]:
+    """Task -> words of run_glue.sh, for `all [DATA_DIR] CHECKPOINT [flags]`."""
+    number = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
+    if number not in (2, 3):
+        raise ValueError(f"{' '.join(words[:number])} must be all CHECKPOINT, or all DATA_DIR CHECKPOINT; see --help")
+    checkpoint, flags = words[number - 1], words[number:]
+    commands = {}
+    for name in (name for name, task in TASKS.items() if task.train):
+        folder = Path(words[1] if number == 3 else data_folder() / "glue") / name
+        data = [] if number == 2 and "--download" in flags else ["--data-dir", str(folder)]
+        start = ["--from-pretrained-params", checkpoint, "--keep-checkpoints", "1"]
+        commands[name.lower()] = ["--config", name.lower(), *data, *start, *flags]
+    return commands
+
+
+def _flags(words: Sequence[str]) -> set[str]:
+    return {word.partition("=")[0].replace("_", "-") for word in words}

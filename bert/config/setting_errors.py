@@ -57,6 +57,8 @@ do-lower-case lower-case uncased
 # Settings and flags of earlier versions, without dashes -> what to do instead.
 LEFT_OUT: dict[str, str] = {
     "fit-batch-size": "a batch that does not fit ends in an error that names one that does; --dry-run shows the memory",
+    "learning-rates": "give each --learning-rate an --output-dir of its own; python -m bert.reporting compares them",
+    "keep-models": "--keep-checkpoints says how many checkpoints a run keeps",
     "on-log": "read the records in OUTPUT_DIR/STAGE/metrics.jsonl",
 }
 

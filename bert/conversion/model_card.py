@@ -24,7 +24,7 @@ from bert.planning.hardware import load_parts, part_of
 from bert.reporting.progress import duration, metric_form
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, SUMMARY, RunRecord, read_run
-from bert.reporting.spread import MEASURED, NO_METRICS, metric_table, metrics_of
+from bert.reporting.spread import MEASURED, NO_METRICS, markdown, metric_rows, metrics_of
 from bert.samples.manifest import read_manifest
 from data.fetching.published_models import GOOGLE, ModelName, known_names
 
@@ -377,7 +377,7 @@ def _scores(run: RunRecord) -> list[Block]:
     }
     if len(runs) > 1:
         words = f"The weights are of {output.name}. All seeds, on the evaluation set that chose the best weights:"
-        return [text(words), Block("", "\n".join(metric_table(metrics, "seed")))]
+        return [text(words), Block("", "\n".join(markdown(metric_rows(metrics, "seed"))))]
     values = [*metrics.values()][0]
     rows = [[name, _number(name.rpartition(" ")[2], value, list(values))] for name, value in values.items()]
     words = "On the evaluation set that chose the best weights, of one seed, so without a spread:"

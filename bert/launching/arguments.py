@@ -182,7 +182,7 @@ class LauncherParser(SettingsParser):
         if topic:
             return formatter.format_help().rstrip()
         settings = f"All settings of the training: `{shell_command(launcher.entry.script, '--help')}`."
-        repeated = "With several seeds or learning rates: --seeds 5 --help."
+        repeated = "With several seeds: --seeds 5 --help."
         more = f"More: --help {'|'.join([*names, *topics])}"
         return "\n".join([formatter.format_help(), launcher.epilog, repeated, settings, more])
 

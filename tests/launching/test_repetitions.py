@@ -1,14 +1,16 @@
-"""`--seeds`, `--learning-rates`, `run_glue.sh TASKS CHECKPOINT`: which runs are made, what is left, the table."""
+"""`--seeds` and `run_glue.sh all CHECKPOINT`: which runs are made, what is left, the table."""
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
+from bert import REPOSITORY
 from bert.commands import repetitions
-from bert.commands.repeated_commands import commands_of_tasks, is_asked_for, task_of_recipe
+from bert.commands.__main__ import _command, main
 from bert.exit_codes import BAD_INPUT, DIVERGED, INTERRUPTED, OK
 from bert.files import only_writer
 from bert.reporting.report import main as report
@@ -59,21 +61,16 @@ def start(tmp_path, monkeypatch):
     return run
 
 
-def test_every_task_rate_and_seed_makes_one_table(start, tmp_path, capsys):
-    words = ("mrpc,MNLI,mine.csv", "glue", "weights", "--seeds", "2", "--learning-rates", "1e-5,2e-5")
-    code, runs = start("glue", *words)
-    assert code == OK and len(runs) == 12 and {run[2] for run in runs[:6]} == {1}
+def test_all_tasks_of_glue_make_one_table(start, tmp_path, capsys):
+    code, runs = start("glue", "all", "glue", "weights", "--seeds", "2", "--epochs", "1")
+    assert code == OK and len(runs) == 18 and {run[2] for run in runs[:9]} == {1}
     table = Path("out/scores.md").read_text()
-    assert "| mrpc/lr-2e-05 glue-mrpc | 2e-05 | accuracy 53.5% | 53.5 | 0.7 | 53.5 | 53.0 | 54.0 | 2 |" in table
-    assert "| 2e-05 | matched accuracy 63.5%, mismatched accuracy 63.5% | 68.5 | 0.7 |" in table
-    assert "| mine/lr-1e-05 glue-custom | 1e-05 | accuracy 72.5% | 72.5 |" in table and "both flatter" in table
-    assert "| average of 2 tasks of GLUE, each at its best rate |  |  | 61.0 | 0.7 |" in table
+    assert "| mrpc glue-mrpc | 53.5 | 0.7 | 53.5 | 53.0 | 54.0 | 2 |" in table and "that flatters" in table
+    assert "| mnli glue-mnli | 68.5 | 0.7 |" in table and "| average of 9 tasks of GLUE | 70.7 | 0.7 |" in table
     shown = capsys.readouterr().out
-    assert "12 runs in out: 0 ended, 12 left" in shown and table in shown and "==== mrpc/lr-1e-05/seed-1 (1" in shown
-    kept = sorted(str(path.relative_to("out").parents[2]) for path in Path().glob("out/*/*/*/*/*/7"))
-    assert kept == [f"{task}/lr-2e-05/seed-2" for task in ("mine", "mnli", "mrpc")]
+    assert "18 runs in out: 0 ended, 18 left" in shown and table in shown and "==== cola/seed-1 (1 of 18)" in shown
     report([str(tmp_path / "out"), "--markdown", "report.md"])
-    assert "average of 2 tasks of GLUE, each at its best rate" in Path("report.md").read_text()
+    assert "average of 9 tasks of GLUE" in Path("report.md").read_text()
 
 
 def test_one_training_has_a_row_for_each_metric(start):
@@ -98,9 +95,9 @@ def test_an_ended_run_is_not_repeated_and_more_can_be_added(start):
 
 
 def test_a_task_that_fails_is_named_at_the_end_and_the_others_go_on(start, capsys):
-    words = ("mrpc,mnli", "glue", "weights", "--seeds", "2")
+    words = ("all", "glue", "weights", "--seeds", "2")
     code, runs = start("glue", *words, codes={("mrpc", 1): DIVERGED, ("mnli", 1): BAD_INPUT})
-    assert code == DIVERGED and [(run[0], run[2]) for run in runs] == [("mrpc", 1), ("mnli", 1), ("mrpc", 2)]
+    assert code == DIVERGED and len(runs) == 17 and ("mnli", 2e-5, 2) not in runs
     shown = capsys.readouterr().out
     assert f"failed (the same command tries them again):\n  mrpc/seed-1: exit code {DIVERGED}\n" in shown
     code, runs = start("glue", *words)
@@ -109,9 +106,8 @@ def test_a_task_that_fails_is_named_at_the_end_and_the_others_go_on(start, capsy
 
 
 def test_a_question_is_asked_of_one_run_of_each_task(start):
-    runs = start("glue", "mrpc,mnli", "glue", "weights", "--seeds", "2", "--dry-run")[1]
-    assert [(run[0], run[2]) for run in runs] == [("mrpc", 1), ("mnli", 1)]
-    assert not Path("out/scores.md").exists()
+    runs = start("glue", "all", "weights", "--download", "--seeds", "2", "--dry-run")[1]
+    assert len(runs) == 9 and {run[2] for run in runs} == {1} and not Path("out/scores.md").exists()
 
 
 def test_one_start_writes_to_a_folder(start, tmp_path, monkeypatch):
@@ -121,18 +117,10 @@ def test_one_start_writes_to_a_folder(start, tmp_path, monkeypatch):
 
 
 REFUSED = {
-    "glue mrpc,mpc x": "task=mpc must be a task, a recipe, or a file of labelled lines; did you mean mrpc",
-    "glue ax,mrpc x": "task=ax has nothing to train on",
-    "glue mrpc,MRPC x": "names mrpc twice",
-    "glue all": "all must be TASKS CHECKPOINT, or TASKS DATA_DIR CHECKPOINT",
-    "glue mine.csv:none.csv x": "eval_file=none.csv must be an existing file",
-    "glue mrpc x --steps_this_run=5": "--steps-this-run leaves runs unfinished",
+    "glue all": "all must be all CHECKPOINT, or all DATA_DIR CHECKPOINT",
+    "glue all x --steps-this-run=5": "--steps-this-run is set for each run",
     "squad --seeds 0": "seeds=0 must be at least 1",
-    "squad --seeds 2 --seed 3": "--seed is set for each run; give --seeds, --first-seed",
-    "ner --learning-rates 2e-5;3e-5": "learning_rates=2e-5;3e-5 must be positive numbers",
-    "ner --learning-rates 2e-5 --learning-rate 3e-5": "--learning-rate is set for each run",
-    "seeds unknown": "CONFIG=unknown must be a recipe",
-    "seeds quickstart --task squad": "CONFIG=quickstart must be a recipe",
+    "squad --seeds 2 --seed 3": "--seed is set for each run; --seeds and --first-seed choose",
 }
 
 
@@ -143,19 +131,19 @@ def test_mistakes_are_refused_before_the_first_run(start, line):
     assert not Path("out").exists()
 
 
-def test_a_name_is_that_of_the_file_without_its_ends(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for file, name in {"a.csv.gz": "a", "v1.2.csv": "v1.2", "set/train.tsv.gz": "set"}.items():
-        Path(file).parent.mkdir(exist_ok=True)
-        Path(file).touch()
-        assert [*commands_of_tasks([file, "x"], None)] == [name]
-
-
 def test_what_is_typed_for_several_runs():
-    for line in ("all x", "mrpc,rte data x --epochs 2", "mrpc data x --seeds=3", "--seeds 3 mrpc x", "all --help"):
-        assert is_asked_for("glue", line.split()), line
-    for line in ("mrpc data x --seed 3", "", "x data v c out mrpc 8", "--config mrpc"):
-        assert not is_asked_for("glue", line.split()), line
-    assert is_asked_for("seeds", ["mrpc"]) and is_asked_for("squad", ["--learning-rates", "1e-5"])
-    tasks = [task_of_recipe(recipe, None) for recipe in ("large", "squad_small", "mrpc", "conll2003")]
-    assert tasks == ["pretraining", "squad", "glue", "ner"]
+    for line in ("glue all x", "squad --config squad_small --seeds=3", "pretraining --seeds 3"):
+        task, *words = line.split()
+        assert _command(task, words).func is repetitions.main, line
+    for line in ("glue mrpc data x --seed 3", "glue", "squad all"):
+        task, *words = line.split()
+        assert not hasattr(_command(task, words), "func"), line
+
+
+def test_earlier_command_lines_say_what_to_type(start):
+    with refused("2 positional .* must be TASK DATA_DIR CHECKPOINT, or all .DATA_DIR. CHECKPOINT"):
+        main(["glue", "mrpc,rte", "weights"])
+    with refused("--learning-rates is not a flag; it was left out: give each --learning-rate an --output-dir"):
+        main(["glue", "--config", "mrpc", "--learning-rates", "1e-5,2e-5"])
+    done = subprocess.run(["bash", REPOSITORY / "scripts/run_seeds.sh", "mrpc"], capture_output=True, text=True)
+    assert done.returncode == 2 and "'bash scripts/run_glue.sh --config mrpc --seeds 5'" in done.stderr

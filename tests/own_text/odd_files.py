@@ -4,7 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
-from data.examples.documentation import docstrings_of
+from data.examples.prose import docstrings_of
 
 
 def odd_files(folder: Path) -> None:

@@ -9,6 +9,6 @@ def test_the_average_is_glues():
     published |= {"qnli": (92.7,), "rte": (70.1,), "wnli": (65.1,)}
     metrics = {name: {"score": sum(values) / len(values) / 100} for name, values in published.items()}
     metrics["mnli"] = {"matched_score": 0.867, "mismatched_score": 0.859}
-    runs = [Repetitions(name, name, {"task_name": name.upper()}, {1: found}) for name, found in metrics.items()]
-    title, (value,) = average([*runs, Repetitions("mine", "mine", {"task_name": "custom"}, {1: {"score": 0.1}})])
+    runs = [Repetitions(name, name.upper(), {1: found}) for name, found in metrics.items()]
+    title, (value,) = average([*runs, Repetitions("mine", "", {1: {"score": 0.1}})])
     assert title == "average of 9 tasks of GLUE" and round(value, 1) == 80.5
