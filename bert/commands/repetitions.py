@@ -18,7 +18,7 @@ from bert.help_parser import HelpParser
 from bert.launching.process_runner import Runner
 from bert.reporting.run_record import read_runs
 from bert.reporting.spread import repetition_lines
-from data.fetching.transfer import data_folder
+from data.fetching.places import data_folder
 
 _QUESTIONS = {"--dry-run", "--show-config", "--plan"}
 _RECORD = "repetition.txt"  # the command of a run that has ended, in its folder

@@ -25,8 +25,9 @@ FLATTERY = (
 )
 _SCORE = re.compile(r"((mis)?matched_)?score")
 # Settings that may differ in runs of one training, beside the seed: the start of a resumed run, what brings data.
-_OF_ONE_RUN = ("report_file", "output_dir", "from_checkpoint", "last_step_of_checkpoint", "download")
-_OF_ONE_RUN += ("max_bad_line_fraction", "seed")
+_OF_ONE_RUN = tuple(
+    "seed output_dir report_file from_checkpoint last_step_of_checkpoint download max_bad_line_fraction".split()
+)
 Table = tuple[list[str], list[list[str]]]  # titles, rows
 
 
