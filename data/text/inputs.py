@@ -308,11 +308,6 @@ def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: boo
     return inputs
 
 
-def is_set_aside(name: Path) -> bool:
-    """Whether a file is hidden or an editor's backup."""
-    return _hidden(name) is not None or bool(_SET_ASIDE.fullmatch(name.name))
-
-
 def _hidden(name: Path) -> Path | None:
     """The hidden file or folder at which a path ends or through which it goes."""
     places = (index for index, part in enumerate(name.parts, start=1) if part.startswith("."))

@@ -84,15 +84,6 @@ def documents(folder) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in lines)
 
 
-@pytest.mark.parametrize("name", READ)
-def test_every_format_of_text_is_read(tmp_path, name):
-    data, expected = READ[name]
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_bytes(data)
-    run(tmp_path)
-    assert documents(tmp_path) == expected
-
-
 def test_a_folder_of_odd_files_is_read_and_what_is_left_out_is_named(tmp_path, capsys):
     for name, (data, _) in {**READ, **LEFT_OUT}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -103,7 +94,8 @@ def test_a_folder_of_odd_files_is_read_and_what_is_left_out_is_named(tmp_path, c
     (tmp_path / "gone.txt").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
     report = run(tmp_path)
-    assert report["counts"]["documents"] == sum(len(expected) for _, expected in READ.values())
+    expected = {**READ, "lines.jsonl": (b"", {"lines-2:1": "Line."})}  # beside lines.json
+    assert documents(tmp_path) == {name: text for _, texts in expected.values() for name, text in texts.items()}
     reasons = dict(line.removeprefix(f"{tmp_path}/").split(": ", 1) for line in report["left out"])
     assert set(reasons) == {*LEFT_OUT, ".git", "gone.txt", "pipe"}
     assert all(reasons[name].startswith(reason) for name, (_, reason) in LEFT_OUT.items()), reasons
@@ -166,20 +158,6 @@ def test_empty_and_short_documents_are_named(tmp_path, capsys):
     assert run(tmp_path, "--min-characters", "10")["left out"] == ["b: is empty", "c: is short"]
 
 
-@pytest.mark.parametrize("name", ["other.csv", "package.json", "broken.json"])
-def test_a_file_named_itself_is_refused_with_the_reason(tmp_path, name):
-    data, reason = LEFT_OUT[name]
-    (tmp_path / name).write_bytes(data)
-    with refused(f"^error: .*{name}: {reason.partition(',')[0]}".replace("[", r"\[")):
-        import_text.main(["--input", str(tmp_path / name), "--output-dir", str(tmp_path / "out")])
-
-
-def test_a_folder_without_any_text_says_what_it_holds(tmp_path):
-    (tmp_path / "photo.png").write_bytes(b"x")
-    with refused(r"no file to read \(1 left out, e.g. .*/photo.png: is of no format that is read \(.png\)"):
-        run(tmp_path)
-
-
 LONG = [f"The report of case {number}, which is longer than the rest." for number in range(4)]
 ROWS = [{"n": f"{number}", "date": "2024-01-02 10:00", "report": text} for number, text in enumerate(LONG)]
 TABLES = {
@@ -229,13 +207,6 @@ def test_a_table_without_the_column_names_itself_its_columns_and_the_likeliest(t
     with refused(message):
         options = () if field is None else ("--text-field", field)
         import_text.main(["--input", str(tmp_path / name), "--output-dir", str(tmp_path / "out"), *options])
-
-
-def test_ids_of_a_table_are_kept(tmp_path):
-    (tmp_path / "a.csv").write_text("key,body\nk 1,One.\nk2\n,Two.\n")
-    report = run(tmp_path, "--text-field", "body", "--id-field", "key")
-    assert documents(tmp_path) == {"k_1": "One.", "document": "Two."}
-    assert report["problems"] == [f"{tmp_path}/a.csv:3: field 'body' holds no text"]
 
 
 QUOTES, DELIMITERS = LOOSE_MARKS, LOOSE_DELIMITERS

@@ -2,20 +2,16 @@ import bz2
 import encodings.aliases
 import errno
 import gzip
-import io
 import json
 import lzma
 import os
 import random
-import re
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from contextlib import redirect_stderr
 from pathlib import Path
 
 import numpy as np
@@ -110,15 +106,6 @@ def test_fields_can_be_named_and_ids_are_kept(tmp_path):
         run(tmp_path / "out2", "--input", tmp_path / "b.parquet", "--text-field", "body")
 
 
-def test_files_that_differ_in_their_endings_give_documents_of_different_ids(tmp_path):
-    (tmp_path / "a.txt").write_text("One.")
-    (tmp_path / "a.md").write_text("Two.")
-    (tmp_path / "a.jsonl").write_text('{"text": "Three."}')
-    run(tmp_path / "out", "--input", tmp_path, "--held-out-fraction", "0")
-    found = documents(tmp_path / "out")  # which refuses ids that repeat
-    assert sorted(found.values()) == ["One.", "Three.", "Two."] and "a-2" in {name.split(":")[0] for name in found}
-
-
 PACK = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
@@ -185,6 +172,7 @@ def test_utf16_without_a_mark_is_detected_in_every_script(tmp_path, text, codec)
         CHINESE.encode() * 30 + b"\x00\x01\x02",
         b"\x1b$B" + b"$3$l" * 30 + b"\x1b(B end. ",
         b"river her small.\r\n\x1a",
+        b"a \x0e x",
     ],
 )
 def test_text_with_control_characters_is_not_taken_for_utf16(tmp_path, data):
@@ -194,12 +182,7 @@ def test_text_with_control_characters_is_not_taken_for_utf16(tmp_path, data):
     assert documents(tmp_path / "out")["a"] == " ".join(data.decode().replace("\0", "").split())
 
 
-def test_short_lines_with_a_control_character_are_not_taken_for_utf16():
-    rng = random.Random(0)
-    for _ in range(500):
-        words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(1, 9))) for _ in range(rng.randint(1, 6))]
-        text = " ".join(words) + rng.choice(["\r\n\x1a", "\x01", " \x0e x", "\x0f"])
-        assert detect(lambda text=text: [text.encode()]).name == "utf-8", text
+def test_bytes_that_are_not_utf8_are_not_taken_for_utf16_either():
     for data in (
         b"caf\xe9 river her.\r\n\x1a",
         b"a \x1fb \x1fc \x1e" * 200,
@@ -447,23 +430,8 @@ def test_nearly_all_pairs_at_the_threshold_are_found(tmp_path, threshold):
     assert np.mean(shares) == pytest.approx(threshold, abs=0.02) and np.std(shares) < 0.06
 
 
-def test_training_documents_are_in_an_order_of_their_own(tmp_path):
-    """Shards are cut from neighbouring documents, so neighbours should not be of one folder or one date."""
-    found = []
-    for name, step in (("a", 1), ("b", -1)):
-        folder = tmp_path / name
-        folder.mkdir()
-        for number, text in enumerate([f"Text {place} of them all." for place in range(200)][::step]):
-            (folder / f"{number:03}.txt").write_text(text)
-        run(tmp_path / f"out-{name}", "--input", folder, "--held-out-fraction", "0.1")
-        found.append(list(documents(tmp_path / f"out-{name}" / "train").values()))
-    assert found[0] == found[1] and len(found[0]) > 150
-    places = np.array([int(text.split()[1]) for text in found[0]])
-    assert abs(np.corrcoef(places, np.arange(len(places)))[0, 1]) < 0.2
-
-
 def test_training_documents_of_all_files_are_mixed(tmp_path, monkeypatch):
-    """Text of more than one file: each file has documents of all folders, each document once and whole."""
+    """Shards are cut from neighbouring documents: a file has documents of all dates, in no order."""
     texts = [f"Text {place} of them all. " + "It goes on for a while. " * (place % 40) for place in range(600)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     found = []
@@ -481,23 +449,10 @@ def test_training_documents_of_all_files_are_mixed(tmp_path, monkeypatch):
         for some in written.values():
             places = [int(line.split()[2]) for line in some]
             assert len(places) > 20 and min(places) < 200 and max(places) > 400
+            assert abs(np.corrcoef(places, np.arange(len(places)))[0, 1]) < 0.5
     assert found[0] == found[1] and len(found[0]) >= 5
     everything = {**documents(output / "train"), **documents(output / "held_out")}
     assert sorted(" ".join(everything.values()).split()) == sorted(" ".join(texts).split())
-
-
-def test_the_held_out_part_has_its_own_folder(tmp_path):
-    rng = random.Random(4)
-    texts = [sentence(rng, 10) for _ in range(400)]
-    (tmp_path / "a.txt").write_text("\n".join(texts))
-    command = ("--input", tmp_path / "a.txt", "--document-separator", "line", "--held-out-fraction", "0.1")
-    run(tmp_path / "a", *command)
-    with refused("contains other text already"):
-        run(tmp_path / "a", *command)
-    parts = {part: set(documents(tmp_path / "a" / part).values()) for part in ("train", "held_out")}
-    assert parts["train"] | parts["held_out"] == set(texts) and 35 <= len(parts["held_out"]) <= 45
-    assert parts["train"].isdisjoint(parts["held_out"])
-    assert {path.name for path in (tmp_path / "a").iterdir()} == {"train", "held_out", "report.json"}
 
 
 def test_a_run_killed_while_it_publishes_is_finished_by_the_next(tmp_path, monkeypatch):
@@ -515,6 +470,9 @@ def test_a_run_killed_while_it_publishes_is_finished_by_the_next(tmp_path, monke
         run(tmp_path / "cut", *command)
     assert run(tmp_path / "cut", *command) == whole
     assert documents(tmp_path / "cut") == documents(tmp_path / "whole")
+    assert {path.name for path in (tmp_path / "cut").iterdir()} == {"train", "held_out", "report.json"}
+    with refused("contains other text already"):
+        run(tmp_path / "cut", *command)
 
 
 def test_a_file_given_twice_is_read_once_and_counted(tmp_path):
@@ -657,25 +615,6 @@ def test_lines_do_not_depend_on_where_the_pieces_are_cut(chunks):
     text = "".join(chunks)
     expected = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     assert joined(chunks) == (expected if expected[-1] else expected[:-1])
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.binary(max_size=300), st.sampled_from(["file", "line", "blank-line"]), st.booleans())
-def test_any_bytes_are_imported_or_refused_in_words(data, separator, near):
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "a.txt").write_bytes(data)
-        command = ["--input", folder / "a.txt", "--document-separator", separator]
-        printed = io.StringIO()
-        try:
-            with redirect_stderr(printed):
-                run(folder / "out", *command, *(["--deduplicate", "near"] if near else []))
-        except SystemExit as error:
-            assert error.code == BAD_INPUT
-            assert re.search(r"^error: (1 files gave no document|.*a\.txt: is not text)", printed.getvalue(), re.M)
-            return
-        assert all(text == " ".join(text.split()) != "" for text in documents(folder / "out").values())
-        assert os.listdir(folder / "out/source/en") == ["0.txt"]
 
 
 def test_a_later_import_divides_as_the_earlier_one_did(tmp_path):
