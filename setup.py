@@ -32,20 +32,11 @@ class BuildPackage(build_py):
         if self.editable_mode:
             return
         for source in checkout_files():
-            self.mkpath(str(self._target(source).parent))
-            self.copy_file(str(source), str(self._target(source)))
+            target = Path(self.build_lib) / PACKAGE / source.relative_to(ROOT)
+            self.mkpath(str(target.parent))
+            self.copy_file(str(source), str(target))
         for file in (Path(self.build_lib) / PACKAGE).rglob("*.py"):
             file.write_text(below_package(file.read_text(encoding="utf-8")), encoding="utf-8")
-
-    def get_source_files(self):
-        return [*super().get_source_files(), *(str(path.relative_to(ROOT)) for path in checkout_files())]
-
-    def get_outputs(self, include_bytecode=True):
-        own = [] if self.editable_mode else [str(self._target(source)) for source in checkout_files()]
-        return [*super().get_outputs(include_bytecode), *own]
-
-    def _target(self, source):
-        return Path(self.build_lib) / PACKAGE / source.relative_to(ROOT)
 
 
 def below_package(code):

@@ -44,6 +44,7 @@ def test_the_notebook_is_whole_and_has_its_outputs():
     assert NOTEBOOK.stat().st_size < 200_000 and "/tmp/" not in NOTEBOOK.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_notebook_runs(tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat", reason="bash scripts/setup.sh notebook")
     from nbclient import NotebookClient
