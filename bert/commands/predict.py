@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from bert import exit_codes
 from bert.config.command_line import usage_errors
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
-from bert.inference.output import output_of
-from bert.inference.rows import Row, Rows, kind_of_table, table_form
+from bert.inference.output import Output
+from bert.inference.rows import Keys, Row, Rows, kind_of, table_form
 from bert.inference.settings import ModelSettings, model_parser, refuse_address
 from bert.reporting.progress import progress
 from data.text.tables import user_table
@@ -181,16 +181,14 @@ class _Prediction:
         form = model.row_form(request.input_format, [names] if names else ())
         self._rows = Rows(request.files, form)
         columns = nearest.columns() if nearest else model.columns()
-        source = request.files[0] if request.files else None
-        self._output = output_of(request.form(), columns, model.opened.hidden_size, source)
-        self._tables = [path for path in request.files if kind_of_table(path, request.input_format)]
+        self._output = Output(request.form(), self._rows, columns, model.opened.hidden_size)
+        kinds = {path: kind_of(path, request.input_format) for path in request.files}
+        self._has_tables = any(is_table for _, is_table in kinds.values())
         if request.form() in ("csv", "tsv"):
-            self._compare_columns(form.keys)
+            self._compare_columns([path for path, (kind, _) in kinds.items() if kind == "csv"], form.keys)
 
-    def _compare_columns(self, keys: Sequence[tuple[str, ...]]) -> None:
+    def _compare_columns(self, paths: Sequence[Path], keys: Keys) -> None:
         """Refuse a CSV with columns that the first one lacks before anything is predicted."""
-        kind = self._request.input_format
-        paths = [path for path in self._tables if kind_of_table(path, kind) == "csv"]
         columns: dict[Path, Sequence[str]] = {}
         for path in paths if len(paths) > 1 else ():
             table = user_table(path, table_form(keys), "csv")
@@ -217,19 +215,19 @@ class _Prediction:
 
     def _write_file(self, path: Path) -> None:
         output, tally = self._output, self._tally
-        total = None if self._tables else sum(file.stat().st_size for file in self._request.files) or None
+        total = None if self._has_tables else sum(file.stat().st_size for file in self._request.files) or None
         files = PredictionFiles(
             {path: output.row_ends},
             self._command() if self._request.is_resumable() else None,
             flag="--output",
             unit="lines",
             log=lambda line: print(line, file=sys.stderr),
-            convert=output.convert if output.is_converted else None,
+            convert=output.convert,
         )
-        with files, progress("predicted", total, "lines" if self._tables else "B") as bar:
+        with files, progress("predicted", total, "lines" if self._has_tables else "B") as bar:
             for content, first in self._contents(files.rows):
                 files.append([content], first)
-                bar.update((tally.rows if self._tables else self._rows.num_bytes) - bar.n)
+                bar.update((tally.rows if self._has_tables else self._rows.num_bytes) - bar.n)
             files.append([self._end()])
             output.finish(files.files[0], tally.rows)
 
@@ -237,7 +235,7 @@ class _Prediction:
         """What windows append to the output, and the number of their first row; windows of done rows are left out."""
         output, tally = self._output, self._tally
         for window in windows_of(self._rows):
-            output.begin(self._rows)
+            output.begin()
             first = tally.rows
             is_done = first + len(window) <= done
             tally.add(window, report=not is_done)
@@ -249,7 +247,7 @@ class _Prediction:
             yield output.content(records, is_first=not first), first
 
     def _end(self) -> bytes:
-        return self._output.end(self._rows, self._tally.rows, self._tally.bad)
+        return self._output.end(self._tally.rows, self._tally.bad)
 
     def _command(self) -> dict[str, Any]:
         """What decides the results."""

@@ -24,8 +24,8 @@ Keys = Sequence[tuple[str, ...]]  # of the texts in a JSON object, or columns of
 QUESTION_KEYS: Keys = (("question", "context"),)
 PAIR_KEYS: Keys = PAIR_NAMES
 SINGLE_KEYS: Keys = tuple((name,) for name in TEXT_NAMES)
-_TABLES = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"}
-_JSON_LINES = (".jsonl", ".ndjson", ".json")
+_KINDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".txt": "text"}
+_KINDS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
 EMPTY = "the line is empty"
 _LONGEST = 4 << 20  # bytes of a line
 _READ = 1 << 16
@@ -72,13 +72,13 @@ class Rows:
     """
 
     def __init__(self, paths: Sequence[Path], form: RowForm) -> None:
-        self._paths, self._form = paths, form
+        self.paths, self._form = paths, form
         self.columns: Sequence[str] = ()
         self.names: Sequence[str] | None = None
         self.delimiter, self.mark, self.num_bytes = ",", "", 0
 
     def __iter__(self) -> Iterator[Row | None]:
-        paths: Sequence[Path | None] = self._paths or [None]
+        paths: Sequence[Path | None] = self.paths or [None]
         for path in paths:
             name = str(path or "standard input")
             table = self._table(path)
@@ -87,8 +87,8 @@ class Rows:
 
     def _table(self, path: Path | None) -> Table | None:
         """The input as a table; None for lines, of which a TSV without a header of the keys is one."""
-        kind, form = kind_of_table(path, self._form.kind), table_form(self._form.keys)
-        if not kind:
+        (kind, is_table), form = kind_of(path, self._form.kind), table_form(self._form.keys)
+        if not is_table:
             return None
         try:
             table = piped_table(_standard_input(), form) if path is None else user_table(path, form, kind)
@@ -123,7 +123,7 @@ class Rows:
         raise ValueError(f"{name} has no column {' and '.join(map(repr, keys[0]))}, only {list(row)[:20]}; {hint}")
 
     def _lines(self, path: Path | None) -> Iterator["_RawRow | None"]:
-        parser = _LineParser(_kind_of_lines(path, self._form.kind), self._form)
+        parser = _LineParser(kind_of(path, self._form.kind)[0], self._form)
         with open(path, "rb", buffering=0) if path else _standard_input() as file:
             for line in read_lines(file.fileno(), self._count_bytes):
                 if line is None:
@@ -271,25 +271,16 @@ def table_form(keys: Keys) -> TableForm:
     return TableForm(None, quotes="cells", expected=keys)
 
 
-def kind_of_table(path: Path | None, kind: str) -> str:
-    """csv, tsv, json, jsonl or parquet if an input is read as a table, by its flag or name; "": it is read as lines."""
-    if path is None or kind not in ("auto", "csv"):
-        return "csv" if kind == "csv" else ""
-    if kind == "csv":
-        return kind
-    is_compressed = path.suffix.lower() in COMPRESSIONS
-    suffix = Path(path.stem).suffix.lower() if is_compressed else path.suffix.lower()
-    if suffix == ".json" and not is_compressed:
-        return "json" if _is_document(path) else ""
-    return _TABLES.get(suffix, "jsonl" if is_compressed and suffix in _JSON_LINES else "")
-
-
-def _kind_of_lines(path: Path | None, kind: str) -> str:
-    """The kind of lines by its flag, else by the file's name; auto if neither says it."""
+def kind_of(path: Path | None, kind: str) -> tuple[str, bool]:
+    """The kind of an input by its flag, else by its name, else auto; and whether it is read as a table."""
     if kind != "auto" or path is None:
-        return kind
-    suffix = path.suffix.lower()
-    return "jsonl" if suffix in _JSON_LINES else {".tsv": "tsv", ".txt": "text"}.get(suffix, "auto")
+        return kind, kind == "csv"
+    is_compressed = path.suffix.lower() in COMPRESSIONS
+    suffix = Path(path.stem if is_compressed else path.name).suffix.lower()
+    if suffix == ".json" and not is_compressed and _is_document(path):
+        return "json", True
+    kind = _KINDS.get(suffix, "auto")
+    return kind, kind in ("csv", "tsv", "parquet") or (kind == "jsonl" and is_compressed)
 
 
 def _is_document(path: Path) -> bool:
