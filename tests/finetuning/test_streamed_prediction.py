@@ -20,7 +20,6 @@ from bert.exit_codes import INTERRUPTED
 from bert.finetuning.ner import task as ner
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text, tagged_windows
 from bert.finetuning.squad import task as squad
-from bert.finetuning.squad.examples import read_squad
 from bert.glue.task_table import TASKS as TASKS_OF_GLUE
 from bert.glue.task_table import Split
 from bert.labels import task as glue
@@ -203,38 +202,13 @@ def test_a_file_that_is_damaged_at_its_end_is_refused_before_anything_is_predict
     assert str(path) in capsys.readouterr().err and not results(tmp_path / "out")
 
 
-# ---- readers: the same as in memory, in bounded memory -------------------------------------------------------------
-
-
-def test_streamed_sentences_are_those_of_the_file(tmp_path):
-    path = sentence_file(tmp_path)
-    windows = list(stream_examples(path, TABLE, TASK, 9, 1 << 20))
-    assert [text for window in windows for text in window.texts[0]] == SENTENCES
-    assert [index for window in windows for index in window.indices] == [str(row) for row in range(41)]
-    assert max(len(window) for window in stream_examples(path, TABLE, TASK, 99, 40)) < 6  # bounded in characters too
-
-
-@pytest.mark.parametrize("whole_documents", [False, True])
-def test_streamed_words_are_those_of_the_file(tmp_path, whole_documents):
+def test_windows_can_have_whole_documents(tmp_path):
     path, layout = word_file(tmp_path), ConllFormat(tagged=False)
-    whole, windows = read_tagged_text(path, layout), list(tagged_windows(path, layout, 4, 1 << 20, whole_documents))
-    assert [word for text in windows for word in text.words] == whole.words
-    assert [line for text in windows for line in text.lines] == whole.lines
-    sizes = [len(text.sentence_offsets) - 1 for text in windows]
-    assert sizes == ([9, 9, 9, 9, 5] if whole_documents else [4] * 10 + [1])
-
-
-def test_windows_of_questions_have_their_paragraphs(tmp_path):
-    whole = read_squad(question_file(tmp_path), labelled=False)
-    assert len(whole) == 30
-    for most in (4, 30):
-        found = [
-            (question.id, question.text, examples.contexts[question.context])
-            for examples in whole.windows(most, 1 << 20)
-            for question in examples.questions
-        ]
-        assert found == [(q.id, q.text, whole.contexts[q.context]) for q in whole.questions]
-    assert max(len(part.contexts) for part in whole.windows(99, 60)) == 1
+    whole = read_tagged_text(path, layout)
+    for whole_documents, sizes in ((True, [9, 9, 9, 9, 5]), (False, [4] * 10 + [1])):
+        windows = list(tagged_windows(path, layout, 4, 1 << 20, whole_documents))
+        assert [line for text in windows for line in text.lines] == whole.lines
+        assert [len(text) for text in windows] == sizes
 
 
 def peak_of(windows: Iterator) -> int:

@@ -58,11 +58,6 @@ def test_a_pretrained_model_is_served_as_its_encoder(checkpoints, tmp_path, caps
     assert Predictor(exported).outputs == ["last_hidden_state", "pooler_output"]
 
 
-def test_a_folder_that_is_no_export_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not that of an export for Paddle Inference"):
-        Predictor(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("to_format", "package"),
     [
@@ -98,18 +93,19 @@ def test_an_export_without_what_runs_it_says_that_it_needs_it(tmp_path, monkeypa
         Predictor(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x08\x07\xed\xa0", b"no model" * 99])
-def test_a_damaged_export_is_refused_by_its_name(tmp_path, content):
+def test_a_damaged_export_is_refused_by_its_name(tmp_path):
     pytest.importorskip("onnxruntime")
     description = {"format": "onnx", "inputs": ["input_ids"], "outputs": {"logits": ["batch", 2]}, "max_length": 9}
-    (tmp_path / "model.onnx").write_bytes(content)
+    (tmp_path / "model.onnx").touch()
     for change in ({"max_length": "x"}, {"inputs": ["ids"]}, {"outputs": 3}):
         (tmp_path / "serving.json").write_text(json.dumps(description | change))
         with pytest.raises(ValueError, match=f"serving.json is not that of an export .*{next(iter(change))}"):
             Predictor(tmp_path)
     (tmp_path / "serving.json").write_text(json.dumps(description))
-    with pytest.raises(ValueError, match="model.onnx cannot be used .*; export the model again"):
-        Predictor(tmp_path)
+    for content in (b"", b"\x08\x07\xed\xa0", b"no model" * 99):
+        (tmp_path / "model.onnx").write_bytes(content)
+        with pytest.raises(ValueError, match="model.onnx cannot be used .*; export the model again"):
+            Predictor(tmp_path)
 
 
 @pytest.mark.parametrize(

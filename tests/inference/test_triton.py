@@ -52,7 +52,7 @@ def config_of(folder: Path):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_config_is_what_the_graph_takes_and_gives(exports, task):
+def test_the_folder_says_what_the_graph_takes_and_gives_and_is_a_model_of_ours_too(folders, exports, task):
     import onnxruntime
 
     folder = exports[task]
@@ -70,14 +70,9 @@ def test_the_config_is_what_the_graph_takes_and_gives(exports, task):
     for tensor, found in zip(config.output, session.run(None, feed), strict=True):
         assert found.shape[0] == 3
         assert [size if size > 0 else 7 for size in tensor.dims] == list(found.shape[1:])
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_folder_has_labels_and_the_tokenizer_and_is_a_model_of_ours_too(folders, exports, task):
-    folder = exports[task]
     labels = folder / "labels.txt"
     assert (tuple(labels.read_text().splitlines()) if labels.exists() else None) == LABELS.get(task)
-    named = [tensor.label_filename for tensor in config_of(folder).output]
+    named = [tensor.label_filename for tensor in config.output]
     assert named == (["labels.txt"] if task == "sequence-classification" else [""] * len(named))
     assert {"tokenizer.json", "vocab.txt", "serving.json"} < {path.name for path in folder.iterdir()}
     assert json.loads((folder / "serving.json").read_text())["check"]["relative_error"] < 1e-4
