@@ -204,7 +204,10 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
     for source in request.sources:
         folder = request.output_dir / "data/text" / source.name
         title = f"importing the text{f' of {source.name}' if source.name else ''}"
-        command = import_command(request, plan, source, folder)
+        options = {"output_dir": folder, "held_out_fraction": plan.held_out_fraction, "lang": plan.language}
+        options |= {**request.import_options(), "group_by": source.group_by(request.group_by)}
+        files = ["--input", *(str(path.absolute()) for path in source.paths)]
+        command = [*module_command("data.import_text", **options), *files]
         steps.append((title, command, folder / REPORT_NAME))
     if request.tokens is None or request.add_words:
         own = [text_folder(request, plan, "train", source) for source in request.sources if source.name != REPLAY]
@@ -230,30 +233,13 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
     return steps
 
 
-def import_command(request: TextRequest, plan: TextPlan, source: Source, folder: Path) -> list[str]:
-    """The files of a source -> the imported text below a folder."""
-    command = module_command(
-        "data.import_text",
-        output_dir=folder,
-        held_out_fraction=plan.held_out_fraction,
-        lang=plan.language,
-        **{**request.import_options(), "group_by": source.group_by(request.group_by)},
-    )
-    return [*command, "--input", *(str(path.absolute()) for path in source.paths)]
-
-
-def _static_masks(config: PretrainingConfig) -> dict[str, float]:
-    """Those of the held-out evaluation."""
-    data = config.data.for_evaluation()
-    return {"masked_lm_ratio": data.masked_lm_ratio, "max_predictions_per_seq": data.max_predictions_per_seq}
-
-
 def shards_command(
     request: TextRequest, plan: TextPlan, config: PretrainingConfig, text: Path, sink: Path, is_held_out: bool = False
 ) -> list[str]:
     """Imported text -> shards."""
-    is_static = config.data.masking == "static"
+    is_static, evaluation = config.data.masking == "static", config.data.for_evaluation()
     segmenter = plan.segmenter if plan.whole_words() or not is_static else None
+    masks = {name: getattr(evaluation, name) for name in ("masked_lm_ratio", "max_predictions_per_seq")}
     return preprocessing_command(
         config,
         text=text,
@@ -268,7 +254,7 @@ def shards_command(
         language=plan.language,
         word_segmenter=segmenter,
         whole_word_masking=True if segmenter and is_static else None,
-        **(_static_masks(config) if is_static and is_held_out else {}),
+        **(masks if is_static and is_held_out else {}),
         lowercase=True if request.lowercase and request.tokens is not None else None,
         no_lowercase=None if request.lowercase else True,
     )

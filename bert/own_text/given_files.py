@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from bert.conversion.locating import resolve
 from bert.conversion.model_description import tokenizer_warnings
@@ -16,21 +17,18 @@ from data.examples import documentation
 
 def with_given_files(request: TextRequest) -> TextRequest:
     """The request with what its files hold."""
-    tokens, weights = None, None
+    given: dict[str, Any] = {}
     if request.pretrained is not None:
-        tokens, weights = _pretrained(request.pretrained)
-    elif request.vocab_file is not None:
-        tokens = _given_vocabulary(request.vocab_file)
-    follows_tokens = tokens is not None and "lowercase" not in request.line.launch
-    lines = request.setting("probe_file")
-    return request.model_copy(
-        update={
-            "tokens": tokens,
-            "weights": weights,
-            "lowercase": tokens.lowercase if tokens is not None and follows_tokens else request.lowercase,
-            "probe_lines": 0 if lines is None else len(read_labelled_lines(lines).texts),
-        }
-    )
+        given["tokens"], given["weights"] = _pretrained(request.pretrained)
+    elif (file := request.vocab_file) is not None:
+        if not file.is_file():
+            raise ValueError(f"vocab_file={file} must be an existing vocabulary; correct it, or drop it to train one")
+        given["tokens"] = find_tokens(file.parent, file, None, [])
+    if given and "lowercase" not in request.line.launch:
+        given["lowercase"] = given["tokens"].lowercase
+    if (lines := request.setting("probe_file")) is not None:
+        given["probe_lines"] = len(read_labelled_lines(lines).texts)
+    return request.model_copy(update=given)
 
 
 def _pretrained(source: str) -> tuple[Tokens, Weights]:
@@ -43,12 +41,6 @@ def _pretrained(source: str) -> tuple[Tokens, Weights]:
     heads = tuple(heads_of(pretrained.parameters))
     ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))
     return tokens, Weights(Path(source), pretrained.config, tokens.lowercase, heads, ignored)
-
-
-def _given_vocabulary(file: Path) -> Tokens | None:
-    if not file.is_file():
-        raise ValueError(f"vocab_file={file} must be an existing vocabulary; correct it, or drop it to train one")
-    return find_tokens(file.parent, file, None, [])
 
 
 def collect_documentation(folder: Path) -> None:

@@ -60,15 +60,6 @@ class TextRecord:
             record_file(output_dir).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(record_file(output_dir), (content + "\n").encode())
 
-    def has_trained(self) -> bool:
-        """Whether a training was started, of which there may be no checkpoint yet."""
-        return self.length is not None or self.first_updates is not None
-
-    def files(self) -> str:
-        """The fingerprint of the files that the data were made from; "" if these are not all of one import."""
-        files: str = "" if self.additions else self.data.get("files", "")
-        return files
-
     def used(self) -> float:
         """Seconds of all starts until now."""
         return self.seconds_used + (0.0 if self._start is None else time.monotonic() - self._start)

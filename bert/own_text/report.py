@@ -1,7 +1,7 @@
 """What a pre-training on own text ends with: what was chosen and learned, what the model can do, what to do next."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,64 +19,47 @@ from bert.training.loss_guards import TOLERANCE
 _LITTLE = 0.3  # nats below the unigram entropy
 
 
-def result_lines(plan: TextPlan, config: PretrainingConfig) -> list[str]:
+def result_lines(plan: TextPlan, config: PretrainingConfig) -> Iterator[str]:
     """What was chosen, what was learned, and where a better model is, if the last updates made it worse."""
     model, summary, samples = config.model, read_json(config.stage_dir() / "summary.json"), sample_set(config)
     updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
     passes = f", {updates * batch * plan.duplicate_factor / samples.num_samples:,.3g} epochs" if samples else ""
-    chosen = (
+    yield (
         f"chosen: {plan.model}, {model.num_hidden_layers} layers of {model.hidden_size}, "
         f"{model.vocab_size:,} tokens; {updates:,} updates{passes} over {plan.extent}"
     )
-    learned = [f"learned: {_learned(summary, config)}", *_probed(summary), *_forgotten(summary)]
-    return [chosen, *_stopped_early(summary), *learned, *_better(summary, config)]
-
-
-def _probed(summary: Mapping[str, Any]) -> list[str]:
-    """A line about the labelled lines."""
+    if summary.get("stopped_early"):
+        yield _stopped_early(summary)
+    yield f"learned: {_learned(summary, config)}"
     name = "eval_probe_accuracy"
-    if (accuracy := summary.get(name)) is None:
-        return []
-    best, before = summary.get(f"best_{name}"), summary.get(f"initial_{name}")
-    shown = f"probe: {accuracy:.1%} of the labelled lines right after the last update"
-    shown += f", {before:.1%} before the training" if before is not None else ""
-    return [shown + (f"; {best:.1%} after update {summary['best_step']:,}, which is the result" if best else "")]
-
-
-def _forgotten(summary: Mapping[str, Any]) -> list[str]:
-    """A line about general text that was replayed."""
+    if (accuracy := summary.get(name)) is not None:
+        best, before = summary.get(f"best_{name}"), summary.get(f"initial_{name}")
+        shown = f"probe: {accuracy:.1%} of the labelled lines right after the last update"
+        shown += f", {before:.1%} before the training" if before is not None else ""
+        yield shown + (f"; {best:.1%} after update {summary['best_step']:,}, which is the result" if best else "")
     name = f"eval_{REPLAY}_masked_lm_loss"
     before, after = summary.get(f"initial_{name}"), summary.get(name)
-    if before is None or after is None:
-        return []
-    change = f"{abs(after - before):.3f} {'forgotten' if after > before else 'gained'}"
-    return [f"on general text (--replay), held out: {before:.3f} nats before, {after:.3f} after: {change}"]
+    if before is not None and after is not None:
+        change = f"{abs(after - before):.3f} {'forgotten' if after > before else 'gained'}"
+        yield f"on general text (--replay), held out: {before:.3f} nats before, {after:.3f} after: {change}"
+    loss, best = summary.get("eval_masked_lm_loss"), summary.get("best_eval_masked_lm_loss")
+    if not (summary.get("ends_with_best") or loss is None or best is None or loss <= best * (1 + TOLERANCE)):
+        step = summary["best_step"]
+        yield (
+            f"better before: {best:.3f} nats after update {step:,}, kept in {config.checkpoint_dir() / str(step)}; "
+            "pass that folder instead of the run's to use it, and train with --early-stopping 5 to end with the best"
+        )
 
 
-def _stopped_early(summary: Mapping[str, Any]) -> list[str]:
-    if not summary.get("stopped_early"):
-        return []
+def _stopped_early(summary: Mapping[str, Any]) -> str:
     stopped = f"stopped early: after update {summary['steps']:,}; "
     if "best_step" not in summary:
-        return [f"{stopped}its held-out loss was never finite: lower --learning-rate, in another --output-dir"]
+        return f"{stopped}its held-out loss was never finite: lower --learning-rate, in another --output-dir"
     best = "probe was best" if "best_eval_probe_accuracy" in summary else "held-out loss was lowest"
-    return [
+    return (
         f"{stopped}its {best} after update {summary['best_step']:,}. More text would help; "
         "--early-stopping 0 goes on without"
-    ]
-
-
-def _better(summary: Mapping[str, Any], config: PretrainingConfig) -> list[str]:
-    """A line about a model before the last that is better, unless it is the result."""
-    loss, best = summary.get("eval_masked_lm_loss"), summary.get("best_eval_masked_lm_loss")
-    if summary.get("ends_with_best") or loss is None or best is None or loss <= best * (1 + TOLERANCE):
-        return []
-    step = summary["best_step"]
-    folder = config.checkpoint_dir() / str(step)
-    return [
-        f"better before: {best:.3f} nats after update {step:,}, kept in {folder}; pass that folder instead of the "
-        "run's to use it, and train with --early-stopping 5 to end with the best"
-    ]
+    )
 
 
 def _result_loss(summary: Mapping[str, Any]) -> float | None:

@@ -127,9 +127,11 @@ def read_text_request(line: CommandLine) -> TextRequest:
     one_phase = "contradicts --text, which trains in one phase, with all lengths from the first update on"
     for phase, flag in ((phase, name.replace("_", "-")) for phase, flags in line.phases.items() for name in flags):
         raise ValueError(f"--phase{phase}-{flag} {one_phase}; pass --{flag}")
-    launcher, common, documentation = _with_recipe(
-        line.launch, {name: _expanded(value) for name, value in line.training.items()}
-    )
+    expanded = {  # as paths among settings are read; no other setting has ~ or $ in it
+        name: os.path.expanduser(os.path.expandvars(value)) if isinstance(value, str) else value
+        for name, value in line.training.items()
+    }
+    launcher, common, documentation = _with_recipe(line.launch, expanded)
     if common.pop("phase", None) == 2:
         raise ValueError(f"--phase2 {one_phase}; drop it")
     _refuse_contradictions(launcher, common)
@@ -158,11 +160,6 @@ def read_text_request(line: CommandLine) -> TextRequest:
         job=launch.start,
         line=line,
     )
-
-
-def _expanded(value: Any) -> Any:
-    """As paths among settings are read; no other setting has ~ or $ in it."""
-    return os.path.expanduser(os.path.expandvars(value)) if isinstance(value, str) else value
 
 
 def _with_recipe(

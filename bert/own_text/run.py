@@ -90,7 +90,9 @@ class TextRun:
     def _prepare(self) -> int:
         """Make the data, as far as they are missing; exit code of the command that failed, else 0."""
         request, record, run = self._request, self._record, self._runner.run
-        has_trained, files = bool(checkpoint_steps(request.output_dir)), record.files()
+        has_trained, files = bool(checkpoint_steps(request.output_dir)), record.data.get("files", "")
+        if record.additions:  # not all files are of one import
+            files = ""
         code = corpus.prepare(request, self._plan, self._config, run, files=files, has_trained=has_trained)
         if not code:
             corpus.check_samples(request, self._config.batch.resolved_global_batch_size(self._plan.ranks))
@@ -101,13 +103,14 @@ class TextRun:
         """Exit code of the training."""
         record, request = self._record, self._request
         seconds = self._seconds_left()
-        if not record.has_trained() and seconds is not None:
+        if record.length is None and seconds is not None:  # the first start
             record.expected_updates = self._plan.updates_in(seconds, record.speeds[self._plan.model])
             self._config = training_config(request, record)  # the shares of its schedule are of these updates
         record.length = request.length
         record.save(request.output_dir)
         config = derive(self._config, finish_in=seconds, **self._start_before_the_decay())
-        code = train_phase(self._launch_plan(), config, self._runner)
+        launch = PretrainingLaunch(nodes=Ranks(num_processes=self._plan.ranks), start=request.job)
+        code = train_phase(LaunchPlan("own text", (config,), launch), config, self._runner)
         if code in (OK, INTERRUPTED):
             record.finished = None
             record.save(request.output_dir)
@@ -122,14 +125,10 @@ class TextRun:
         left = length.seconds_left(used, self._end_seconds) if self._plan.is_timed() else None
         if left is None or length.finish_in or left >= constants.START_SECONDS + LEAST_SECONDS:
             return left
-        if not self._is_decaying():
+        decay: dict[str, int] = carried(self._config).get("decay") or {}  # of the newest checkpoint
+        if not decay or max(checkpoint_steps(self._request.output_dir)) >= decay["last"]:
             length.refuse_used_up(used, here, self._end_seconds)
         return None
-
-    def _is_decaying(self) -> bool:
-        """Whether the newest checkpoint lies in a decay, whose end it has recorded."""
-        decay: dict[str, int] = carried(self._config).get("decay") or {}
-        return bool(decay) and max(checkpoint_steps(self._request.output_dir)) < decay["last"]
 
     def _start_before_the_decay(self) -> dict[str, Any]:
         """The start of more updates after a training that the time ended; none otherwise."""
@@ -159,14 +158,10 @@ class TextRun:
     def _summary(self) -> dict[str, Any]:
         return read_json(self._config.stage_dir() / "summary.json")
 
-    def _launch_plan(self) -> LaunchPlan:
-        ranks = Ranks(num_processes=self._plan.ranks)
-        return LaunchPlan("own text", (self._config,), PretrainingLaunch(nodes=ranks, start=self._request.job))
-
     def _report(self, was_done: bool) -> None:
         output_dir, plan = self._request.output_dir, self._plan
         show_figures("own text", [self._config], None if was_done else self._record.used())
-        print("\n".join(report.result_lines(plan, self._config)) + "\n", flush=True)
+        print(*report.result_lines(plan, self._config), "", sep="\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
             if self._request.length.finish_in:
