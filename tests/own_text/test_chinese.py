@@ -11,8 +11,7 @@ import pytest
 from bert import REPOSITORY
 from bert.own_text import corpus, facts, start
 from bert.own_text.facts import MachineFacts, machine_facts
-from bert.own_text.plan_table import table
-from bert.own_text.request import TextRequest, read_text_request
+from bert.own_text.request import read_text_request
 from bert.samples.manifest import read_manifest
 from tests.support.chinese_text import write_letters
 from tests.support.launching import line_of
@@ -44,64 +43,41 @@ def planned(tmp_path, monkeypatch):
     return plan
 
 
-def test_its_language_and_its_words_need_no_flag(planned):
-    plan, data, commands = planned(WITH_JIEBA)
-    assert data.whole_word_masking and "whole words that jieba finds" in table(plan, TextRequest())
-    assert not any("jieba" in line for line in plan.warnings)
-    shards = [line for line in commands if "preprocess_bert_pretrain" in line]
-    assert len(shards) == 2 and all("--word-segmenter jieba" in line and "--language zh" in line for line in shards)
-    assert "--lang zh" in commands[0] and not any("--whole-word-masking" in line for line in shards)
-
-
-def test_a_language_that_is_given_counts_whatever_the_characters_are(planned):
-    _, data, commands = planned(WITH_JIEBA, "--lang", "ja")
-    assert not data.whole_word_masking and not any("jieba" in line for line in commands)
-    _, data, commands = planned(WITH_JIEBA, "--lang", "zh", chinese=False)
-    assert data.whole_word_masking and any("--word-segmenter jieba" in line for line in commands)
-
-
-def test_static_masks_are_made_of_whole_words_with_the_shards(planned):
-    _, data, commands = planned(WITH_JIEBA, "--masking", "static")
-    assert not data.whole_word_masking
-    shards = [line for line in commands if "preprocess_bert_pretrain" in line]
-    assert all("--whole-word-masking" in line and "--word-segmenter jieba" in line for line in shards)
-
-
-@pytest.mark.parametrize(
-    "machine, words",
-    [
-        (WITHOUT, []),
-        (WITH_JIEBA, ["--word-segmenter", "none"]),
-        (WITH_JIEBA, ["--no-whole-word-masking", "--masking", "static"]),
-    ],
+WHOLE, SINGLE = "whole words that jieba finds", "single characters"
+MASKS = (  # machine, flags, the row of the plan, what is said of masks and words to the training and to the shards
+    (WITH_JIEBA, "", WHOLE, "dynamic jieba"),
+    (WITH_JIEBA, "--masking static", WHOLE, "jieba static"),
+    (WITH_JIEBA, "--word-segmenter none", SINGLE, ""),
+    (WITH_JIEBA, "--no-whole-word-masking", SINGLE, "jieba"),  # the words are in the shards
+    (WITH_JIEBA, "--no-whole-word-masking --masking static", SINGLE, ""),
+    (WITH_JIEBA, "--lang ja", "", ""),
+    (WITHOUT, "", SINGLE, ""),
+    (WITHOUT, "--whole-word-masking", SINGLE, "dynamic"),
 )
-def test_without_a_segmenter_masks_cover_single_characters(planned, machine, words):
-    plan, data, commands = planned(machine, *words)
-    assert not data.whole_word_masking
-    assert not any("--word-segmenter" in line or "--whole-word-masking" in line for line in commands)
-    assert "single characters" in table(plan, TextRequest())
-    hints = [line for line in plan.warnings if "jieba" in line]
-    assert len(hints) == (not words) and all("scripts/setup.sh" in line and "chinese" in line for line in hints)
 
 
-def test_masks_may_cover_single_characters(planned):
-    plan, data, commands = planned(WITH_JIEBA, "--no-whole-word-masking")
-    assert not data.whole_word_masking and "single characters" in table(plan, TextRequest())
-    assert sum("--word-segmenter jieba" in line for line in commands) == 2  # the words are in the shards
-    _, _, commands = planned(WITH_JIEBA, "--no-whole-word-masking", "--masking", "static")
-    assert not any("--whole-word-masking" in line for line in commands)
+def test_masks_cover_the_words_that_are_found(planned):
+    for machine, words, row, told in MASKS:
+        plan, data, commands = planned(machine, *words.split())
+        shown = {choice.name: choice.value for choice in plan.choices}
+        assert shown.get("masks", "") == row, words
+        shards = [line for line in commands if "preprocess_bert_pretrain" in line]
+        assert len(shards) == 2 and "--lang " in commands[0]
+        assert ("--language zh" in shards[0]) is ("ja" not in words)
+        assert data.whole_word_masking is ("dynamic" in told), words
+        assert all(("--word-segmenter jieba" in line) is ("jieba" in told) for line in shards), words
+        assert all(("--whole-word-masking" in line) is ("static" in told) for line in shards), words
+        hints = [line for line in plan.warnings if "jieba" in line]
+        assert len(hints) == (machine is WITHOUT), words
+        assert all("scripts/setup.sh" in line and "chinese" in line for line in hints)
 
 
-def test_without_jieba_whole_words_cannot_be_had(planned):
-    plan, *_ = planned(WITHOUT, "--whole-word-masking")
-    (row,) = (row for row in plan.choices if row.name == "masks")
-    assert "single characters" in row.value and row.reason == "no words are known"
-
-
-def test_english_text_is_as_before(planned):
+def test_other_text_has_no_row_of_masks(planned):
     plan, data, commands = planned(WITH_JIEBA, chinese=False)
     assert not data.whole_word_masking and "masks" not in {row.name for row in plan.choices}
     assert not any("--word-segmenter" in line for line in commands) and "--lang en" in commands[0]
+    _, data, commands = planned(WITH_JIEBA, "--lang", "zh", chinese=False)
+    assert data.whole_word_masking and any("--word-segmenter jieba" in line for line in commands)
 
 
 def test_a_segmenter_that_is_asked_for_must_be_there(monkeypatch):

@@ -9,8 +9,8 @@ import pytest
 
 from bert.commands import own_text as command
 from bert.commands import pretrain
-from bert.own_text.flags import is_evening
 from bert.own_text.given_files import collect_documentation, with_given_files
+from bert.own_text.length import Length
 from bert.own_text.request import read_text_request
 from bert.pretraining.recipes import evening
 from data.examples import documentation
@@ -33,69 +33,51 @@ def request_of(*words):
     return read_text_request(line_of("--config", "evening", *words))
 
 
-def test_the_recipe_is_recognised_in_both_spellings():
-    assert is_evening(line_of("--config", "evening").launch)
-    assert is_evening(line_of("--dry-run", "--config=evening").launch)
-    assert not is_evening(line_of("--config", "quickstart", "--output-dir", "evening").launch)
-
-
 def test_the_documentation_is_collected_once_when_the_run_starts(machine, capsys):
     request = request_of()
     file = evening.OUTPUT_DIR / "documentation" / documentation.FILE_NAME
     assert (request.output_dir, request.paths(), request.documentation) == (evening.OUTPUT_DIR, (file,), file.parent)
-    assert not file.exists(), "a command line is only parsed"
+    for question in ("--dry-run", "--show-config"):
+        assert command.main(line_of("--config", "evening", question)) == 0
+        shown = capsys.readouterr()
+        assert "is collected when the run starts" in shown.out + shown.err
+        assert re.search("about 4,600,000 words|hidden_size: 256", shown.out)
+    assert not list(Path().iterdir()), "neither parsing nor a question writes"
     collect_documentation(request.documentation)
-    assert len(json.loads(file.read_text())["text"]) > 100_000
-    assert "1 documents" in capsys.readouterr().out
+    assert len(json.loads(file.read_text())["text"]) > 100_000 and "1 documents" in capsys.readouterr().out
     before = os.stat(file).st_mtime_ns
     collect_documentation(request.documentation)
     assert os.stat(file).st_mtime_ns == before and capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("question", ["--dry-run", "--show-config"])
-def test_a_question_collects_nothing(machine, capsys, question):
-    assert command.main(line_of("--config", "evening", question)) == 0
-    shown = capsys.readouterr()
-    assert "is collected when the run starts" in shown.out + shown.err and not list(Path().iterdir())
-    assert re.search("about 4,600,000 words|hidden_size: 256", shown.out)
-
-
-def test_the_recipe_decides_model_and_updates(machine):
+def test_the_recipe_decides_model_and_updates():
     request = request_of()
-    assert (request.model, request.length.hours) == (evening.MODEL, None)
-    assert request.length.max_steps == int(evening.MAX_STEPS)
-    for name, value in evening.FLAGS.items():
-        assert str(request.setting(name)) == value
+    assert (request.model, request.length) == (evening.MODEL, Length(max_steps=int(evening.MAX_STEPS)))
+    assert {name: str(request.setting(name)) for name in evening.FLAGS} == evening.FLAGS
+    assert request.longer(4).endswith("scripts/run_pretraining.sh --config evening --hours 8"), "as it was typed"
 
 
-def test_what_is_given_wins(machine, tmp_path):
+def test_what_is_given_wins(tmp_path):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]) + "\n")
     request = request_of("--max-steps", "7", "--output-dir", "mine", "--vocab-file", str(vocabulary))
-    assert request.length.max_steps == 7
-    assert request.paths()[0].is_relative_to("mine")
+    assert request.length.max_steps == 7 and request.paths()[0].is_relative_to("mine")
     assert with_given_files(request).vocab_size() == 7
-    for words in (("--hours", "2"), ("--epochs=3",)):
-        assert request_of(*words).length.max_steps is None
+    assert request_of("--hours", "2").length == Length(hours=2) and request_of("--epochs=3").length == Length(epochs=3)
 
 
-def test_own_text_gets_the_hours_and_a_plan_of_its_own(tmp_path):
-    (tmp_path / "text").mkdir()
-    request = request_of("--text", str(tmp_path / "text"))
-    assert (request.length.hours, request.model) == (float(evening.HOURS), None)
-    assert request.output_dir.name == "text"
-    assert request_of("--text", str(tmp_path / "text"), "--epochs", "2").length.hours is None
+def test_own_text_gets_the_hours_and_a_plan_of_its_own():
+    request = request_of("--text", "mine/text")
+    assert (request.length, request.model, request.documentation) == (Length(hours=float(evening.HOURS)), None, None)
+    assert request.output_dir.name == "text" and request.paths() == (Path("mine/text"),)
+    assert request_of("--text", "mine/text", "--epochs", "2").length == Length(epochs=2)
 
 
-def test_the_command_to_train_longer_is_what_was_typed(machine):
-    assert request_of().longer(4).endswith("scripts/run_pretraining.sh --config evening --hours 8")
-
-
-def test_the_launcher_hands_the_line_over(machine, monkeypatch):
+def test_the_launcher_hands_the_line_over(monkeypatch):
     calls = []
     monkeypatch.setattr(command, "main", lambda *arguments: calls.append(arguments) or 0)
-    assert pretrain.main(["--config", "evening", "--dry-run"]) == 0
-    assert calls[0][0].words == ["--config", "evening", "--dry-run"]
+    for words in (["--config", "evening", "--dry-run"], ["--config=evening"], ["--text", "t"]):
+        assert pretrain.main(words) == 0 and calls.pop()[0].words == words
 
 
 def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, capsys):
@@ -103,9 +85,4 @@ def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as error:
         pretrain.main(["--config", "evening"])
-    assert error.value.code == 2
-    assert "--text FOLDER" in capsys.readouterr().err
-
-
-def test_documentation_is_only_collected_when_needed(machine):
-    assert request_of("--text", "x").paths() == (Path("x"),) and not evening.OUTPUT_DIR.exists()
+    assert error.value.code == 2 and "--text FOLDER" in capsys.readouterr().err
