@@ -1,6 +1,5 @@
 """The data of a pre-training on own text: import, vocabulary, shards; each step once."""
 
-import contextlib
 import hashlib
 import shlex
 from collections.abc import Mapping, Sequence
@@ -51,16 +50,11 @@ def text_folder(request: TextRequest, plan: TextPlan, part: str, source: Source 
     return request.output_dir / "data/text" / name / (part if plan.held_out_fraction else "") / "source"
 
 
-def num_samples(request: TextRequest) -> int | None:
-    """Training samples of a pass; None: they are not made yet."""
-    with contextlib.suppress(FileNotFoundError):
-        return count_samples(shards(request, "train"))
-    return None
-
-
 def updates_of(request: TextRequest, plan: TextPlan, epochs: float) -> int | None:
     """Updates of so many passes over the text; None: the samples are not made yet."""
-    if (samples := num_samples(request)) is None:
+    try:
+        samples = count_samples(shards(request, "train"))
+    except FileNotFoundError:
         return None
     passes = epochs / plan.duplicate_factor
     mixes = read_mixture(shards(request, "train")) or (Mix({".": samples}),)
@@ -71,7 +65,7 @@ def updates_of(request: TextRequest, plan: TextPlan, epochs: float) -> int | Non
 
 def check_samples(request: TextRequest, global_batch: int) -> None:
     """Refuse fewer samples than one update takes."""
-    if (samples := num_samples(request) or 0) < global_batch:
+    if (samples := count_samples(shards(request, "train"))) < global_batch:
         raise ValueError(
             f"the text gave {samples} samples and must give at least one update's, global_batch_size={global_batch}; "
             f"add text, or pass --global-batch-size {max(1, samples // 2)}"
@@ -100,8 +94,8 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     }
 
 
-def refuse_other_data(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> None:
-    """Raise ValueError for flags that differ from those with which the data of a run were made.
+def check_data(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> None:
+    """Refuse flags that differ from those with which the data of a run were made; warn of files that changed since.
 
     Args:
         made, now: `data_facts` of then and now.
@@ -116,28 +110,25 @@ def refuse_other_data(made: Mapping[str, Any], now: Mapping[str, Any], output_di
             "the content of --probe-file, which chooses the best weights, differs from that of the run in "
             f"{output_dir}; restore it, or pass another --output-dir"
         )
-    if made and made["files"] != now["files"] and made["text"] != now["text"]:  # not a folder that was moved
-        raise ValueError(
-            f"text={' '.join(now['text'])} differs from {' '.join(made['text'])} of the run in {output_dir}; pass "
-            f"another --output-dir ({_continuing_elsewhere(output_dir)} this text)"
-        )
     for name, value in {"weights": {}, "add_words": None, **made}.items() if made else ():
-        if name in ("text", "files", "labelled_lines") or now[name] == value:
-            continue
+        if name not in ("text", "files", "labelled_lines") and now[name] != value:
+            raise ValueError(
+                f"{name}={_short(now[name])} differs from {_short(value)}, with which the data of the run in "
+                f"{output_dir} were made; repeat that, or pass another --output-dir"
+            )
+    if not made or made["files"] == now["files"]:  # also of a folder that was moved
+        return
+    text, instead = " ".join(now["text"]), _continuing_elsewhere(output_dir)
+    if made["text"] != now["text"]:
         raise ValueError(
-            f"{name}={_short(now[name])} differs from {_short(value)}, with which the data of the run in "
-            f"{output_dir} were made; repeat that, or pass another --output-dir"
+            f"text={text} differs from {' '.join(made['text'])} of the run in {output_dir}; pass another --output-dir "
+            f"({instead} this text)"
         )
-
-
-def warn_of_changed_files(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path) -> None:
-    """Print a warning where files were added or changed since the data of a run were made (`data_facts`)."""
-    if made and made["files"] != now["files"]:
-        print(
-            f"warning: the files of {' '.join(now['text'])} are not those that were imported; the training goes on "
-            f"with the text that it has ({_continuing_elsewhere(output_dir)} the new text)",
-            flush=True,
-        )
+    print(
+        f"warning: the files of {text} are not those that were imported; the training goes on with the text that it "
+        f"has ({instead} the new text)",
+        flush=True,
+    )
 
 
 def _continuing_elsewhere(output_dir: Path) -> str:

@@ -1,6 +1,5 @@
 """What a plan for own text rests on: facts of the text, of this machine, and of the weights that were given."""
 
-import contextlib
 import dataclasses
 import hashlib
 import shutil
@@ -14,7 +13,7 @@ from bert.doctor.facts import gpus, has_package
 from bert.launching.ranks import num_gpus
 from bert.own_text.sources import REPLAY
 from bert.runtime import topology
-from data.text.inputs import Findings, Input, list_inputs
+from data.text.inputs import Findings, list_inputs
 from data.text.readers import Reading
 from data.text.survey import survey
 from data.text.word_boundaries import SEGMENTERS
@@ -98,16 +97,13 @@ def text_facts(paths: Sequence[Path], reading: Reading, follow_links: bool = Fal
 
 def fingerprint(paths: Sequence[Path], follow_links: bool = False) -> str:
     """Changes with the names, sizes and times of the files that are read; "" if there are none any more."""
-    facts = [(source.path.name, source.path.stat()) for source in _inputs(paths, follow_links)]
+    try:
+        inputs = list_inputs(paths, "auto", Findings(), follow_links, "text")
+    except ValueError:
+        return ""
+    facts = [(source.path.name, source.path.stat()) for source in inputs]
     files = sorted((name, fact.st_size, fact.st_mtime_ns) for name, fact in facts)
-    return "" if not files else hashlib.sha256(repr(files).encode()).hexdigest()
-
-
-def _inputs(paths: Sequence[Path], follow_links: bool) -> list[Input]:
-    """The files that are read; none if there are none any more."""
-    with contextlib.suppress(ValueError):
-        return list_inputs(paths, "auto", Findings(), follow_links, "text")
-    return []
+    return hashlib.sha256(repr(files).encode()).hexdigest() if files else ""
 
 
 @dataclasses.dataclass(frozen=True)

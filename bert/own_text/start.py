@@ -49,9 +49,7 @@ def record_of(request: TextRequest, may_measure: bool = True) -> TextRecord:
     request.length.refuse_schedule(plan.settings["lr_schedule"])
     placement = place(plan.network(), machine, request, plan.settings["global_batch_size"])
     before.plan = on_devices(plan, placement, machine, request)
-    data = corpus.data_facts(request, before.plan)
-    corpus.refuse_other_data(before.data, data, request.output_dir)
-    corpus.warn_of_changed_files(before.data, data, request.output_dir)
+    corpus.check_data(before.data, corpus.data_facts(request, before.plan), request.output_dir)
     return before
 
 
