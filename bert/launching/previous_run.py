@@ -30,10 +30,13 @@ def is_done(config: TrainingConfig) -> bool:
     step, is_longer = summary.get("steps", 0), run.max_steps > summary.get("max_steps", 0)
     since_best = summary.get("early_stopping", 0) if summary.get("stopped_early") and not is_longer else 0
     last_step = None if is_longer else summary.get("last_step")
-    if not is_trained(run, step, since_best, last_step):
-        return False
+    return is_trained(run, step, since_best, last_step) and newest_saved(config) == step
+
+
+def newest_saved(config: TrainingConfig) -> int | None:
+    """The step of the newest valid checkpoint; damaged ones are reported."""
     newest = newest_valid(config.checkpoint_dir(), report=lambda problem: print(problem, file=sys.stderr, flush=True))
-    return newest is not None and newest.directory.name == str(step)
+    return int(newest.directory.name) if newest is not None else None
 
 
 def refuse_other_run(config: TrainingConfig) -> None:

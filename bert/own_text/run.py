@@ -11,7 +11,7 @@ from bert.config.command_line import dump_yaml
 from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED, OK
 from bert.files import read_json
-from bert.launching.previous_run import carried, is_done, refuse_other_run
+from bert.launching.previous_run import carried, is_done, newest_saved, refuse_other_run
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchPlan
@@ -143,17 +143,18 @@ class TextRun:
 
     def _is_finished(self) -> bool:
         """Whether the training was finished with the length that is asked for now, or with more."""
-        record, config, summary = self._record, self._config, self._summary()
-        if not checkpoint_steps(self._request.output_dir):
-            return False
-        if record.finished is None and record.length == self._request.length and summary.get("finished"):
-            if (config.checkpoint_dir() / str(summary.get("steps", 0))).is_dir():  # killed before it could be noted
-                record.finished = record.length
-                record.save(self._request.output_dir)
-        patience = config.run.early_stopping
+        record, summary, patience = self._record, self._summary(), self._config.run.early_stopping
         if summary.get("stopped_early") and (patience == 0 or patience > summary.get("early_stopping", 0)):
             return False
-        return self._request.length.is_reached(record.finished)
+        was_noted = record.finished is not None  # otherwise the launcher was killed before
+        if not was_noted and record.length == self._request.length and summary.get("finished"):
+            record.finished = record.length
+        is_reached = self._request.length.is_reached(record.finished)
+        if not is_reached or (newest_saved(self._config) or -1) < summary.get("steps", 0):
+            return False
+        if not was_noted:
+            record.save(self._request.output_dir)
+        return True
 
     def _summary(self) -> dict[str, Any]:
         return read_json(self._config.stage_dir() / "summary.json")

@@ -12,12 +12,12 @@ from typing import Any
 from bert import REPOSITORY
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import read_json
-from bert.interpreter import repository_environment, shell_command
+from bert.interpreter import shell_command
+from bert.launching.process_runner import start_process
 from bert.launching.ranks import Ranks
 from bert.own_text import constants
 from bert.own_text.candidates import Candidate, Placement
 from bert.own_text.facts import MachineFacts
-from bert.parent_death import ending_with_us
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.hardware import Hardware, load_parts, part_of
 from bert.planning.planner import update_time
@@ -92,15 +92,8 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, floa
         launcher = [sys.executable, "-m", "paddle.distributed.launch", "--log_level", "CRITICAL"]
         command = [*launcher, "--log_dir", f"{folder}/log", *on, str(_PROBE), str(target), *map(str, files.values())]
         begun = time.monotonic()
-        done = subprocess.run(
-            command,
-            env=repository_environment() | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            preexec_fn=ending_with_us(),
-            check=False,
-        )
+        process = start_process(command, variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        output, _ = process.communicate()
         speeds = read_json(target)
         if not speeds and time.monotonic() - begun > constants.PROBE_TIMEOUT_SECONDS:
             raise ValueError(
@@ -108,9 +101,9 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, floa
                 f"{constants.PROBE_TIMEOUT_SECONDS} s; pass a smaller --config"
             )
         if not speeds:
-            last = (done.stdout.strip().splitlines() or ["it wrote nothing"])[-1]
+            last = (output.strip().splitlines() or ["it wrote nothing"])[-1]
             raise ValueError(
-                f"measuring the speed of this machine ended with exit code {done.returncode}: {last}; "
+                f"measuring the speed of this machine ended with exit code {process.returncode}: {last}; "
                 f"`{shell_command('bert.doctor')}` examines the machine"
             )
         return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}

@@ -3,6 +3,7 @@
 import pytest
 
 from bert.own_text.facts import machine_facts, text_facts
+from bert.runtime.topology import nvidia_smi
 from data.text.readers import Reading
 from tests.support.chinese_text import letters
 
@@ -51,6 +52,10 @@ def test_only_visible_gpus_are_planned_for(tmp_path, monkeypatch, visible, gpus)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("bert.own_text.facts.has_package", lambda name: True)
-    found = machine_facts(tmp_path)
+    nvidia_smi.cache_clear()
+    try:
+        found = machine_facts(tmp_path)
+    finally:
+        nvidia_smi.cache_clear()
     assert found.gpus == gpus and found.gpu_name == ("A100" if gpus else "")
     assert ("CUDA_VISIBLE_DEVICES" in found.note) is (gpus == 0)

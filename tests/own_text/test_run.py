@@ -76,6 +76,12 @@ def test_results_and_what_it_can_do(workplace, capsys):
     assert "Already done" in again and "\nTrained before, in " in again
     assert len(workplace.trained) == 1 and len(workplace.ran) == 1
 
+    (weights,) = workplace.out.glob("bert-quickstart/phase1/*/weights")
+    weights.write_text("damaged")
+    assert workplace.start("--epochs 3") == 0 and len(workplace.trained) == 2
+    shown = capsys.readouterr()
+    assert "checkpoint refused" in shown.err and "Already done" not in shown.out
+
 
 @pytest.mark.parametrize(
     ("figures", "words", "later"),

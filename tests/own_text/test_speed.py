@@ -13,20 +13,24 @@ from bert.own_text.speed_probe import made_up_batch
 from bert.pretraining.recipes.published import quickstart_phase2
 
 
+def ended(code):
+    return SimpleNamespace(returncode=code, communicate=lambda: ("", None))
+
+
 @pytest.mark.parametrize(
     ("device", "options", "visible"), [("gpu", "--devices 4,5", "4,5,6,7"), ("cpu", "--nproc_per_node 2", "-1,-1")]
 )
 def test_the_probe_has_the_devices_of_a_training(monkeypatch, device, options, visible):
     started = []
 
-    def run(command, env, **_):
-        started.append((" ".join(command), env["CUDA_VISIBLE_DEVICES"]))
+    def begin(command, variables, **_):
+        started.append((" ".join(command), variables["CUDA_VISIBLE_DEVICES"]))
         target = next(word for word in command if word.endswith("speeds.json"))
         with open(target, "w") as file:
             json.dump({target.replace("speeds.json", "mini.yaml"): 80.0}, file)
-        return SimpleNamespace(returncode=0, stdout="")
+        return ended(0)
 
-    monkeypatch.setattr(speed.subprocess, "run", run)
+    monkeypatch.setattr(speed, "start_process", begin)
     monkeypatch.setattr(ranks, "num_gpus", lambda: 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5, 6, 7")
     speeds = _measure({"mini": "{}"}, SimpleNamespace(device=device, ranks=2))
@@ -36,7 +40,7 @@ def test_the_probe_has_the_devices_of_a_training(monkeypatch, device, options, v
 
 
 def test_a_model_that_is_too_slow_is_refused(monkeypatch):
-    monkeypatch.setattr(speed.subprocess, "run", lambda *command, **settings: SimpleNamespace(returncode=1, stdout=""))
+    monkeypatch.setattr(speed, "start_process", lambda *command, **settings: ended(1))
     monkeypatch.setattr(ranks, "num_gpus", lambda: 0)
     placement = SimpleNamespace(device="cpu", ranks=2)
     with pytest.raises(ValueError, match="ended with exit code 1: it wrote nothing"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bert.checkpoints.directories import write_checkpoint
 from bert.commands import own_text as command
 from bert.config.command_line import dump_yaml
 from bert.launching.previous_run import settings_asked_for
@@ -94,7 +95,8 @@ class Workplace:
             in_time = round(run.finish_in * self.speed / config.batch.global_batch_size)
         last = min(before + min(run.steps_this_run or 10**9, in_time), run.max_steps)
         step = last // 2 if code else last
-        (config.checkpoint_dir() / str(step)).mkdir(parents=True, exist_ok=True)
+        if not (config.checkpoint_dir() / str(step)).exists():
+            write_checkpoint(config.checkpoint_dir(), step, lambda folder: (folder / "weights").write_text("weights"))
         config.stage_dir().mkdir(exist_ok=True)
         finished = not code and (run.finish_in is not None or step == run.max_steps)
         figures = {"steps": step, "max_steps": run.max_steps, "finished": finished}
