@@ -6,8 +6,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert.labels.table import own_table
-from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, NoHeaderError
+from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm
+from data.text.tables import user_table
 
 SAMPLE_ROWS = 5_000
 _MOST_CLASSES = 20  # of a column that has no name of a label
@@ -23,7 +23,8 @@ class Survey(NamedTuple):
 def survey(path: Path, named: Mapping[str, str | None]) -> Survey:
     """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
     columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
-    table = list(islice(own_table(path, None, [], named=[*columns.values()]), SAMPLE_ROWS))
+    form = TableForm(None, quotes="cells", expected=[tuple(columns.values())] if columns else ())
+    table = list(islice(user_table(path, form).rows, SAMPLE_ROWS))
     rows = [row.values for row in table if row.values and not row.problem]
     values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
     if not rows:

@@ -1,6 +1,6 @@
 """Reads the rows of a user's table of labelled texts, as prediction reads them too."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,33 +45,14 @@ RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]
 
 
 def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
-    """The columns of a split, by the names that flags give them; `notes` as of `own_table`."""
-    return own_table(path, split.columns(), notes, split.flag)
-
-
-def own_table(
-    path: Path,
-    columns: Sequence[Column] | None,
-    notes: list[str],
-    flag: Callable[[Column], str] = lambda name: "",
-    named: Sequence[str] = (),
-) -> Iterator[Row]:
-    """The rows of a user's table, of any form and encoding; `notes` gets what is unusual about the file.
-
-    Args:
-        columns: None: all.
-        flag: the flag that names a column.
-        named: columns that the user has named, where all are read.
-    """
+    """The columns of a split in a user's table, of any form and encoding; `notes` gets what is unusual about it."""
     try:
-        table = user_table(path, TableForm(columns, quotes="cells", expected=[tuple(named)] if named else ()))
+        table = user_table(path, TableForm(split.columns(), quotes="cells"))
     except NoColumnError as error:
-        hint = suggest(str(error.column), map(str, error.names), f"{flag(error.column)} names the right one")
+        column = error.column
+        hint = suggest(str(column), map(str, error.names), f"{split.flag(column)} names the right one")
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
     yield from table.rows
-    notes += [
-        f"{path}: read as {name}"
-        for name in table.findings.encodings
-        if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
-    ]
+    usual = ("utf-8 (valid)", "utf-8 (byte")
+    notes += [f"{path}: read as {name}" for name in table.findings.encodings if not name.startswith(usual)]
     notes += table.findings.problems

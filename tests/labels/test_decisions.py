@@ -11,6 +11,9 @@ from bert.labels.decision import Decision
 from bert.labels.examples import Examples
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.split import balanced_rows, held_out_rows, rows_in_both
+from bert.labels.table import Split, own_rows
+from data.text.columns import TableForm
+from data.text.tables import user_table
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,15 @@ def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_pat
     assert survey(path, {}).columns == {"text_column": "wort", "label_column": "urteil"}
     path.write_text("sms,spam\na,spam\nb,ham\n")
     assert survey(path, {"text_column": "sms", "label_column": "spam"}).rows == 2
+
+
+def test_the_separator_is_that_which_names_the_columns_of_the_training(tmp_path):
+    """Also where another gives as many columns: a model predicts the tables that it was trained on."""
+    (path := tmp_path / "a.csv").write_text("a,b;c,d\n1,2;3,4\n")
+    for names, expected in ((("b;c",), ["a", "b;c", "d"]), (("a,b", "c,d"), ["a,b", "c,d"]), ((), ["a", "b;c", "d"])):
+        table = user_table(path, TableForm(None, quotes="cells", expected=[names] if names else ()))
+        assert (table.columns, len(next(table.rows).values)) == (expected, len(expected))
+    assert next(own_rows(path, Split((), ("c,d",)), [])).values == {"c,d": "3,4"}
 
 
 def test_two_columns_that_may_be_the_label_are_named_and_one_can_be_given(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from bert.labels.examples import discover_labels, read_examples
 from bert.labels.schema import own_schema
-from bert.labels.table import own_table
+from bert.labels.table import Split, own_rows
 
 OWN = own_schema(text="first", text_pair="second", label="kind", index=None, regression=False)
 
@@ -76,11 +76,11 @@ def test_a_csv_field_may_hold_lines(tmp_path):
 def test_an_empty_line_of_a_csv_of_one_column_is_an_empty_cell(tmp_path):
     """Every line has its prediction, as in the other formats; empty lines at the end are no cells."""
     (path := tmp_path / "a.csv").write_text('first\none\n\n\n"t\nwo"\n""\nthree\n\n\n')
-    rows = list(own_table(path, ["first"], []))
+    rows = list(own_rows(path, Split((), ("first",)), []))
     found = [(2, "one"), (3, ""), (4, ""), (5, "t\nwo"), (7, ""), (8, "three")]
     assert [(row.number, row.values) for row in rows] == [(line, {"first": text}) for line, text in found]
     (path := tmp_path / "b.csv").write_text("first,second\none,1\n\ntwo,2\n")
-    assert [row.values for row in own_table(path, ["first"], [])] == [{"first": "one"}, {"first": "two"}]
+    assert [row.values for row in own_rows(path, Split((), ("first",)), [])] == [{"first": "one"}, {"first": "two"}]
 
 
 def test_json_labels_may_be_numbers_or_booleans(tmp_path):

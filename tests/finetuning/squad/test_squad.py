@@ -135,7 +135,6 @@ def test_evaluation_alone_gives_the_same_scores(trained):
 
 
 @pytest.mark.long
-@pytest.mark.long
 def test_two_ranks_give_the_predictions_of_one(trained, tmp_path):
     words = f"--do-predict --device cpu --predict-batch-size 7 --predict-file {trained.data.predict_file} --output-dir "
     words += f"{tmp_path}/two --from-pretrained-params {trained.checkpoint_dir()} --report-file {tmp_path}/report.json"
