@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from bert.conversion import converting
-from bert.conversion.converting import Model, convert, read
+from bert.conversion.model import Model, parameters_for, read
 from bert.conversion.model_description import read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.writers import FORMATS
 from bert.inference.export_files import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
@@ -39,10 +40,11 @@ TOLERANCES = {"float32": 1e-4, "fp16": 0.02, "bfloat16": 0.1, "int8": 0.3}
 
 def export(request: ExportRequest) -> dict[str, Any]:
     """Write what `request.to_format` needs, with the tokenizer and serving.json; returns the report."""
-    if request.to_format in converting.FORMATS:
-        return convert(request)
+    if request.to_format in FORMATS:
+        return converting.convert(request)
     if request.to_format != "paddle-inference":
         require_packages(request.to_format, request.precision)
+    converting.check_target(request.target)
     model = read(request)
     if model.config.is_modern() and (request.to_format != "paddle-inference" or request.precision == "int8"):
         raise ConversionError(
@@ -52,7 +54,7 @@ def export(request: ExportRequest) -> dict[str, Any]:
         )
     if request.task is None and not HEADS[model.task].is_exported:
         model.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")
-        parameters = converting.parameters_for("encoder", model.parameters, model.notes)
+        parameters = parameters_for("encoder", model.parameters, model.notes)
         model = dataclasses.replace(model, parameters=parameters, task="encoder", labels=None)
     outputs_of(model.task, model.has_pooler())  # raises for a task that is not served
     if (texts := request.calibration or request.sample) and model.tokens is None:

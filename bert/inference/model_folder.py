@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from bert.config.architecture import BertConfig
-from bert.conversion import converting, locating
+from bert.conversion import locating
+from bert.conversion.model import choose_task
 from bert.conversion.model_description import Usage, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
@@ -90,7 +91,7 @@ def open_model(
             f"{folder} was trained with {config.num_attention_heads} attention heads, not "
             f"num_attention_heads={model.num_attention_heads}; omit the model's sizes"
         )
-    task = converting.choose_task(pretrained, task)
+    task = choose_task(pretrained, task)
     task = HEADS[task].predicts or task
     tokens = _tokens(folder, vocab_file or pretrained.vocab_file, do_lower_case)
     check_ids(tokens, config, [])

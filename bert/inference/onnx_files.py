@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bert.conversion.converting import Model
+from bert.conversion.model import Model
 from bert.conversion.raw_tensors import ConversionError
 from bert.inference.export_files import ONNX_FILE, ExportRequest
 from bert.inference.onnx_graph import write_onnx

@@ -18,7 +18,7 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import tensor_layout
-from bert.conversion.converting import Model
+from bert.conversion.model import Model
 from bert.conversion.raw_tensors import ConversionError
 from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
 

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from bert.conversion.converting import Model
+from bert.conversion.model import Model
 from bert.inference.export_files import ONNX_FILE, OPENVINO_FILE
 from bert.inference.onnx_graph import write_onnx
 from bert.inference.samples import Sample

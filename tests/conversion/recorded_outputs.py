@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from bert import REPOSITORY
-from bert.conversion.converting import convert, parse_request
+from bert.commands.convert import parse_request
+from bert.conversion.converting import convert
 
 ORACLE = REPOSITORY / "tests" / "support" / "oracle_transformers.py"
 GOLDEN = REPOSITORY / "tests" / "golden" / "libraries"

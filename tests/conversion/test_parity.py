@@ -19,7 +19,7 @@ import pytest
 
 import run_convert
 import run_export
-from bert.conversion import converting
+from bert.conversion import writers
 from bert.conversion.reading import read_pretrained
 from bert.inference.paddle_program import objective_of
 from bert.inference.predictor import Predictor
@@ -185,12 +185,9 @@ def test_the_check_by_paddlenlp_passes_what_is_written_and_finds_what_is_not(
 
     def write_transposed(folder, model):
         wrong = {**model.parameters, VALUE: model.parameters[VALUE].T}
-        converting.write_paddlenlp(folder, replace(model, parameters=wrong))
+        writers.write_paddlenlp(folder, replace(model, parameters=wrong))
 
-    with (
-        mock.patch.dict(converting.WRITERS, paddlenlp=write_transposed),
-        refused("PaddleNLP's Bert.* computes another"),
-    ):
+    with mock.patch.dict(writers.WRITERS, paddlenlp=write_transposed), refused("PaddleNLP's Bert.* computes another"):
         run_convert.main([*arguments, "--to", str(tmp_path / "wrong")])
     assert not (tmp_path / "wrong").exists()
 

@@ -159,7 +159,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("bert.conversion.converting.save_file", fail)
+    monkeypatch.setattr("bert.conversion.writers.save_file", fail)
     with pytest.raises(SystemExit):
         convert(source, tmp_path / "hf", "hf")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]

@@ -120,7 +120,7 @@ def test_an_export_is_used_like_its_checkpoint(tmp_path, task, request_):
     wanted, exported = load_model(source), load_model(export(source, tmp_path / "x", "--format", "paddle-inference"))
     assert exported.opened.task == task and exported.max_seq_length == wanted.max_seq_length
     card = (tmp_path / "x/README.md").read_text()
-    assert "library_name: paddlepaddle" in card and 'Predictor("x")' in card and "not recorded" in card
+    assert "library_name: paddlepaddle" in card and "run_predict.py x" in card and "not recorded" in card
     (there,), (here,) = exported.predict([request_]), wanted.predict([request_])
     numbers = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
     assert numbers.sub("", str(there)) == numbers.sub("", str(here))

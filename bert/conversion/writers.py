@@ -1,0 +1,88 @@
+"""Writes a model as a checkpoint of this project, of Hugging Face or of PaddleNLP."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from bert.conversion import tensor_layout, tensor_names
+from bert.conversion.model import Model
+from bert.conversion.model_description import LABELS_FILE
+from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.vocabularies import write_vocabulary
+
+
+def write_native(folder: Path, model: Model) -> None:
+    """Our checkpoint without an optimizer; `convert` adds the manifest."""
+    save_file(dict(model.parameters), folder / "bert_paddle.safetensors", metadata={"format": "pd"})
+    write_json(folder / "bert_config.json", model.description(model.config))
+    if model.labels is not None and len(model.labels) == model.num_outputs():
+        (folder / LABELS_FILE).write_text(json.dumps(model.labels, ensure_ascii=False) + "\n", encoding="utf-8")
+    if model.tokens is not None:
+        write_vocabulary(folder, model.tokens)
+        write_json(folder / "tokenizer_config.json", {"do_lower_case": model.tokens.lowercase})
+
+
+def write_hugging_face(folder: Path, model: Model) -> None:
+    """config.json, model.safetensors and the tokenizer's files."""
+    parameters, config = model.unpadded()
+    dialect = tensor_names.DIALECTS["huggingface" if config.has_token_types() else config.model_type]
+    place = 1 if model.task == "encoder" else 0  # of the spelling without the prefix
+    if config.model_type == "roberta" and model.task == "sequence-classification":
+        place = 2  # of the spelling with the pooler in the classifier
+    if unused := config.unused_positions():
+        rows = np.pad(parameters[tensor_names.POSITION_EMBEDDINGS], ((unused, 0), (0, 0)))
+        parameters = {**parameters, tensor_names.POSITION_EMBEDDINGS: rows}
+    tensors = {
+        list(dialect.names(name))[place]: np.ascontiguousarray(array.T if tensor_names.is_linear(name) else array)
+        for name, array in parameters.items()
+    }
+    tensors = tensor_layout.join_parts(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
+    model.write_tokenizer(folder)
+    if model.task == "encoder":
+        _note_absent_pooler(model, "transformers")
+
+
+def write_paddlenlp(folder: Path, model: Model) -> None:
+    """config.json, model_state.pdparams and the tokenizer's files."""
+    if not model.config.has_token_types():
+        name = "no ModernBERT" if model.config.is_modern() else "other names and positions of a RoBERTa"
+        raise ConversionError(f"model_type={model.config.model_type}: PaddleNLP 2.8 has {name}; use --to-format hf")
+    if model.config.hidden_act == "gelu_tanh":
+        raise ConversionError(
+            "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu, so its outputs would "
+            "differ; use --to-format hf, or train with --hidden-act gelu"
+        )
+    parameters, config = model.unpadded()
+    names = tensor_names.DIALECTS["paddlenlp"].names
+    place = 1 if model.task == "encoder" else 0  # of the spelling without the prefix
+    tensors = {list(names(name))[place]: np.ascontiguousarray(array) for name, array in parameters.items()}
+    if tensor_names.DECODER_BIAS in parameters:  # PaddleNLP keeps the tied decoder under its own names too
+        tensors["cls.predictions.decoder.weight"] = tensors[tensor_names.WORD_EMBEDDINGS]
+        tensors["cls.predictions.decoder.bias"] = tensors["cls.predictions.decoder_bias"]
+    with open(folder / "model_state.pdparams", "wb") as file:
+        pickle.dump(tensors, file, protocol=4)  # the highest that Paddle reads
+    write_json(folder / "config.json", model.description(config, -1))
+    model.write_tokenizer(folder)
+    if model.tokens is not None and not model.tokens.vocabulary.is_wordpiece():
+        model.notes.append("PaddleNLP reads no tokenizer.json; transformers' AutoTokenizer makes the tokens of a text")
+    _note_absent_pooler(model, "paddlenlp")
+
+
+def _note_absent_pooler(model: Model, library: str) -> None:
+    if not model.has_pooler() and not model.config.is_modern():
+        use = "its pooled output is meaningless" if model.task == "encoder" else f"{model.task} does not use it"
+        model.notes.append(f"no pooler: {library} will log that it initialises one at random; {use}")
+
+
+WRITERS: dict[str, Callable[[Path, Model], None]] = {
+    "native": write_native,
+    "hf": write_hugging_face,
+    "paddlenlp": write_paddlenlp,
+}
+FORMATS = tuple(WRITERS)
