@@ -21,21 +21,24 @@ from bert.config.command_line import parse_arguments
 from bert.config.entry_point import load_task
 from bert.finetuning import run as finetuning
 from bert.finetuning.ner import task as ner
+from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.squad import task as squad
-from bert.labels import task as glue
+from bert.finetuning.squad.config import ENTRY as SQUAD
+from bert.glue.config import ENTRY as GLUE
+from bert.labels import task as labels
 from bert.pretraining import task as pretraining
+from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.runtime import distributed
 from bert.training import trainer as training
 from bert.training import training_run as runs
 from bert.training.fused_kernels import choose_kernels
 from tests.faults.boundaries import Boundaries, signals_at
 
-COMMANDS = {
-    "run_pretraining": ("bert.pretraining.entry", pretraining, "build_evaluation_program"),
-    **{
-        f"run_{name}": (f"bert.finetuning.{name}.config", finetuning, "build_prediction_program")
-        for name in ("glue", "ner", "squad")
-    },
+COMMANDS = {  # entry, and the other program that it builds
+    "run_pretraining": (PRETRAINING, pretraining, "build_evaluation_program"),
+    "run_glue": (GLUE, finetuning, "build_prediction_program"),
+    "run_ner": (NER, finetuning, "build_prediction_program"),
+    "run_squad": (SQUAD, finetuning, "build_prediction_program"),
 }
 finetuning.build_prediction_program = lru_cache(maxsize=None)(finetuning.build_prediction_program)
 pretraining.build_evaluation_program = lru_cache(maxsize=None)(pretraining.build_evaluation_program)
@@ -44,8 +47,7 @@ runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_progra
 
 def warm(command: str, argv: list[str]) -> None:
     """Build the programs of a command once: forks find them made."""
-    module, evaluating, build_other = COMMANDS[command]
-    entry, group = importlib.import_module(module).ENTRY, distributed.Group(0, 1, "cpu")
+    (entry, evaluating, build_other), group = COMMANDS[command], distributed.Group(0, 1, "cpu")
     task = load_task(entry.task).open(parse_arguments(entry, argv), group)
     config, objective = task.config, replace(task.objective, kernels=choose_kernels(task.config, group))
     distributed.initialize(group)
@@ -79,7 +81,7 @@ def train(argv: list[str], options: dict[str, Any]) -> int:
     """
     signals = {int(at): numbers for at, numbers in options.get("signals_at", {}).items()}
     parts = _parts(options.get("part", "save"), signals_at(signals), options.get("hangs_at", 0))
-    for module in (glue, ner, squad):
+    for module in (labels, ner, squad):
         module.WINDOW_EXAMPLES = 9
     if "stall" in options:
         _stall(*options["stall"])
