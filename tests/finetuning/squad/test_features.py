@@ -51,19 +51,6 @@ def test_offsets_are_those_of_the_tokenizers_library_on_text_of_any_script():
             assert list(zip(found.starts[own], found.ends[own], strict=True)) == expected.offsets, text
 
 
-def test_a_window_by_hand(tmp_path):
-    file = file_of(
-        tmp_path / "f.json", paragraph("The Nile is a long river.", question("q", "What is long?", ("Nile", 4)))
-    )
-    features, counts = build(file)
-    assert tokens(features, 0) == "[CLS] what is long ? [SEP] the nile is a long river . [SEP]"
-    assert (features.labels["start_positions"][0], features.labels["end_positions"][0]) == (7, 7) and answer(
-        features, 0
-    ) == "nile"
-    assert features.first_lengths[0] == 6 and counts["windows"] == counts["questions"] == 1
-    assert [(4, 8)] == [(features.token_starts[1], features.token_ends[1])]
-
-
 @pytest.mark.parametrize(
     ("text", "start", "expected"),
     [
@@ -110,16 +97,6 @@ def test_a_question_is_cut_and_a_stride_is_never_longer_than_the_window(tmp_path
     features, counts = build(file, max_query_length=4, max_seq_length=16, doc_stride=500)
     assert counts["truncated_questions"] == 1 and features.first_lengths.tolist() == [6, 6, 6, 6]
     assert (features.lengths() - features.first_lengths - 1).tolist() == [9, 9, 9, 3]
-
-
-def test_unanswerable_questions_point_at_cls(tmp_path):
-    file = file_of(
-        tmp_path / "f.json",
-        paragraph("The Nile.", question("q", "Who?", is_impossible=True), question("r", "What?", ("Nile", 4))),
-    )
-    features, counts = build(file, version_2=True)
-    assert features.labels["start_positions"].tolist() == [0, 5] and features.labels["end_positions"].tolist() == [0, 5]
-    assert sum(counts.get(name, 0) for name in SKIPPED) == 0 and counts["windows_without_answer"] == 0
 
 
 def test_what_cannot_be_learned_is_skipped_and_counted_in_training_only(tmp_path):
