@@ -95,7 +95,7 @@ class Candidate(Network):
         }
 
 
-def candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> tuple[Candidate, ...]:
+def list_candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> tuple[Candidate, ...]:
     """The models to choose from, the smallest first; one if the user named it, or its weights."""
     if text.learnable_words() < constants.LEAST_WORDS:
         raise ValueError(

@@ -143,29 +143,29 @@ def _short(value: object) -> str:
 
 
 def prepare(
-    request: TextRequest, plan: TextPlan, config: PretrainingConfig, run: Run, *, files: str, has_trained: bool
+    request: TextRequest, plan: TextPlan, config: PretrainingConfig, run: Run, *, files: str, keep_existing: bool
 ) -> int:
     """Make what is missing; exit code of the first command that failed, else 0.
 
     Args:
-        files: the fingerprint of the files that the data are made from; "" if these are not all of one import.
-        has_trained: there are checkpoints, and what is there is not made anew.
+        files: fingerprint of the imported files; "" after several imports.
+        keep_existing: checkpoints exist, so only missing products are made.
     Raises:
         ValueError: data of a training that has begun are gone, and the files that they were made of too.
     """
     given, source = _given_vocabulary(request), files
     if request.tokens is not None:
         content = request.tokens.vocabulary.file_content()
-        if not given.exists() or (not has_trained and given.read_bytes() != content):
+        if not given.exists() or (not keep_existing and given.read_bytes() != content):
             given.parent.mkdir(parents=True, exist_ok=True)
             write_vocabulary(given.parent, request.tokens)
         source += f" vocabulary {hashlib.sha256(content).hexdigest()[:16]} {request.add_words or 0}"
     todo = commands(request, plan, config)
     needed = [product for _, _, product in todo if product.name != REPORT_NAME]  # not the imported text itself
     lost = [product for product in needed if not product.exists()]
-    if has_trained and not lost:
+    if keep_existing and not lost:
         return 0
-    if has_trained and files != fingerprint(request.paths(), request.follow_links):
+    if keep_existing and files != fingerprint(request.paths(), request.follow_links):
         raise ValueError(
             f"the data of the run in {request.output_dir} are gone ({lost[0].parent}), and files of --text are not as "
             "they were, so they cannot be made again; restore one of the two "
@@ -173,11 +173,11 @@ def prepare(
         )
     steps = Steps(request.output_dir / "data/prepared.json", run, source)  # another vocabulary makes everything anew
     for title, command, product in todo:
-        if has_trained and product.exists():
+        if keep_existing and product.exists():
             continue
         if code := steps.step(title, command, product):
             return code
-    if has_trained:
+    if keep_existing:
         return 0
     for part in ("train", "held_out"):  # of a start with other sources
         (shards(request, part) / MIXTURE_NAME).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from bert.own_text.facts import MachineFacts
 from bert.own_text.length import Length
 from bert.own_text.plan import Row, TextPlan, plan_by
 from bert.own_text.request import TextRequest
-from bert.own_text.rules import GIVEN, Rules, short
+from bert.own_text.rules import GIVEN, Rules, short_number
 from bert.own_text.sources import REPLAY
 from bert.pretraining.expectation import ERROR, is_measured, nats_below_frequency
 from bert.reporting.progress import duration
@@ -27,12 +27,12 @@ def table(plan: TextPlan, request: TextRequest, has_begun: bool = False) -> str:
     """Aligned columns: what, value, why, flag.
 
     Args:
-        has_begun: the choices were recorded, and those that the flags of this start replace are shown.
+        has_begun: the run exists: show its recorded choices, overridden by the flags of this command.
     """
     rows = {row.name: row for row in plan.choices}
     if has_begun:
         rows = {name: row for name, row in rows.items() if name.partition(":")[0] not in _LENGTH_ROWS}
-        rows |= {row.name: row for row in _rows_of_this_start(request)}
+        rows |= {row.name: row for row in _rows_of_this_command(request)}
     shown = " ".join(row.flag for row in rows.values())
     for name, value in request.settings.items():
         if (flag := flag_name(name)) not in shown and name not in BertConfig.model_fields:
@@ -94,15 +94,15 @@ def _why(given: object, reason: str) -> str:
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _text_rows(of: Rules) -> Iterator[Row]:
-    text, request = of.text, of.request
+def _text_rows(rules: Rules) -> Iterator[Row]:
+    text, request = rules.text, rules.request
     about = "about " if text.is_estimate else ""
     counts = f"{about}{text.extent()}, {text.num_bytes / 1e6:,.1f} MB, {text.documents:,} documents"
-    yield Row("text", counts, f"{text.files:,} files; about {short(of.tokens)} tokens", "--text")
-    share, why = of.held_out
+    yield Row("text", counts, f"{text.files:,} files; about {short_number(rules.tokens)} tokens", "--text")
+    share, why = rules.held_out
     held_out = f"{share:.1%} of the text" if share else "nothing, so no evaluation"
     yield Row("held out", held_out, why, "--held-out-fraction")
-    flag, why = "--vocab-size", f"for {short(text.learnable_words())} words and this model"
+    flag, why = "--vocab-size", f"for {short_number(text.learnable_words())} words and this model"
     if request.weights is not None:
         flag = "--from-pretrained-params"
         why = f"of the weights, {'lower-cased' if request.weights.lowercase else 'cased'}"
@@ -112,25 +112,25 @@ def _text_rows(of: Rules) -> Iterator[Row]:
         flag, why = "--vocab-file", "the lines of the file given"
     elif request.setting("vocab_size") is not None:
         why = GIVEN
-    yield Row("vocabulary", f"{of.candidate.model.vocab_size:,} tokens", why, flag)
+    yield Row("vocabulary", f"{rules.candidate.model.vocab_size:,} tokens", why, flag)
 
 
-def _model_rows(of: Rules) -> Iterator[Row]:
+def _model_rows(rules: Rules) -> Iterator[Row]:
     """What is learned, by which model, from what lengths and batches."""
-    request, candidate, model = of.request, of.candidate, of.candidate.model
+    request, candidate, model = rules.request, rules.candidate, rules.candidate.model
     named = "masked words" if candidate.objective == "mlm" else "masked words and next sentences"
     is_given = request.setting("objective") or request.setting("masked_lm_ratio") is not None
     why = GIVEN if is_given else "measured" if candidate.rule else "as the weights were trained"
     yield Row("learns", f"{named}, {candidate.masked_share:.0%} masked", why, "--objective, --masked-lm-ratio")
-    if of.text.is_chinese or of.segmenter:
-        covers = bool(of.segmenter) and request.setting("whole_word_masking", True)
-        value = f"whole words that {of.segmenter} finds" if covers else "single characters"
+    if rules.text.is_chinese or rules.segmenter:
+        covers = bool(rules.segmenter) and request.setting("whole_word_masking", True)
+        value = f"whole words that {rules.segmenter} finds" if covers else "single characters"
         why = "neighbours would give single characters away" if covers else "no words are known"
-        if request.word_segmenter != "auto" or (of.segmenter and not covers):
+        if request.word_segmenter != "auto" or (rules.segmenter and not covers):
             why = GIVEN
         yield Row("masks", value, why, "--word-segmenter, --whole-word-masking")
     layers = f"{model.num_hidden_layers} layers of {model.hidden_size}{', ModernBERT' if model.is_modern() else ''}"
-    read = of.epochs * of.tokens / layer_parameters(model)
+    read = rules.epochs * rules.tokens / layer_parameters(model)
     why, flag = (
         f"reads {read:,.0f} tokens a layer parameter, {constants.TOKENS_PER_PARAMETER:g} balance",
         "--config, --model-type",
@@ -141,33 +141,33 @@ def _model_rows(of: Rules) -> Iterator[Row]:
     yield Row("model", size, GIVEN if request.model else why, flag)
     why = _why(request.setting("max_seq_length"), "short and long sequences from the first update on")
     yield Row("lengths", f"up to {candidate.length} tokens, mixed", why, "--max-seq-length")
-    yield Row("batch", f"{of.batch.value:,} sequences an update", of.batch.reason, "--global-batch-size")
+    yield Row("batch", f"{rules.batch.value:,} sequences an update", rules.batch.reason, "--global-batch-size")
 
 
-def _training_rows(of: Rules) -> Iterator[Row]:
+def _training_rows(rules: Rules) -> Iterator[Row]:
     """Optimizer, rates, dropout, and what is measured during the training."""
-    request, (rate, why) = of.request, of.learning_rate
-    yield Row("optimizer", f"{of.optimizer}, rate {rate:g}", why, "--optimizer, --learning-rate")
-    value = f"{_warmup_updates(of):,} of the {of.updates:,} updates that are expected"
-    yield Row("warm-up", value, f"{of.warmup.value:.1%}; {of.warmup.reason}", "--warmup-proportion")
-    value, why = of.schedule
+    request, (rate, why) = rules.request, rules.learning_rate
+    yield Row("optimizer", f"{rules.optimizer}, rate {rate:g}", why, "--optimizer, --learning-rate")
+    value = f"{_warmup_updates(rules):,} of the {rules.updates:,} updates that are expected"
+    yield Row("warm-up", value, f"{rules.warmup.value:.1%}; {rules.warmup.reason}", "--warmup-proportion")
+    value, why = rules.schedule
     if value == "wsd":
-        value += f", a decay of about {round(of.decay_share * of.updates):,} updates"
+        value += f", a decay of about {round(rules.decay_share * rules.updates):,} updates"
     yield Row("schedule", value, why, "--lr-schedule, --lr-decay-share")
-    rates, why = of.dropouts
+    rates, why = rules.dropouts
     value = " and in attention ".join(f"{rate:g}" for rate in dict.fromkeys(rates.values()))
     yield Row("dropout", value, why, ", ".join(map(flag_name, rates)))
     if lines := request.probe_lines:
         result = "the best is the result" if request.setting("best_by") == "probe" else "for the log"
-        why = f"about {lines * of.evaluation_seconds:.1f} s an evaluation; {result}"
+        why = f"about {lines * rules.evaluation_seconds:.1f} s an evaluation; {result}"
         yield Row("probe", f"{lines:,} labelled lines", why, "--probe-file, --best-by")
-    patience, why = of.early_stopping
-    flag = "--early-stopping" if of.evaluated or request.setting("best_by") == "probe" else "--held-out-fraction"
+    patience, why = rules.early_stopping
+    flag = "--early-stopping" if rules.evaluated or request.setting("best_by") == "probe" else "--held-out-fraction"
     yield Row(_EARLY_STOPPING, _patience(patience, request), why, flag)
 
 
-def _warmup_updates(of: Rules) -> int:
-    return int(of.warmup.value * of.updates)
+def _warmup_updates(rules: Rules) -> int:
+    return int(rules.warmup.value * rules.updates)
 
 
 def _patience(evaluations: int, request: TextRequest) -> str:
@@ -175,22 +175,22 @@ def _patience(evaluations: int, request: TextRequest) -> str:
     return f"{evaluations} evaluations without {better}" if evaluations else "off"
 
 
-def _rows_of_the_length(of: Rules, plan: TextPlan) -> Iterator[Row]:
+def _rows_of_the_length(rules: Rules, plan: TextPlan) -> Iterator[Row]:
     """How many updates, passes over the text and hours there will be, and which of them decides."""
-    request, length = of.request, of.request.length
+    request, length = rules.request, rules.request.length
     decides = "the time decides; " if length.hours is not None else ""
-    known = "measured" if of.is_measured else "estimated, not measured"
-    why = f"{decides}{of.speed:,.0f} sequences/s {known}; each changes the weights once"
+    known = "measured" if rules.is_measured else "estimated, not measured"
+    why = f"{decides}{rules.speed:,.0f} sequences/s {known}; each changes the weights once"
     about = "" if length.max_steps else "about "
-    yield Row(_UPDATES, f"{about}{of.updates:,}", _why(length.max_steps, why), "--max-steps")
-    times = "once" if of.duplicate_factor == 1 else f"{of.duplicate_factor} times"
+    yield Row(_UPDATES, f"{about}{rules.updates:,}", _why(length.max_steps, why), "--max-steps")
+    times = "once" if rules.duplicate_factor == 1 else f"{rules.duplicate_factor} times"
     why = f"the text is {times} in the shards (files of samples)"
     if length.epochs is not None:
         why = f"{length.epochs:g} as given, in whole updates"
-    yield Row(_EPOCHS, f"{of.epochs:,.3g} over the text", why, "--epochs, --duplicate-factor")
+    yield Row(_EPOCHS, f"{rules.epochs:,.3g} over the text", why, "--epochs, --duplicate-factor")
     own = sum(source.share for source in request.sources if source.name != REPLAY)
     for source in filter(lambda source: source.name, request.sources):
-        passes = of.epochs * source.share / own * of.text.characters / of.text.parts[source.name].characters
+        passes = rules.epochs * source.share / own * rules.text.characters / rules.text.parts[source.name].characters
         flag = "--replay-share" if source.name == REPLAY else "--text"
         yield Row(f"{_EPOCHS}: {source.name}", f"{passes:,.3g} over it", f"{source.share:.1%} of the samples", flag)
     why = f"{constants.EPOCHS:g} epochs, but at most {constants.MOST_HOURS:g} hours"
@@ -199,27 +199,27 @@ def _rows_of_the_length(of: Rules, plan: TextPlan) -> Iterator[Row]:
     elif not length.is_by_time():
         why = "what the updates take"
     seconds = plan.seconds if length.hours is None else length.seconds()
-    yield Row(_TIME, duration(seconds), f"{why}; {duration(of.preparation_seconds)} for the data", "--hours")
-    if expected := _expected(of):
+    yield Row(_TIME, duration(seconds), f"{why}; {duration(rules.preparation_seconds)} for the data", "--hours")
+    if expected := _expected(rules):
         yield Row(_EXPECTED, expected, f"+-{ERROR}; measured on other texts", "--hours")
-    free = f"{of.machine.disk_bytes / 1e9:,.0f} GB free"
-    yield Row("disk", f"about {of.disk_bytes / 1e9:,.2f} GB", free, "--output-dir")
+    free = f"{rules.machine.disk_bytes / 1e9:,.0f} GB free"
+    yield Row("disk", f"about {rules.disk_bytes / 1e9:,.2f} GB", free, "--output-dir")
 
 
-def _expected(of: Rules) -> str | None:
+def _expected(rules: Rules) -> str | None:
     """The held-out loss that the training is expected to end with, if such trainings were measured."""
-    candidate, share = of.candidate, of.request.setting("eval_masked_lm_ratio", MASKED_SHARE)
-    is_known = is_measured(candidate.model, of.optimizer, candidate.objective, share)
-    if not of.evaluated or candidate.rule is None or not is_known:
+    candidate, share = rules.candidate, rules.request.setting("eval_masked_lm_ratio", MASKED_SHARE)
+    is_known = is_measured(candidate.model, rules.optimizer, candidate.objective, share)
+    if not rules.evaluated or candidate.rule is None or not is_known:
         return None
-    below = nats_below_frequency(of.learning_rate.value, of.updates, _warmup_updates(of))
+    below = nats_below_frequency(rules.learning_rate.value, rules.updates, _warmup_updates(rules))
     if below is None:
         return "hardly more than how frequent words are"
     return f"{'more than' if below[1] else 'about'} {below[0]:.1f} nats below guessing by frequency alone"
 
 
-def _rows_of_this_start(request: TextRequest) -> Iterator[Row]:
-    """The choices of this start of a run that has begun."""
+def _rows_of_this_command(request: TextRequest) -> Iterator[Row]:
+    """The choices of this command for a run that exists."""
     length: Length = request.length
     if (patience := request.setting("early_stopping")) is not None:
         yield Row(_EARLY_STOPPING, _patience(patience, request), GIVEN, "--early-stopping")
@@ -237,19 +237,23 @@ def _rows_of_this_start(request: TextRequest) -> Iterator[Row]:
 # ---- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _warnings(of: Rules, plan: TextPlan) -> Iterator[str]:
+def _warnings(rules: Rules, plan: TextPlan) -> Iterator[str]:
     """What is wrong with the plan, each with a remedy."""
-    request, machine = of.request, of.machine
+    request, machine = rules.request, rules.machine
     if request.weights is not None:
         yield from request.weights.warnings
-    yield from _warnings_of_little_text(of, plan)
+    yield from _warnings_of_little_text(rules, plan)
     wants_words = request.word_segmenter == "auto" and request.setting("whole_word_masking", True)
-    if of.text.is_chinese and not machine.segmenter and wants_words:
+    if rules.text.is_chinese and not machine.segmenter and wants_words:
         yield (
             "the text is Chinese, and jieba, which finds its words, is not installed, so masks cover single "
             f"characters, which their neighbours give away: {install_command('chinese')}, and start anew"
         )
-    masked = of.evaluated * of.candidate.text_tokens_of_sample() * request.setting("eval_masked_lm_ratio", MASKED_SHARE)
+    masked = (
+        rules.evaluated
+        * rules.candidate.text_tokens_of_sample()
+        * request.setting("eval_masked_lm_ratio", MASKED_SHARE)
+    )
     if plan.held_out_fraction and masked < constants.LEAST_MASKED_TOKENS:
         share = min(0.3, plan.held_out_fraction * constants.LEAST_MASKED_TOKENS / max(masked, 1))
         error = constants.NATS_OF_ONE_TOKEN / math.sqrt(max(masked, 1))
@@ -257,15 +261,15 @@ def _warnings(of: Rules, plan: TextPlan) -> Iterator[str]:
             f"the held-out loss rests on about {masked:,.0f} masked tokens and is uncertain by {error:.2f} nats: pass "
             f"--held-out-fraction {math.ceil(share * 100) / 100:g}, or add text"
         )
-    if (need := of.disk_bytes) > 0.9 * machine.disk_bytes:
+    if (need := rules.disk_bytes) > 0.9 * machine.disk_bytes:
         yield (
             f"about {need / 1e9:,.1f} GB are needed and {machine.disk_bytes / 1e9:,.1f} GB are free: "
             "free space, or pass --output-dir on another disk"
         )
 
 
-def _warnings_of_little_text(of: Rules, plan: TextPlan) -> Iterator[str]:
-    request, rule = of.request, of.candidate.rule
+def _warnings_of_little_text(rules: Rules, plan: TextPlan) -> Iterator[str]:
+    request, rule = rules.request, rules.candidate.rule
     if plan.epochs > 1.1 * constants.EPOCHS:
         instead = "" if request.length.hours is None else " instead of --hours"
         yield (
@@ -274,14 +278,15 @@ def _warnings_of_little_text(of: Rules, plan: TextPlan) -> Iterator[str]:
         )
     if rule is None:
         return
-    if rule is not constants.MODELS[0] and not has_enough_text(rule, of.text, request):
+    tokens = f"{short_number(rules.tokens)} tokens"
+    if rule is not constants.MODELS[0] and not has_enough_text(rule, rules.text, request):
         yield (
-            f"{short(of.tokens)} tokens of text are few for {layer_parameters(of.candidate.model) / 1e6:,.0f} M "
+            f"{tokens} of text are few for {layer_parameters(rules.candidate.model) / 1e6:,.0f} M "
             "parameters in the layers: pass a smaller --config, or continue a published model "
             "(--from-pretrained-params)"
         )
-    if of.tokens < 100_000:
+    if rules.tokens < 100_000:
         yield (
-            f"about {short(of.tokens)} tokens are little text to learn a language from: add text, or continue a "
+            f"about {tokens} are little text to learn a language from: add text, or continue a "
             "published model (--from-pretrained-params)"
         )

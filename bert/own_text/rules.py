@@ -25,17 +25,17 @@ _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 _CHECKPOINTS = 6  # at most: the three newest, the best, that before the decay, and one that is being written
 
 
-class Chosen(NamedTuple, Generic[Value]):
+class Choice(NamedTuple, Generic[Value]):
     value: Value
     reason: str
 
 
-def chosen(given: Value | None, value: Value, reason: str) -> Chosen[Value]:
+def choice(given: Value | None, value: Value, reason: str) -> Choice[Value]:
     """What was given, otherwise the value of the rule."""
-    return Chosen(value, reason) if given is None else Chosen(given, GIVEN)
+    return Choice(value, reason) if given is None else Choice(given, GIVEN)
 
 
-def short(number: float) -> str:
+def short_number(number: float) -> str:
     for size, unit in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
         if number >= size:
             return f"{number / size:.3g} {unit}"
@@ -46,7 +46,7 @@ class Rules:
     """The choices for a text on a machine, each by its rule.
 
     Args:
-        found: `candidates.candidates`.
+        candidates: `candidates.list_candidates`.
         speeds: of every candidate.
         is_measured: the speeds are no estimates.
     Attributes:
@@ -69,7 +69,7 @@ class Rules:
         text: TextFacts,
         machine: MachineFacts,
         request: TextRequest,
-        found: tuple[Candidate, ...],
+        candidates: tuple[Candidate, ...],
         speeds: Speeds,
         is_measured: bool = True,
     ) -> None:
@@ -77,7 +77,7 @@ class Rules:
         is_small = text.num_bytes <= constants.LARGEST_DUPLICATED_TEXT
         self.duplicate_factor = request.duplicate_factor or (constants.DUPLICATE_FACTOR if is_small else 1)
         self.preparation_seconds = own_text_seconds(text.all_bytes(), self.duplicate_factor, machine.cores)
-        self.candidate = self._choose_model(found, speeds)
+        self.candidate = self._choose_model(candidates, speeds)
         self.tokens = text_tokens(text, self.candidate.model.vocab_size)
         self.held_out, self.segmenter = self._held_out(), self._segmenter()
         replayed = sum(source.share for source in request.sources if source.name == REPLAY)
@@ -90,7 +90,7 @@ class Rules:
         self.learning_rate, self.warmup = self._learning_rate(), self._warmup()
         self.decay_share: float = request.setting("lr_decay_share", constants.DECAY_SHARE)
         why = f"a stable rate, and a decay in the last {self.decay_share:.0%}, so that time can decide"
-        self.schedule = chosen(request.setting("lr_schedule"), "wsd", why)
+        self.schedule = choice(request.setting("lr_schedule"), "wsd", why)
         request.length.refuse_schedule(self.schedule.value)
         self._decide_evaluations()
         data = own_text_bytes(text.all_bytes(), self.duplicate_factor)
@@ -129,15 +129,15 @@ class Rules:
             number = max(2, int(_EVALUATION_SHARE * self.training_seconds / (self.evaluation_seconds * count)))
             self.eval_interval = -(-self.updates // min(constants.EVALUATIONS, number))
         given = request.setting("early_stopping")
-        self.early_stopping = chosen(given, constants.EARLY_STOPPING, "the best is the result")
+        self.early_stopping = choice(given, constants.EARLY_STOPPING, "the best is the result")
         if not self.evaluated and request.setting("best_by") != "probe":
-            self.early_stopping = Chosen(0, "nothing is held out to measure")
+            self.early_stopping = Choice(0, "nothing is held out to measure")
 
-    def _choose_model(self, found: tuple[Candidate, ...], speeds: Speeds) -> Candidate:
+    def _choose_model(self, candidates: tuple[Candidate, ...], speeds: Speeds) -> Candidate:
         """The largest candidate that reads enough tokens for its parameters in the time; the smallest if none does."""
-        length, fitting = self.request.length, [found[0]]
+        length, fitting = self.request.length, [candidates[0]]
         seconds = length.seconds() - self.preparation_seconds
-        for candidate in found[1:]:
+        for candidate in candidates[1:]:
             read = candidate.text_tokens_of_sample() * seconds * speeds[candidate.name]
             if length.epochs is not None:
                 read = min(read, length.epochs * text_tokens(self.text, candidate.model.vocab_size))
@@ -145,22 +145,22 @@ class Rules:
                 fitting.append(candidate)
         return fitting[-1]
 
-    def _held_out(self) -> Chosen[float]:
+    def _held_out(self) -> Choice[float]:
         share = constants.HELD_OUT_BYTES / max(self.text.num_bytes, 1)
         share = round(min(constants.LARGEST_HELD_OUT, max(constants.SMALLEST_HELD_OUT, share)), 3)
-        why = f"about {short(share * self.tokens)} tokens to measure on"
-        return chosen(self.request.held_out_fraction, share, why)
+        why = f"about {short_number(share * self.tokens)} tokens to measure on"
+        return choice(self.request.held_out_fraction, share, why)
 
     def _segmenter(self) -> str | None:
         """What finds the words that masks cover whole; None: masks cover single tokens."""
         request = self.request
-        # The tokens of other vocabularies than a WordPiece may span the words that are found.
+        # The tokens of other vocabularies than a WordPiece may span the words that jieba finds.
         is_wordpiece = request.tokens is None or request.tokens.vocabulary.is_wordpiece()
         usual = self.machine.segmenter if self.text.is_chinese and is_wordpiece else ""
         name = usual if request.word_segmenter == "auto" else request.word_segmenter
         return name if name not in ("", "none") else None
 
-    def _batch(self, sequences: float) -> Chosen[int]:
+    def _batch(self, sequences: float) -> Choice[int]:
         """Sequences of an update, by the tokens that the whole training reads.
 
         Not so many that the training makes fewer than 200 updates, or that the samples are fewer than 8 batches.
@@ -179,10 +179,10 @@ class Rules:
         wanted = min(wanted, most, constants.LARGEST_BATCH)
         share = max(1, 1 << round(math.log2(max(wanted / placement.ranks, 1))))
         batch = placement.ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
-        why = f"about {short(batch * length)} tokens; grows with the root of the tokens that are read"
-        return chosen(given, batch, why)
+        why = f"about {short_number(batch * length)} tokens; grows with the root of the tokens that are read"
+        return choice(given, batch, why)
 
-    def _dropouts(self, epochs: float) -> Chosen[dict[str, float]]:
+    def _dropouts(self, epochs: float) -> Choice[dict[str, float]]:
         """Those of the layers and of the attention."""
         rule = self.candidate.rule
         if rule is None:
@@ -193,9 +193,9 @@ class Rules:
             rates = 2 * [constants.DROPOUT if epochs >= constants.DROPOUT_FROM_EPOCHS else 0.0]
             why = f"{constants.DROPOUT:g} from {constants.DROPOUT_FROM_EPOCHS:g} epochs on; without it {epochs:.3g}"
         given = {name: value for name in _DROPOUTS if (value := self.request.setting(name)) is not None}
-        return Chosen(dict(zip(_DROPOUTS, rates, strict=True)) | given, GIVEN if given else why)
+        return Choice(dict(zip(_DROPOUTS, rates, strict=True)) | given, GIVEN if given else why)
 
-    def _learning_rate(self) -> Chosen[float]:
+    def _learning_rate(self) -> Choice[float]:
         """Peak rate: that of the rule's anchor, scaled by the square root of the batch."""
         rule, weights = self.candidate.rule, self.request.weights
         if rule is not None and self.optimizer != "AdamW":
@@ -209,10 +209,10 @@ class Rules:
         why = f"{why}, by the root of the batch"
         if weights is not None and "masked-LM head" not in weights.heads and rate < constants.NEW_HEAD_RATE:
             rate, why = constants.NEW_HEAD_RATE, "for a masked-LM head made anew; measured with MiniLM-L6"
-        return chosen(self.request.setting("learning_rate"), float(f"{rate:.2g}"), why)
+        return choice(self.request.setting("learning_rate"), float(f"{rate:.2g}"), why)
 
-    def _warmup(self) -> Chosen[float]:
+    def _warmup(self) -> Choice[float]:
         share, why = constants.WARMUP, "the quickstart's recipe"
         if self.batch.value >= constants.WARMUP_LARGE_BATCH:
             share, why = constants.WARMUP_OF_LARGE_BATCHES, "the published recipe"
-        return chosen(self.request.setting("warmup_proportion"), share, why)
+        return choice(self.request.setting("warmup_proportion"), share, why)

@@ -65,8 +65,8 @@ class TextRun:
     def __init__(self, request: TextRequest, record: TextRecord, config: PretrainingConfig, begun: float) -> None:
         self._request, self._record, self._config, self._begun = request, record, config, begun
         self._plan, self._runner = record.plan, Runner()
-        # The end loads Paddle once more, as the ranks that measured the speed did: on a busy machine both take longer.
-        # A run whose end takes less than what is kept for it ends early, so a share of the hours bounds that.
+        # Reserve time for the report, which starts Paddle again: as long as the ranks that measured the speed took to
+        # start, which is longer on a busy machine, at most END_SHARE of the hours.
         most = constants.END_SHARE * request.length.seconds()
         kept = min(constants.END_COST * record.start_seconds, constants.MOST_END_SECONDS, most)
         self._end_seconds = max(constants.END_SECONDS, kept)
@@ -90,10 +90,10 @@ class TextRun:
     def _prepare(self) -> int:
         """Make the data, as far as they are missing; exit code of the command that failed, else 0."""
         request, record, run = self._request, self._record, self._runner.run
-        has_trained, files = bool(checkpoint_steps(request.output_dir)), record.data.get("files", "")
+        keep_existing, files = bool(checkpoint_steps(request.output_dir)), record.data.get("files", "")
         if record.additions:  # not all files are of one import
             files = ""
-        code = corpus.prepare(request, self._plan, self._config, run, files=files, has_trained=has_trained)
+        code = corpus.prepare(request, self._plan, self._config, run, files=files, keep_existing=keep_existing)
         if not code:
             corpus.check_samples(request, self._config.batch.resolved_global_batch_size(self._plan.ranks))
             self._config = training_config(request, record)  # vocabulary and samples are known now

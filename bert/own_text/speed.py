@@ -27,10 +27,10 @@ _PROBE = REPOSITORY / "bert/own_text/speed_probe.py"
 _CPU, _UNKNOWN_GPU = "CPU-core", "RTX-3090"  # parts of the planner's table
 
 
-def estimate_speeds(found: Sequence[Candidate], machine: MachineFacts) -> dict[str, float]:
+def estimate_speeds(candidates: Sequence[Candidate], machine: MachineFacts) -> dict[str, float]:
     """Sequences per second of all ranks, of every candidate, by the planner's arithmetic; nothing is started."""
     parts, speeds = load_parts(), dict[str, float]()
-    for candidate in found:
+    for candidate in candidates:
         placement = candidate.placement
         name = _CPU if placement.device == "cpu" else part_of(machine.gpu_name) or _UNKNOWN_GPU
         config = resolve_config(probe_settings(candidate), ENTRY)
@@ -40,15 +40,15 @@ def estimate_speeds(found: Sequence[Candidate], machine: MachineFacts) -> dict[s
     return speeds
 
 
-def measure_speeds(found: Sequence[Candidate]) -> dict[str, float]:
+def measure_speeds(candidates: Sequence[Candidate]) -> dict[str, float]:
     """Sequences per second of all ranks, of every candidate.
 
     Models that are too slow to measure in seconds are estimated by the arithmetic of the last one measured.
     """
-    configs = {one.name: dump_yaml(resolve_config(probe_settings(one), ENTRY)) for one in found}
-    measured = _measure(configs, found[0].placement)
+    configs = {one.name: dump_yaml(resolve_config(probe_settings(one), ENTRY)) for one in candidates}
+    measured = _measure(configs, candidates[0].placement)
     speeds, flops_per_second = dict[str, float](), 0.0
-    for candidate in found:
+    for candidate in candidates:
         flops = training_flops_per_sequence(candidate.model, candidate.length, candidate.predictions())
         speeds[candidate.name] = measured.get(candidate.name, flops_per_second / flops)
         flops_per_second = speeds[candidate.name] * flops

@@ -11,7 +11,7 @@ from bert.config.setting_sources import read_yaml
 from bert.config.training_settings import derive
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import constants, corpus
-from bert.own_text.candidates import candidates, place
+from bert.own_text.candidates import list_candidates, place
 from bert.own_text.facts import TextFacts, machine_facts, text_facts
 from bert.own_text.plan_table import make_plan, on_devices
 from bert.own_text.record import TextRecord, read_record
@@ -55,15 +55,15 @@ def record_of(request: TextRequest, may_measure: bool = True) -> TextRecord:
 
 def _new_record(request: TextRequest, may_measure: bool) -> TextRecord:
     text, machine = _read_text(request), machine_facts(request.output_dir)
-    found, start_seconds = candidates(text, machine, request), 0.0
+    candidates, start_seconds = list_candidates(text, machine, request), 0.0
     if may_measure:
         print("measuring the speed of this machine ...", flush=True)
         begun = time.monotonic()
-        speeds = measure_speeds(found)
-        start_seconds = max(0.0, time.monotonic() - begun - constants.PROBE_SECONDS * len(found))
+        speeds = measure_speeds(candidates)
+        start_seconds = max(0.0, time.monotonic() - begun - constants.PROBE_SECONDS * len(candidates))
     else:
-        speeds = estimate_speeds(found, machine)
-    plan = make_plan(Rules(text, machine, request, found, speeds, is_measured=may_measure))
+        speeds = estimate_speeds(candidates, machine)
+    plan = make_plan(Rules(text, machine, request, candidates, speeds, is_measured=may_measure))
     return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan), start_seconds=start_seconds)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bert.config.architecture import BertConfig
 from bert.own_text import constants
-from bert.own_text.candidates import candidates, place
+from bert.own_text.candidates import list_candidates, place
 from bert.own_text.facts import MachineFacts, TextFacts, Weights
 from bert.own_text.length import Length
 from bert.own_text.plan_table import make_plan, on_devices, table
@@ -35,13 +35,13 @@ def text(megabytes: float, **changes) -> TextFacts:
 def plan_of(facts: TextFacts, machine: MachineFacts, **asked):
     length = Length(**{name: asked.pop(name) for name in ("hours", "epochs", "max_steps") if name in asked})
     request = TextRequest(length=length, **asked)
-    found = candidates(facts, machine, request)
+    candidates = list_candidates(facts, machine, request)
     speeds = {}
-    for candidate in found:
+    for candidate in candidates:
         rate = TFLOPS[candidate.placement.device] * 1e12 * candidate.placement.ranks
         length = round(0.59 * candidate.length)  # tokens of mixed lengths, without padding
         speeds[candidate.name] = rate / training_flops_per_sequence(candidate.model, length, candidate.predictions())
-    return make_plan(Rules(facts, machine, request, found, speeds))
+    return make_plan(Rules(facts, machine, request, candidates, speeds))
 
 
 def row(plan, name):
@@ -112,7 +112,7 @@ def test_without_hours_the_text_is_read_as_often_as_pays():
 
 def test_a_modernbert_has_the_parameters_of_the_rule():
     bert, modern = (
-        candidates(text(40), LAPTOP, TextRequest(model="mini", settings=settings))[0].model
+        list_candidates(text(40), LAPTOP, TextRequest(model="mini", settings=settings))[0].model
         for settings in ({}, {"model_type": "modernbert", "objective": "mlm"})
     )
     assert (modern.model_type, modern.intermediate_size, modern.layer_norm_eps) == ("modernbert", 688, 1e-5)
@@ -249,15 +249,15 @@ def test_the_table_names_every_flag_and_is_aligned():
 
 
 def test_the_speed_is_measured_with_micro_batches_of_the_training_unless_they_take_long():
-    on_server, on_gpus = (candidates(text(2500), machine, TextRequest()) for machine in (SERVER, EIGHT_GPUS))
+    on_server, on_gpus = (list_candidates(text(2500), machine, TextRequest()) for machine in (SERVER, EIGHT_GPUS))
     measured = [*on_server, *(candidate for candidate in on_gpus if candidate.name == "base")]
-    found = {candidate.name: probe_settings(candidate)["batch_size"] for candidate in measured}
-    assert found == {"quickstart": 32, "mini": 16, "small": 16, "base": 64, "large": 8}
+    batches = {candidate.name: probe_settings(candidate)["batch_size"] for candidate in measured}
+    assert batches == {"quickstart": 32, "mini": 16, "small": 16, "base": 64, "large": 8}
 
 
 def test_an_estimated_speed_is_near_that_of_a_core_and_of_a_card():
     """The quickstart trains about 300 sequences a second on two cores."""
-    on_laptop = estimate_speeds(candidates(text(5), LAPTOP, TextRequest(model="quickstart")), LAPTOP)
+    on_laptop = estimate_speeds(list_candidates(text(5), LAPTOP, TextRequest(model="quickstart")), LAPTOP)
     assert 100 < on_laptop["quickstart"] < 900
-    on_gpu = estimate_speeds(candidates(text(2500), ONE_GPU, TextRequest()), ONE_GPU)
+    on_gpu = estimate_speeds(list_candidates(text(2500), ONE_GPU, TextRequest()), ONE_GPU)
     assert on_gpu["quickstart"] > on_gpu["mini"] > on_gpu["small"] > on_gpu["base"] > 20

@@ -376,7 +376,7 @@ def test_data_that_are_gone_are_made_again_only_of_the_same_files(workplace, mon
     for name in ("vocab.txt", "shards/train/manifest.json", "shards/held_out/manifest.json"):
         (file := workplace.out / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    assert PREPARE(request, record.plan, config, workplace.run, files="other", has_trained=True) == 0, "without text"
+    assert PREPARE(request, record.plan, config, workplace.run, files="other", keep_existing=True) == 0, "without text"
 
 
 def test_a_vocabulary_smaller_than_planned_is_of_the_run_when_its_data_are_gone(workplace, monkeypatch, capsys):

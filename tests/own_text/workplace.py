@@ -43,7 +43,7 @@ class Workplace:
         for number in range(60):
             (self.text / f"{number}.txt").write_text(SENTENCE * 100 + str(number))
         monkeypatch.setattr(start, "machine_facts", lambda output_dir: LAPTOP)
-        monkeypatch.setattr(start, "measure_speeds", lambda found: {one.name: 200 for one in found})
+        monkeypatch.setattr(start, "measure_speeds", lambda candidates: {one.name: 200 for one in candidates})
         monkeypatch.setattr(corpus, "prepare", self._prepare)
         monkeypatch.setattr(run, "Runner", lambda: self)
         monkeypatch.setattr(run, "train_phase", self._train)
@@ -77,7 +77,7 @@ class Workplace:
         self.ran.append(command)
         return 0
 
-    def _prepare(self, request, plan, config, run, *, files, has_trained) -> int:
+    def _prepare(self, request, plan, config, run, *, files, keep_existing) -> int:
         folder = corpus.shards(request, "train")
         folder.mkdir(parents=True, exist_ok=True)
         samples = round(plan.updates * plan.settings["global_batch_size"] / plan.epochs * plan.duplicate_factor)
