@@ -34,6 +34,7 @@ MODES: dict[str, tuple[str, ...]] = {
     "batches, waiting 5 ms": ("--max-wait-ms", "5"),
 }
 SIZES = {  # layers, hidden, heads, inner
+    "tiny": (1, 32, 4, 64),
     "mini": (4, 256, 4, 1024),
     "minilm": (6, 384, 12, 1536),
     "base": (12, 768, 12, 3072),

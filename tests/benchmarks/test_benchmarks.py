@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.conversion.model_description import Usage
 from tests.benchmarks.compare_training import check_same_model
-from tests.inference.models import model
+from tests.benchmarks.serving import make_model
 
 
 def run(module: str, *words: object) -> subprocess.CompletedProcess:
@@ -43,9 +42,20 @@ def test_competitors_that_train_other_models_are_not_compared():
 
 @pytest.mark.long
 def test_all_exports_are_compared(tmp_path):
-    usage = Usage("sequence-classification", 64, text_columns=("sentence",))
-    source, folder = model(tmp_path / "model", "sequence-classification", usage), tmp_path / "work"
-    words = ("--checkpoint", source, "--folder", folder, "--batch-sizes", 2, "--lengths", 16, "--threads", 1)
+    folder = tmp_path / "work"
+    (tmp_path / "model").mkdir()
+    words = (
+        "--checkpoint",
+        make_model(tmp_path / "model", "tiny"),
+        "--folder",
+        folder,
+        "--batch-sizes",
+        2,
+        "--lengths",
+        16,
+        "--threads",
+        1,
+    )
     done = run("inference", *words, "--rounds", 2, "--seconds", 0.1)
     rows = json.loads((folder / "results.json").read_text())["rows"]
     assert {row["case"] for row in rows} == {"2 x 16", "2 x mix", "2 x mix sorted by length"}
