@@ -175,8 +175,8 @@ def _facts(run: RunRecord) -> list[list[str]]:
         values["global_batch_size"] = math.prod(
             values[key] for key in ("batch_size", "gradient_merge_steps", "world_size") if values.get(key)
         )
-    if values.get("max_steps") and values.get("warmup_proportion") is not None:
-        values["warmup_steps"] = int(values["max_steps"] * values["warmup_proportion"])
+    if values.get("max_steps") and values.get("warmup_proportion") is not None:  # of runs of earlier versions
+        values.setdefault("warmup_steps", int(values["max_steps"] * values["warmup_proportion"]))
     if values.get("e2e_train_time"):
         values["time"] = duration(float(values["e2e_train_time"]))
     source = _beginning(run)

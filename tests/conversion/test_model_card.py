@@ -42,7 +42,14 @@ def run(output: Path, stage: str, task: str, settings: dict, rows: list[dict], s
 def pretrained(tmp_path) -> Path:
     output = tmp_path / "secret-client" / "letters"
     losses = [{"step": step, "eval_masked_lm_loss": loss} for step, loss in ((0, 6.0), (3, 2.5), (5, 2.25), (7, 2.375))]
-    checkpoint = run(output, "phase1", "pretraining", PRETRAINING, losses, {"e2e_train_time": 7200.0, "best_step": 5})
+    checkpoint = run(
+        output,
+        "phase1",
+        "pretraining",
+        PRETRAINING,
+        losses,
+        {"e2e_train_time": 7200.0, "best_step": 5, "warmup_steps": 9},
+    )
     text = {"words": 12345, "characters": 67890, "documents": 11, "is_estimate": False, "parts": {}}
     data = {"lang": "de", "held_out_fraction": 0.073, "text": ["/home/anna/secret-client/letters"]}
     (output / "own_text.json").write_text(json.dumps({"text": text, "data": data}))
@@ -61,7 +68,7 @@ def test_says_what_the_run_has_recorded(pretrained, tmp_path):
         "| text | own text, 12,345 words, 67,890 characters, 11 documents; 7.3% held out |",
         "| begins with | random weights |",
         "| masks | 15%, dynamic |",
-        "| learning rate | 0.006 at its peak, polynomial, warm-up of 10 updates |",
+        "| learning rate | 0.006 at its peak, polynomial, warm-up of 9 updates |",
         "| batch | 24 sequences |",
         f"| processor | 2 x {EPYC} |",
         "| time | 2.0 hours |",
