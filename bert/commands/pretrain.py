@@ -112,7 +112,7 @@ class _Form(NamedTuple):
     name: str
     launch: Mapping[str, Any]
     phases: Mapping[int, dict[str, Any]]  # the settings of each phase that is trained
-    device: Mapping[str, Any] = MappingProxyType({})  # that --device auto stands for, laid over the flags
+    device: Mapping[str, Any] = MappingProxyType({})  # that --device auto stands for, laid over the flags of both phases
 
 
 def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
@@ -197,7 +197,7 @@ def _positional_form(line: CommandLine) -> _Form:
 
 def _phase(line: CommandLine, phase: int, layer: Mapping[str, Any], device: Mapping[str, Any]) -> PretrainingConfig:
     with errors_of_phase(phase, line.phases[phase]):
-        flags = merged([layer, line.training, line.phases[phase], device], ENTRY.rules)
+        flags = merged([layer, line.training, device, line.phases[phase]], ENTRY.rules)
         config: PretrainingConfig = resolve_config(flags, ENTRY)
         return config
 
