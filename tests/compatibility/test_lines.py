@@ -12,9 +12,7 @@ from bert.commands import fine_tuning, pretrain
 from bert.commands.__main__ import main
 from bert.commands.pretrain import parse_launch_arguments
 from bert.commands.slurm import launch_arguments, node_arguments
-from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import parse_arguments
-from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
 from data.preprocess_bert_pretrain import main as preprocess
@@ -161,13 +159,6 @@ def test_the_named_arguments_of_their_readme_are_the_published_recipe(tmp_path, 
     assert config.checkpoint_dir() == Path("results/bert-large-uncased/phase1")
 
 
-def test_flags_of_their_squad_scripts_are_accepted(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = ["--do-train", "--train-file", "t.json", "--verbose-logging", "--eval-script", "evaluate-v1.1.py"]
-    config = parse_arguments(SQUAD, [*words, "--vocab-file", "v.txt", "--enable-cpu-affinity", "False"])
-    assert config.model == BUILT_IN_MODELS["bert-large-uncased"]
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -285,13 +276,6 @@ def test_run_sub_on_four_nodes_as_in_their_readme(line, total):
     plan = parse_launch_arguments([*launch_arguments(variables), *node_arguments(variables)])
     (config,) = plan.phases
     assert plan.world_size() == 32 and config.batch.resolved_global_batch_size(32) == total
-
-
-def test_run_sub_does_not_make_shards_anew():
-    with pytest.raises(
-        ValueError, match="RERUN_DASK=true would make the shards anew at each requeue; delete their folder"
-    ):
-        launch_arguments({"RERUN_DASK": "true"})
 
 
 def test_a_benchmark_ends_with_its_throughput_by_their_name(monkeypatch, capsys, tmp_path):

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from tests.support import corpora
 from tests.support.fake_hub import hub, num_requests, tiny_model, weights
 from tests.support.faulty_server import Served, serving
 from tests.support.launching import launch
@@ -57,34 +56,6 @@ def test_glue_on_two_ranks_fetches_once_and_works_offline_then(tmp_path, served,
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     run("run_glue.sh", *words, "--num-gpus", 1, "--output-dir", tmp_path / "again")
     assert num_requests(served) == asked
-
-
-@pytest.mark.long  # as of sentences above
-def test_squad_on_questions_of_this_project(tmp_path, served):
-    words = ("--max-seq-length", 48, "--doc-stride", 16, "--max-query-length", 12, "--num-gpus", 1)
-    shown = run("run_squad.sh", *words, "--output-dir", tmp_path / "out")
-    assert f"starting from the weights of {NAME}" in shown and downloads(served) == [None]
-
-
-def test_pre_training_goes_on_from_published_weights(tmp_path, served):
-    corpora.write_vocabulary(tmp_path / "vocab.txt")
-    shards = corpora.write_shards(tmp_path / "shards", [corpora.random_table(64, longest=30)])
-    sizes = {"vocab-size": 106, "hidden-size": 8, "num-hidden-layers": 2, "num-attention-heads": 2}
-    sizes |= {"intermediate-size": 13, "max-position-embeddings": 64, "bert-model": "tiny"}
-    sizes |= {"max-seq-length": 32, "max-predictions-per-seq": 5, "batch-size": 4, "global-batch-size": 8}
-    flags = [word for name, value in sizes.items() for word in (f"--{name}", value)]
-    words = (
-        "--config",
-        "quickstart_phase1",
-        "--input-dir",
-        shards,
-        "--eval-dir",
-        shards,
-        "--vocab-file",
-        tmp_path / "vocab.txt",
-    )
-    shown = run("run_pretraining.sh", *words, *flags, "--output-dir", tmp_path / "out", "--num-gpus", 2)
-    assert f"starting from the weights of {NAME}" in shown and downloads(served) == [None]
 
 
 def test_ranks_without_the_launcher_share_one_download(tmp_path, served):

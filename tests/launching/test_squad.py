@@ -8,10 +8,8 @@ import pytest
 
 from bert import REPOSITORY, interpreter
 from bert.commands import fine_tuning, squad
-from bert.commands.fine_tuning import result_lines
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.squad.answer_settings import ReaderSettings
-from bert.finetuning.squad.config import RECIPES
 from bert.launching.settings import LaunchPlan
 from tests.support.commands import refused
 from tests.support.launching import LAUNCHERS
@@ -71,13 +69,6 @@ def test_the_presets_of_the_shell_and_by_name_agree(precision):
     assert ranks == other and ranks.num_processes == 8
     for section in ("optimizer", "precision", "batch", "model"):
         assert getattr(typed, section) == getattr(named, section)
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_resolves(name):
-    config, _ = settings("--config", name, "--squad-dir", "/d/v1.1", "--bert-model", "bert-tiny")
-    assert config.optimizer.optimizer == "AdamW" and config.data.max_seq_length >= 128
-    assert RECIPES[name].__doc__
 
 
 def test_version_2_goes_by_the_folder(weights):
@@ -194,15 +185,6 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
 def test_mistakes_are_refused(words, rule):
     with refused(rule):
         squad.main([*words, "--device", "cpu"])
-
-
-def test_the_result_names_scores_and_what_to_try(weights):
-    found = plan(["--config", "squad", "--from-pretrained-params", str(weights), "--output-dir", "out"])
-    (config,) = found.phases
-    config.stage_dir().mkdir(parents=True)
-    (config.stage_dir() / "summary.json").write_text('{"exact_match": 71.25, "F1": 80.5}')
-    text = "\n".join(result_lines(config, LAUNCHERS["squad"].scores))
-    assert "71.25" in text and "80.50" in text and "F1 of questions without" not in text
 
 
 def test_nothing_is_made_for_settings_that_are_wrong(tmp_path):
