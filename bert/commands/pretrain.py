@@ -112,7 +112,7 @@ class _Form(NamedTuple):
     name: str
     launch: Mapping[str, Any]
     phases: Mapping[int, dict[str, Any]]  # the settings of each phase that is trained
-    device: Mapping[str, Any] = MappingProxyType({})  # that --device auto stands for, laid over the flags of both phases
+    device: Mapping[str, Any] = MappingProxyType({})  # what --device auto stands for, over the flags of both phases
 
 
 def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
