@@ -238,16 +238,6 @@ def test_source_text_is_accepted(tmp_path, name, text):
     assert len(list_sources([put(tmp_path, name, text)])) == 1
 
 
-def test_what_our_import_wrote_is_accepted_whatever_its_ids(tmp_path):
-    for stem in "abcdefgh":
-        for suffix in ("txt", "md", "rst"):
-            put(tmp_path / "raw", f"{stem}.{suffix}", f"Text of {suffix} {stem}. " * 20)
-    import_text.main(["--input", str(tmp_path / "raw"), "--output-dir", str(tmp_path), "--held-out-fraction", "0.3"])
-    assert len(list_sources([tmp_path / "train"])) == len(list_sources([tmp_path / "held_out/source/en"])) == 1
-    with pytest.raises(ValueError, match="is raw text"):
-        list_sources([tmp_path / "raw"])
-
-
 def test_the_printed_command_gives_what_both_commands_read(tmp_path, capsys, monkeypatch):
     """Nothing of the text is lost."""
     monkeypatch.chdir(tmp_path)
