@@ -15,11 +15,11 @@ import shutil
 from pathlib import Path
 
 from bert.command_errors import command
-from bert.files import atomic_path, json_of, only_writer, read_json, sha256_of_file, write_atomically
+from bert.files import atomic_path, json_of, only_writer, read_json, write_atomically
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from data.fetching.model_cache import CONFIGS, LISTING_FILE, fetch_model, used_names
-from data.fetching.published_models import PINS_FILE, ModelName, Pin, known_names, parse_name, write_pin
+from data.fetching.published_models import ModelName, known_names, parse_name
 
 
 def published_model(text: str) -> ModelName:
@@ -63,32 +63,15 @@ def summary(model: ModelName, folder: Path) -> list[str]:
     ]
 
 
-def pin(model: ModelName, folder: Path) -> None:
-    """Add the model's revision and the sha256 of its files to pinned_models.json."""
-    if model.is_paddlenlp or len(folder.name) != 40:
-        raise ValueError(f"{model} has no revision to pin; only models of the Hugging Face hub have one, in the cache")
-    names = used_names(os.listdir(folder), str(folder))
-    files = {name: (sha256_of_file(folder / name), (folder / name).stat().st_size) for name in names}
-    write_pin(model, Pin(folder.name, files))
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help="a new folder instead of the cache")
-    parser.add_argument(
-        "--pin",
-        action="store_true",
-        help=f"for maintainers: write revision and sha256 to {PINS_FILE.name}; later downloads must have them",
-    )
     arguments = parser.parse_args(argv)
     with command(arguments.output_dir, "interrupted; the same command resumes"):
         model = published_model(arguments.name)
         folder = copy_model(model, arguments.output_dir) if arguments.output_dir else fetch_model(model)
         print("\n".join(summary(model, folder)))
-        if arguments.pin:
-            pin(model, folder)
-            print(f"pinned in {PINS_FILE}")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ ORDER = (
 # These packages never load Paddle; modules of the others that must not are listed one by one.
 PADDLE_FREE = (
     *("bert.arrays", "bert.config", "bert.reporting", "bert.tokenization", "bert.samples", "bert.planning"),
-    *("bert.conversion", "bert.doctor", "bert.launching", "bert.commands", "bert.interpreter", "data"),
+    *("bert.conversion", "bert.doctor", "bert.launching", "bert.commands", "bert.commands", "bert.interpreter", "data"),
 )
 _PADDLE_FREE_PARTS = {  # package -> its modules
     "bert.checkpoints": "directories progress writer",

@@ -4,8 +4,8 @@
     OWNER/NAME, OWNER/NAME@REVISION           any other model of that hub
     macbert-base-chinese, paddlenlp/NAME      PaddleNLP's models
 
-pinned_models.json holds the revision of well-known models and the sha256 of their files, as far as they are known for
-certain. `python -m data.download_model NAME --pin` adds to it.
+pinned_models.json holds the revision of well-known models and the sha256 and size of their files, as far as they are
+known for certain.
 """
 
 import json
@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
-
-from bert.files import write_atomically
 
 PINS_FILE = Path(__file__).with_name("pinned_models.json")
 # Files of weights and their containers, in the order of preference: formats that cannot hold code first.
@@ -105,13 +103,6 @@ def revision_of(name: ModelName) -> str:
     """The revision to ask for: as named, else the pinned one, else the newest."""
     pin = pin_of(name)
     return pin.revision if pin else name.revision or _MAIN
-
-
-def write_pin(name: ModelName, pin: Pin) -> None:
-    """Add a model to pinned_models.json, or replace its pin."""
-    pins = dict(sorted({**_pins(), name.repository: pin}.items()))
-    write_atomically(PINS_FILE, _PINS.dump_json(pins, indent=1) + b"\n")
-    _pins.cache_clear()
 
 
 @lru_cache(maxsize=1)

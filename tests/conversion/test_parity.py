@@ -9,7 +9,6 @@ import importlib.util
 import json
 import os
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -158,15 +157,6 @@ def test_a_published_encoder_served_by_paddle_inference_gives_its_known_outputs(
 
 
 # ---- other libraries ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_paddlenlp_loads_what_is_written_for_it(checkpoints, expected, tmp_path):
-    models = recorded_outputs.write_models(checkpoints, "paddlenlp", tmp_path)
-    found = recorded_outputs.ask(sys.executable, "paddlenlp", models, random_feed(), tmp_path)
-    if not isinstance(found, dict) and "No module named 'paddlenlp'" in found.stderr:
-        pytest.skip("paddlenlp is not installed")
-    compare_all(found, expected)
 
 
 @pytest.mark.long

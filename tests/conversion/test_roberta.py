@@ -80,27 +80,22 @@ def test_positions_begin_after_the_padding(models):
     assert not table[:2].any() and table[2:].all()
 
 
-@pytest.mark.parametrize("name", ["xlm-roberta", "camembert"])
-def test_other_names_of_the_network_are_read(models, name, tmp_path):
+def test_other_names_of_the_network_are_read(models, tmp_path):
     values = json.loads((models["masked-lm"] / "config.json").read_text())
-    kind = {"xlm-roberta": "XLMRobertaForMaskedLM", "camembert": "CamembertForMaskedLM"}[name]
-    (tmp_path / "config.json").write_text(json.dumps(values | {"model_type": name, "architectures": [kind]}))
-    config, task, _ = read_description(tmp_path / "config.json")
-    assert (config, task) == (CONFIG, "masked-lm")
-    assert BertConfig.from_json_file(tmp_path / "config.json") == CONFIG
+    for name, kind in (("xlm-roberta", "XLMRobertaForMaskedLM"), ("camembert", "CamembertForMaskedLM")):
+        (tmp_path / "config.json").write_text(json.dumps(values | {"model_type": name, "architectures": [kind]}))
+        assert read_description(tmp_path / "config.json")[:2] == (CONFIG, "masked-lm")
+        assert BertConfig.from_json_file(tmp_path / "config.json") == CONFIG
 
 
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
+def test_another_network_is_refused(models, tmp_path):
+    for change, rule in (
         ({"type_vocab_size": 2}, "type_vocab_size=2 in .* must be 1 for model_type=roberta"),
         ({"max_position_embeddings": 2}, "max_position_embeddings=2 in .* must be more than pad_token_id=1"),
         ({"max_position_embeddings": 20}, r"position_embeddings.weight is \[16, 8\], must be \[18, 8\]"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key' in .* must be"),
-    ],
-)
-def test_another_network_is_refused(models, change, rule, tmp_path):
-    check_refusal(models["masked-lm"], change, rule, tmp_path)
+    ):
+        check_refusal(models["masked-lm"], change, rule, tmp_path)
 
 
 def test_an_untied_decoder_and_paddlenlp_are_refused(models, tmp_path):

@@ -1,11 +1,7 @@
-import hashlib
-import json
-
 import pytest
 
 from data import download_model
-from data.fetching import model_cache, published_models
-from data.fetching.published_models import parse_name, pin_of
+from data.fetching import model_cache
 from tests.support.commands import refused
 from tests.support.fake_hub import COMMIT, hub, num_requests, set_hub, tiny_model
 from tests.support.faulty_server import serving
@@ -45,15 +41,3 @@ def test_a_folder_is_a_copy_of_the_cache_and_works_alone(tmp_path, served, monke
     assert not list((tmp_path / "copy").glob(".*"))
     with refused("holds someone/tiny-bert; choose another folder for google-bert/bert-large-cased"):
         download_model.main(["bert-large-cased", "--output-dir", str(tmp_path / "copy")])
-
-
-def test_a_pin_is_written_and_holds(tmp_path, served, monkeypatch):
-    for module in (published_models, download_model):
-        monkeypatch.setattr(module, "PINS_FILE", tmp_path / "pins.json")
-    (tmp_path / "pins.json").write_text("{}")
-    published_models._pins.cache_clear()
-    download_model.main([NAME, "--pin"])
-    weights = tiny_model()["model.safetensors"]
-    assert pin_of(parse_name(NAME)).files["model.safetensors"] == (hashlib.sha256(weights).hexdigest(), len(weights))
-    assert json.loads((tmp_path / "pins.json").read_text())[NAME]["revision"] == COMMIT
-    published_models._pins.cache_clear()

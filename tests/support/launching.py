@@ -14,6 +14,7 @@ from bert.launching.arguments import CommandLine, read_command_line
 
 RANKS = REPOSITORY / "tests" / "ranks"
 LAUNCHERS = {"squad": squad.LAUNCHER, "glue": glue.LAUNCHER, "classify": classify.LAUNCHER, "ner": ner.LAUNCHER}
+LAUNCHERS = {"squad": squad.LAUNCHER, "glue": glue.LAUNCHER, "classify": classify.LAUNCHER, "ner": ner.LAUNCHER}
 
 
 def line_of(*words: str) -> CommandLine:

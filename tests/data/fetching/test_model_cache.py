@@ -9,7 +9,7 @@ import pytest
 
 from data.fetching import model_cache, published_models, transfer
 from data.fetching.model_cache import cached_model, fetch_model
-from data.fetching.published_models import Pin, parse_name, pin_of, write_pin
+from data.fetching.published_models import Pin, parse_name
 from data.fetching.transfer import DownloadError
 from tests.support import tokenizer_files
 from tests.support.fake_hub import COMMIT, VOCABULARY, hub, num_requests, put_in_cache, set_hub, small_files, weights
@@ -233,25 +233,15 @@ def test_what_hugging_faces_tools_have_downloaded_is_used_if_it_is_complete(tmp_
     assert cached_model(parse_name(NAME)) is None and cached_model(parse_name(NAME), weights=False) == snapshot
 
 
-@pytest.fixture
-def own_pins(tmp_path, monkeypatch):
-    monkeypatch.setattr(published_models, "PINS_FILE", tmp_path / "pins.json")
-    (tmp_path / "pins.json").write_text("{}")
-    published_models._pins.cache_clear()
-    yield
-    published_models._pins.cache_clear()
-
-
-def test_a_pinned_model_is_fetched_at_its_revision_and_nothing_else_is_accepted(monkeypatch, own_pins):
-    sha256 = hashlib.sha256(DATA).hexdigest()
-    write_pin(parse_name(NAME), Pin(COMMIT, {"model.safetensors": (sha256, len(DATA))}))
-    assert pin_of(parse_name(NAME)).files == {"model.safetensors": (sha256, len(DATA))}
+def test_a_pinned_model_is_fetched_at_its_revision_and_nothing_else_is_accepted(monkeypatch):
+    sha256, pins = hashlib.sha256(DATA).hexdigest(), {}
+    monkeypatch.setattr(published_models, "_pins", lambda: pins)
+    pins[NAME] = Pin(COMMIT, {"model.safetensors": (sha256, len(DATA))})
     other = hub(NAME, {**FILES, "model.safetensors": DATA[::-1]}, revisions=())
     with pytest.raises(DownloadError, match=f"not the file whose checksum is sha256:{sha256}.* do not use this server"):
         fetched(other, monkeypatch)
     fetched(hub(NAME, FILES, revisions=()), monkeypatch)
-    assert pin_of(parse_name(f"{NAME}@other")) is None
-    write_pin(parse_name(NAME), Pin("f" * 40, {}))
+    pins[NAME] = Pin("f" * 40, {})
     with pytest.raises(DownloadError, match=f"asked for {'f' * 40} of {NAME}, it describes '{COMMIT}'"):
         fetched(hub(NAME, FILES, revisions=("f" * 40,)), monkeypatch)
 
