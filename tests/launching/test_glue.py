@@ -179,7 +179,7 @@ def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
 @pytest.mark.parametrize(
     ("words", "rule"),
     [
-        (["mrpc"], "1 positional arguments .mrpc. must be 3, TASK DATA_DIR CHECKPOINT"),
+        (["mrpc"], "1 positional arguments .mrpc. must be TASK DATA_DIR CHECKPOINT"),
         (["mrcp", "/data", "model"], "task_name='mrcp' is not one of"),
         (["mrpc", "/data", "model", "--config", "rte"], "config=rte contradicts"),
         (["--config", "mrpc", "--data-dir", "/data", "--epoch", "3"], "did you mean --epochs"),
