@@ -138,10 +138,7 @@ class GlueConfig(LabelConfig):
     def file_of(self, part: str) -> Path:
         if self.data.data_dir is None:
             return super().file_of(part)
-        schema = self.label_schema()
-        split = {"train": schema.train, **schema.dev, **schema.test}[part]
-        assert split is not None, "the settings have checked it"
-        return find_file(self.data.data_dir, split)
+        return find_file(self.data.data_dir, self.label_schema().split(part))
 
     def fetch_data(self) -> None:
         data = self.data

@@ -40,6 +40,12 @@ class LabelSchema:
     def is_regression(self) -> bool:
         return self.value_range is not None
 
+    def split(self, name: str) -> Split:
+        """The file to train on ("train"), to evaluate on or to predict."""
+        split = {"train": self.train, **self.dev, **self.test}[name]
+        assert split is not None, "the settings have checked it"
+        return split
+
     def with_labels(self, labels: tuple[str, ...] | None) -> "LabelSchema":
         """The task with the classes that a file or a model defines."""
         metrics = self.metrics

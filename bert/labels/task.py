@@ -22,7 +22,6 @@ from bert.labels.metrics import scores
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
 from bert.labels.split import balanced_rows, counted, held_out_rows, rows_in_both
-from bert.labels.table import Split
 from bert.model.objectives import (
     MultiLabelObjective,
     Objective,
@@ -112,7 +111,7 @@ class LabelTask(FineTuningTask):
         kind = (
             "numbers" if schema.is_regression else "classes" if single else f"labels separated by {schema.separator!r}"
         )
-        texts = " and ".join(map(repr, self._split("train").texts))
+        texts = " and ".join(map(repr, self._schema.split("train").texts))
         self.notes.append(f"columns: text {texts}, {kind} {data.label_column!r}")
         if single:
             self.notes.append(f"classes: {counted(examples.labels)}")
@@ -132,11 +131,6 @@ class LabelTask(FineTuningTask):
         if data.balance:
             self.training = self.training.take(balanced_rows(schema.encode(self.training.labels)))
             self.notes.append(f"balanced: {counted(self.training.labels)}")
-
-    def _split(self, name: str) -> Split:
-        split = {"train": self._schema.train, **self._schema.dev, **self._schema.test}[name]
-        assert split is not None, "the settings have checked it"
-        return split
 
     def _part(self, name: str, results: str = "", head: str = "") -> Part:
         files = {results: ResultsFile(head.encode(), row_ends=tsv_ends)} if results else {}
@@ -171,7 +165,7 @@ class LabelTask(FineTuningTask):
             return self._held_out
         # QQP's published files have broken lines; in a leaderboard file every line is needed.
         fraction = self._config.data.max_bad_line_fraction
-        examples = read_examples(part.path, self._split(part.name), self._schema, fraction)
+        examples = read_examples(part.path, self._schema.split(part.name), self._schema, fraction)
         for warning in examples.warnings:
             logger.info(warning)
         if part.name == "dev" and self.training is not None and self._schema.is_own:
@@ -183,8 +177,8 @@ class LabelTask(FineTuningTask):
         return examples
 
     def windows(self, part: Part) -> Iterator[Examples]:
-        split = self._split(part.name)
-        return stream_examples(part.path, split, self._schema, WINDOW_EXAMPLES, WINDOW_CHARACTERS)
+        schema = self._schema
+        return stream_examples(part.path, schema.split(part.name), schema, WINDOW_EXAMPLES, WINDOW_CHARACTERS)
 
     def features(self, examples: Examples, training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
         table, counts = sentence_features(self._tokenizer, examples.texts, self._config.data.max_seq_length)
