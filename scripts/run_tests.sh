@@ -8,8 +8,7 @@
 set -euo pipefail
 
 # What Paddle's version may change: programs, ranks, checkpoints, training and fine-tuning.
-OF_PADDLE=(tests/test_program.py tests/model tests/runtime tests/checkpoints tests/training tests/finetuning
-  tests/labels tests/glue)
+OF_PADDLE=(tests/{test_program.py,model,runtime,checkpoints,training,finetuning,labels,glue})
 # Minutes each, one test after the other: every command of the documents, Slurm and two hosts, ways of newcomers.
 ON_REQUEST=(tests/documents tests/cluster tests/newcomer)
 

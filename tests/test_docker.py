@@ -74,15 +74,6 @@ def test_the_context_holds_what_is_copied_and_nothing_else():
     assert tops[0] == tops[1]
 
 
-@pytest.mark.parametrize("target", ["train", "serve"])
-def test_what_changes_often_comes_after_what_is_slow_to_make(target):
-    order = [f"{name} {rest}" for name, rest in instructions(target)]
-    packages = next(number for number, line in enumerate(order) if "install_packages" in line)
-    requirements = next(number for number, line in enumerate(order) if line.startswith("COPY pyproject.toml"))
-    code = next(number for number, line in enumerate(order) if line == "COPY bert bert")
-    assert requirements < packages < code
-
-
 def test_it_does_not_run_as_root_and_its_entry_point_can_be_run():
     assert of("USER")[-1] == "10001"
     (program,) = json.loads(of("ENTRYPOINT")[0])
@@ -125,24 +116,6 @@ def test_build_commands_and_their_table_in_the_dockerfile(kind, base, paddle):
         f"docker build --build-arg=BASE={base} --build-arg=PADDLE={paddle} --tag=bert-on-paddle:{kind} --pull ."
     )
     assert re.search(rf"^#\s+{re.escape(base)}( \(default\))?\s+{paddle}\b", DOCKERFILE.read_text(), re.M)
-
-
-def test_the_servers_image_is_a_target():
-    words = shlex.split(bash("build.sh", "serve", "--dry-run", "--pull").stdout)
-    base = "--build-arg=SERVE_BASE=python:3.11-slim-bookworm"
-    assert words == ["docker", "build", "--target=serve", base, "--tag=bert-on-paddle:serve", "--pull", "."]
-
-
-def test_the_default_image_is_nvidias():
-    assert bash("build.sh", "--dry-run").stdout == bash("build.sh", "ngc", "--dry-run").stdout
-    assert of("ARG")[::2] == ["BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3", "PADDLE=base"]
-
-
-def test_another_base_image_and_engine():
-    names = {"BERT_BASE": "registry/python:3.12", "BERT_DOCKER": "podman", "BERT_IMAGE": "mine"}
-    done = bash("build.sh", "cpu", "--dry-run", **names)
-    assert shlex.split(done.stdout)[:2] == ["podman", "build"]
-    assert "--build-arg=BASE=registry/python:3.12" in done.stdout and "--tag=mine" in done.stdout
 
 
 def test_an_unknown_kind_is_refused():
@@ -195,13 +168,6 @@ def test_gpus_are_used_if_the_driver_lists_any(tmp_path):
     words = launched("true", cwd=tmp_path, SMI_CODE="9", **path)
     assert "bert-on-paddle:cpu" in words and not any(word.startswith("--gpus") for word in words)
     assert '--gpus="device=0,1"' in launched("true", cwd=tmp_path, BERT_GPUS="0,1")
-
-
-def test_folders_that_docker_cannot_mount_are_refused(tmp_path):
-    done = bash("launch.sh", "--dry-run", cwd=tmp_path, BERT_DATA="a:b")
-    assert done.returncode == 2 and "must not have a : or , in its name" in done.stderr
-    done = bash("launch.sh", "--dry-run", cwd=tmp_path, BERT_CHECKPOINTS="no/where/at/all")
-    assert done.returncode == 2 and "BERT_CHECKPOINTS=no/where/at/all must be a folder that exists" in done.stderr
 
 
 def test_launching_starts_docker_with_those_words_and_makes_the_folders(tmp_path):

@@ -166,3 +166,14 @@ def test_the_map_shows_every_room():
 def test_the_fault_matrix_shows_every_row():
     shown = {int(number) for number in re.findall(r"^\| (\d+) \|", TEXTS["tests/README.md"], re.M)}
     assert shown == {*range(1, 40)} - {29}, "29 compares exports; it is said below the table"
+
+
+def test_no_command_of_the_afternoon_needs_more_than_three_flags():
+    lines = commands(TEXTS["scripts/AFTERNOON.md"])
+    assert lines and len(lines) == len(set(lines))
+    assert [line for line in lines if len(re.findall(r"(?<!\S)--\w", line)) > 3] == []
+
+
+def test_every_documented_visualdl_command_is_without_telemetry():
+    lines = [line for text in TEXTS.values() for line in text.splitlines() if "visualdl" in line and "--logdir" in line]
+    assert lines and all("--disable-telemetry" in line for line in lines), lines

@@ -119,14 +119,6 @@ def test_paddle_is_2_6_but_for_cards_that_its_wheel_has_no_code_for(tmp_path, ca
     assert done.stdout == f"{extras}\n", done.stderr
 
 
-def test_a_machine_that_has_python_3_13_alone_gets_paddle_3(tmp_path):
-    for tool in ("awk", "dirname"):
-        (tmp_path / tool).symlink_to(shutil.which(tool))
-    (tmp_path / "python3").write_text('#!/bin/sh\ncase "$2" in *"(3, 12)"*) exit 1 ;; esac\n')
-    (tmp_path / "python3").chmod(0o755)
-    assert bash("source scripts/setup.sh; runtime_extras", PATH=str(tmp_path)).stdout == "train paddle3\n"
-
-
 def test_another_version_of_paddle_is_refused():
     for command in ("source scripts/setup.sh; set -e; launch squad", "bash scripts/run_tests.sh --paddle 3.2"):
         done = bash(command, BERT_PADDLE="3.2")
@@ -156,11 +148,6 @@ def test_the_lock_is_complete_for_this_environment():
         for requirement in map(Requirement, importlib.metadata.requires(name) or []):
             if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                 assert re.sub(r"[-_.]+", "-", requirement.name).lower() in chosen, f"{name} needs {requirement}"
-
-
-def test_an_image_for_serving_needs_less_than_training():
-    assert {"visualdl", "pandas", "matplotlib"}.isdisjoint(packages(["inference", "paddle", "serve"]))
-    assert packages(["train"]).keys() < packages(["train", "paddle"]).keys()
 
 
 def test_every_requirement_says_why():

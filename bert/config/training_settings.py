@@ -64,7 +64,7 @@ class OptimizerSettings(Settings):
     @field_validator("optimizer", mode="before")
     @classmethod
     def _with_a_state_that_is_saved(cls, value: Any) -> Any:
-        if value == "DistributedFusedLamb":  # tests/test_distributed_fused_lamb.py shows each reason
+        if value == "DistributedFusedLamb":
             raise ValueError(
                 f"optimizer={value} must be Lamb, the same method: Paddle keeps the moments of {value} in "
                 "buffers cut into a piece for each rank, which checkpoints here do not hold; it does not run on CPUs, "

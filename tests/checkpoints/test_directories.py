@@ -221,13 +221,6 @@ def test_newest_valid_falls_back_step_by_step_and_counts_by_number(tmp_path, ref
     assert newest_valid(tmp_path / "nowhere") is None and len(refusals()) == 4
 
 
-def test_only_numbered_directories_are_steps(tmp_path):
-    for name in ("12", "x3", ".saving-7-1", "best", "²"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "44").write_text("a file")
-    assert list_steps(tmp_path) == [12]
-
-
 def test_a_checkpoint_is_hashed_once_when_saved_and_once_when_read(tmp_path, monkeypatch):
     hashed = []
     real = checkpoint_files.sha256_of_file
@@ -326,16 +319,6 @@ def test_leftovers_of_a_killed_process_of_the_same_number_do_not_stop_the_next(t
     (leftover / "half.bin").write_bytes(b"half")
     assert contents_of(write_checkpoint(tmp_path, 5, files())) == CONTENTS
     assert [path.name for path in tmp_path.iterdir()] == ["5"]
-
-
-def test_a_writer_that_raises_leaves_nothing(tmp_path):
-    def write(directory: Path) -> None:
-        (directory / "a").write_text("a")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_checkpoint(tmp_path, 5, write)
-    assert not list(tmp_path.iterdir())
 
 
 # Pruning and space
@@ -450,9 +433,3 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatc
     assert f"{tmp_path}: its file system has no locks" in caplog.text
     with exclusive(tmp_path / "model"), only_writer(tmp_path):
         assert (tmp_path / "model").is_file()
-
-
-def test_the_lock_is_free_after_the_run(tmp_path):
-    for _ in range(2):
-        with run_lock(tmp_path / "new" / "folder"):
-            pass

@@ -17,7 +17,6 @@ from slurm_cluster import SlurmCluster
 
 from bert import REPOSITORY
 from tests.support import corpora
-from tests.support.waiting import wait_until
 
 REASON = slurm_cluster.why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=f"no Slurm: {REASON}")
@@ -116,32 +115,6 @@ def test_a_job_that_fails_is_not_requeued_and_what_depends_on_it_does_not_start(
     assert "must be one of static, dynamic" in first.log() and "it is not requeued" in first.log()
     assert second.wait(60) == "CANCELLED"
     assert not first.results.joinpath("bert-tiny").exists()
-
-
-def test_a_cancelled_job_has_saved_and_stays_out_of_the_queue(cluster, place):
-    job = Job(cluster, place, "cancelled", 1, MAX_STEPS="100000")
-    wait_until(lambda: steps(job), 300)
-    saved = max(steps(job))
-    cluster.output("scancel", job.id)
-    assert job.wait(120) == "CANCELLED"
-    time.sleep(10)  # a requeue would show by now: the credential expires after 5 s
-    assert job.fact("JobState") == "CANCELLED" and job.fact("Restarts") == "0"
-    assert max(steps(job)) > saved or "saved" in job.log()
-    assert max(steps(job)) % 50, f"saved at the signal, not at a multiple of SAVE_STEPS: {steps(job)}\n{job.log()}"
-
-
-def test_a_stop_file_ends_the_job_and_the_same_submission_continues(cluster, place):
-    sizes = {"MAX_STEPS": "100000"}
-    job = Job(cluster, place, "stopped", 1, **sizes)
-    wait_until(lambda: steps(job), 300)
-    (job.results / "STOP").touch()
-    assert job.wait(120) == "FAILED"  # to Slurm: code 75, so nothing that depends on it starts
-    assert job.fact("ExitCode") == "75:0" and job.fact("Restarts") == "0"
-    assert "stopped on request, saved" in job.log()
-    reached = max(steps(job))
-    again = Job(cluster, place, "stopped", 1, flags=("--steps-this-run", "5"), **sizes)
-    assert again.wait(300) == "COMPLETED", again.log()
-    assert max(steps(again)) == reached + 5
 
 
 def test_missing_shards_are_made_by_a_job_of_their_own(cluster, place, tmp_path):

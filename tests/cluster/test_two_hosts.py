@@ -96,29 +96,6 @@ def test_the_script_trains_across_two_hosts_as_on_one(folder, on_one_host):
     assert workplace.weights_sha256(folder / "script", 1) == on_one_host
 
 
-def test_paddles_launcher_by_hand_trains_across_two_hosts_as_on_one(folder, on_one_host):
-    settings = folder / "one_host/phase1.yaml"
-    with two_hosts() as hosts:
-        logs, processes = [folder / f"hand{rank}.log" for rank in range(2)], []
-        for rank, host in enumerate(hosts):
-            command = host.command(
-                [
-                    *shlex.split(
-                        f"{sys.executable} -m paddle.distributed.launch --nnodes 2 --rank {rank} "
-                        f"--master {hosts[0].address}:6070 --host {host.address} --nproc_per_node 1 --log_dir"
-                    ),
-                    str(folder / f"hand{rank}"),
-                    *shlex.split(
-                        f"{workplace.REPOSITORY / 'run_pretraining.py'} --config {settings} "
-                        f"--output-dir {folder / 'hand'}"
-                    ),
-                ]
-            )
-            processes.append(start(command, folder, logs[rank].name))
-        assert finish(processes, logs) == [0, 0], logs[0].read_text() + logs[1].read_text()
-    assert workplace.weights_sha256(folder / "hand", 1) == on_one_host
-
-
 def test_a_lost_host_ends_the_other_and_the_same_command_continues(folder, on_one_host):
     """As a node that loses its power: its processes end at once, without closing their connections."""
     with two_hosts() as hosts:

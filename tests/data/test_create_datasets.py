@@ -1,9 +1,6 @@
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -91,19 +88,6 @@ def test_steps_can_be_chosen_and_left_out(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_flags_are_those_of_the_recipes(tmp_path):
-    _, _, error = run(tmp_path / "my; data", "--dry-run", "--vocabulary", "bert-base-cased")
-    phase1, phase2 = [line for line in error.splitlines() if "preprocess" in line]
-    assert "pretrain/phase1/unbinned/parquet --vocab-file" in phase1 and "--target-seq-length 128" in phase1
-    assert "--max-predictions-per-seq 20" in phase1 and "--bin-size" not in phase1
-    assert "pretrain/phase2/bin_size_64/parquet" in phase2 and "--bin-size 64" in phase2
-    assert "--target-seq-length 512" in phase2 and "--max-predictions-per-seq 80" in phase2
-    assert not (tmp_path / "my; data").exists()
-    for wikipedia, sentences in (("simple", "en"), ("zh_classical", "zh"), ("de", "de"), ("be-tarask", "be")):
-        error = run(tmp_path / "x", "--dry-run", "--lang", wikipedia)[2]
-        assert f"--lang {wikipedia} " in error and error.count(f"--language {sentences} ") == 2
-
-
 def test_a_dry_run_estimates_disk_and_time(tmp_path):
     """Of the pinned dump; of a dump or text that is there; not of an unknown dump. It needs no installed package."""
     *out, last = run(tmp_path, "--dry-run", "--local-n-workers", "10")[1].splitlines()
@@ -159,18 +143,3 @@ def test_a_dump_becomes_shards_of_both_phases_and_a_second_run_changes_nothing(i
     assert run(work, *command(inputs))[0] == 0
     assert files(work) == first
     assert {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()} == times
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", range(10))
-def test_a_killed_run_is_continued(inputs, tmp_path, number):
-    rng = random.Random(number)
-    assert run(tmp_path / "whole", *command(inputs))[0] == 0
-    for _ in range(3):
-        process = start(tmp_path / "cut", *command(inputs))
-        time.sleep(rng.uniform(0.5, 8))
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    code, _, error = run(tmp_path / "cut", *command(inputs))
-    assert code == 0, error
-    assert files(tmp_path / "cut") == files(tmp_path / "whole")

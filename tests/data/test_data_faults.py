@@ -288,15 +288,6 @@ def test_a_folder_has_one_writer(tmp_path, monkeypatch, module, arguments):
         run(arguments.split())
 
 
-def test_a_folder_that_nothing_was_written_to_is_not_left(tmp_path):
-    with pytest.raises(ValueError, match="bad input"), only_writer(tmp_path / "new" / "deep"):
-        raise ValueError("bad input")
-    assert not (tmp_path / "new").exists()
-    with only_writer(tmp_path / "new" / "deep"):
-        (tmp_path / "new" / "file").write_text("kept")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["file"]
-
-
 def test_a_run_waits_a_moment_for_the_workers_of_one_that_was_killed(tmp_path):
     dying = subprocess.Popen(
         [

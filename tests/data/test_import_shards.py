@@ -12,10 +12,8 @@ from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.sample_table import concatenate
 from bert.samples.shards import ShardDirectory
 from data import import_shards
-from data.balance_shards import balance
 from tests.samples.test_loader import loader_settings
 from tests.samples.test_shards import WORDS, same, write_hdf5
-from tests.support.commands import refused
 from tests.support.corpora import random_table, write_shards
 
 TABLES = [random_table(13, 1, masked=True), random_table(7, 2, masked=True)]
@@ -104,18 +102,6 @@ def test_how_the_samples_were_made_is_kept(folder):
     assert read_manifest(folder / "out").settings == expected
 
 
-@pytest.mark.parametrize(("bins", "command"), [(None, "import_shards"), ([0, 1], "preprocess_bert_pretrain")])
-def test_the_command_that_the_balancer_advises_takes_other_formats(folder, bins, command):
-    write_shards(folder / "ours", TABLES, bins, kind="arrow")
-    with pytest.raises(ValueError, match=f"is not a parquet file; .* with .*data.{command} --num-shards 4 ..."):
-        balance(folder / "ours", folder / "balanced", 4)
-    if bins:
-        with refused("has bins, which would be lost; use data.preprocess_bert_pretrain again, which keeps them"):
-            run(folder, indir="ours")
-    else:
-        assert len(run(folder, "--num-shards", "4", indir="ours").shards) == 4
-
-
 def test_our_shards_become_hdf5_by_the_rules_of_nvidias_loader(folder):
     write_shards(folder / "ours", TABLES)
     shards = run(
@@ -157,20 +143,6 @@ def test_damaged_tfrecords_are_refused(folder, damage, rule):
     write_tfrecord(path, folder / "in/train_0.hdf5")
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=rule):
-        ShardDirectory(folder / "records", WORDS, 32).verify()
-
-
-@pytest.mark.parametrize(
-    ("name", "width"), [("masked_lm_ids", 1), ("input_mask", 1), ("input_mask", 31), ("next_sentence_labels", 2)]
-)
-def test_records_whose_fields_do_not_fit_are_refused(folder, name, width):
-    with h5py.File(folder / "in/train_0.hdf5", "a") as file:
-        values = file[name][:].reshape(13, -1)
-        del file[name]
-        file[name] = np.resize(values, (13, width))
-    (folder / "records").mkdir()
-    write_tfrecord(folder / "records/a.tfrecord", folder / "in/train_0.hdf5")
-    with pytest.raises(ValueError, match=rf"{name} has {width} values, it must have|masked_lm_ids has 1 values"):
         ShardDirectory(folder / "records", WORDS, 32).verify()
 
 

@@ -17,20 +17,18 @@ from hypothesis import strategies as st
 
 import data.train_vocabulary
 from bert import REPOSITORY
-from bert.files import checksum_of_file
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.manifest import NUM_SAMPLES_NAME, read_manifest
 from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.wordpiece import WordPieceTokenizer
-from data import balance_shards, preprocess_bert_pretrain
+from data import preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.preprocessing import pipeline
 from data.preprocessing.pairs import draw_pairs, spans_to_table
 from data.preprocessing.pipeline import _sampled
 from data.preprocessing.settings import PairSettings, SampleSettings
-from data.preprocessing.workers import scheduler
 from data.text import lddl_reader
 from data.text.lddl_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks
 from data.text.sentences import TokenizedDocuments, tokenize_documents
@@ -129,23 +127,10 @@ def test_dask_workers_write_the_same_bytes(corpus, tmp_path):
     assert hashes(tmp_path / "local") == hashes(tmp_path / "dask")
 
 
-def test_an_error_of_a_dask_worker_ends_the_run(corpus, tmp_path):
-    pytest.importorskip("distributed", reason="bash scripts/setup.sh dask")
-    with scheduler("dask", 1) as on_dask, pytest.raises(ValueError, match="invalid literal"):
-        list(on_dask(int, [("1",), ("x",), ("2",)]))
-
-
 def test_slurm_without_settings_is_refused(corpus, tmp_path):
     pytest.importorskip("dask_jobqueue", reason="bash scripts/setup.sh dask")
     with refused("Slurm's settings are incomplete"):
         run(corpus, tmp_path / "out", "--scheduler", "slurm")
-
-
-def test_seed_and_settings_change_the_output(corpus, tmp_path):
-    for name, flags in {"base": [], "seed": ["--seed", "1"], "short": ["--short-seq-prob", "0.9"]}.items():
-        run(corpus, tmp_path / name, *flags)
-    outputs = [hashes(tmp_path / name)["part.0.parquet"] for name in ("base", "seed", "short")]
-    assert len(set(outputs)) == 3
 
 
 @pytest.mark.parametrize("balanced", [False, True])
@@ -241,15 +226,6 @@ def test_pairs_are_what_their_label_says(duplicate_factor):
     assert table.is_random_next[several].mean() == pytest.approx(0.5, abs=0.15)
 
 
-def test_half_of_the_chunks_of_several_sentences_have_a_random_next():
-    lengths = np.full(60_000, 8)
-    documents = TokenizedDocuments(
-        np.zeros(lengths.sum(), np.int32), np.concatenate([[0], np.cumsum(lengths)]), np.arange(0, 60_001, 60)
-    )
-    table = make_pairs(documents, PairSettings(64, 0.0), Counter())
-    assert table.is_random_next.mean() == pytest.approx(0.5, abs=0.02)
-
-
 @pytest.mark.parametrize("target", [24, 64, 128])
 def test_half_of_all_pairs_have_a_random_next_though_chunks_of_one_sentence_always_do(target):
     counts: Counter = Counter()
@@ -257,26 +233,6 @@ def test_half_of_all_pairs_have_a_random_next_though_chunks_of_one_sentence_alwa
     table = make_pairs(documents, PairSettings(target, 0.1, 2), counts)
     assert table.is_random_next.mean() == pytest.approx(0.5, abs=0.01)
     assert not [name for name in counts if name.startswith("blocks where over half")]
-
-
-def test_more_than_half_have_a_random_next_only_where_it_must_be_and_this_is_counted():
-    sizes = np.where(np.arange(1500) % 10 == 0, 11, 1)  # nine of ten documents are one sentence
-    lengths = np.full(sizes.sum(), 9)
-    documents = TokenizedDocuments(
-        np.zeros(lengths.sum(), np.int32),
-        np.concatenate([[0], np.cumsum(lengths)]),
-        np.concatenate([[0], np.cumsum(sizes)]),
-    )
-    counts: Counter = Counter()
-    table = make_pairs(documents, PairSettings(64, 0.0), counts)
-    assert (~table.is_random_next).sum() >= 150 and table.is_random_next.mean() > 0.5
-    assert [name for name in counts if name.startswith("blocks where over half")]
-
-
-def test_every_sentence_is_used():
-    documents = tokenized(50)
-    table = make_pairs(documents, PairSettings(512, 0.0), Counter())
-    assert set(range(len(documents.token_ids))) <= set(table.token_ids.tolist())
 
 
 def test_a_block_of_one_document_has_no_random_next():
@@ -458,15 +414,6 @@ def test_links_are_followed_and_other_files_are_counted(corpus, tmp_path):
     assert read_manifest(tmp_path / "out").counts["files left out, as they are not named *.txt"] == 1
 
 
-def test_folders_that_link_to_each_other_are_read_once(tmp_path):
-    for name in "abcd":
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.txt").write_text("id-1 The sea.\n")
-        for other in set("abcd") - {name}:
-            (tmp_path / name / f"to-{other}").symlink_to(tmp_path / other)
-    assert len(list_sources([tmp_path])) == 4
-
-
 def test_a_source_given_twice_is_refused(tmp_path):
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "1.txt").write_text("id The sea.\n")
@@ -517,30 +464,6 @@ def test_balancing_keeps_every_sample_and_its_input(corpus, tmp_path, flags):
     assert sorted(map(str, rows(tmp_path / "shards"))) == sorted(map(str, rows(tmp_path / "parts")))
     assert (tmp_path / "shards" / NUM_SAMPLES_NAME).exists()
     ShardDirectory(tmp_path / "shards", WORDS, 64).verify()
-
-
-def test_a_balancing_that_was_stopped_is_simply_started_again(corpus, tmp_path, monkeypatch):
-    run(corpus, tmp_path / "parts")
-    balance(tmp_path / "parts", tmp_path / "whole", 3)
-    written = []
-
-    def stop_at_the_third(path):
-        written.append(path)
-        if len(written) == 3:
-            raise KeyboardInterrupt
-        return checksum_of_file(path)
-
-    monkeypatch.setattr(balance_shards, "checksum_of_file", stop_at_the_third)
-    with pytest.raises(KeyboardInterrupt):
-        balance(tmp_path / "parts", tmp_path / "out", 5)
-    with pytest.raises(ValueError, match="out: some of its shards are missing: .* start its command again"):
-        ShardDirectory(tmp_path / "out", vocabulary(), 128)
-    monkeypatch.undo()
-    balance(tmp_path / "parts", tmp_path / "out", 3)
-    assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        path.name for path in (tmp_path / "whole").iterdir()
-    )
 
 
 def test_the_same_text_gives_the_same_vocabulary_without_unknown_words_of_the_text(corpus):

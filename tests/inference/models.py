@@ -11,6 +11,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.model_description import Usage, usage_texts
 from tests.conversion.test_round_trips import TASKS, native
 from tests.support import foreign
+from tests.support.disk_cache import made_once
 
 LABELS = {"sequence-classification": ("cat", "dog", "fox"), "token-classification": ("O", "B-PER", "I-PER")}
 
@@ -29,9 +30,14 @@ def model(folder: Path, task: str, usage: Usage | None = None, lowercase: bool |
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory) -> dict[str, Path]:
     """A checkpoint of each task; no test changes them."""
-    root = tmp_path_factory.mktemp("models")
     tasks = ("pretraining", "encoder", "question-answering", "sequence-classification", "token-classification")
-    return {task: model(root / task, task) for task in tasks}
+
+    def make(root: Path) -> None:
+        for task in tasks:
+            model(root / task, task)
+
+    root = made_once(tmp_path_factory, "models", make)
+    return {task: root / task for task in tasks}
 
 
 def export(source: Path, target: Path, *arguments: object) -> Path:

@@ -34,26 +34,6 @@ def two_places(first_rate: float, second_rate: float):
     return main, take_masks_from_host(main), (once.name, twice.name, gradient.name)
 
 
-@pytest.mark.parametrize("rates", [(0.25, 0.25), (0.5, 0.125)])
-def test_forward_and_backward_multiply_by_the_masks_in_their_order(rates):
-    main, pools, names = two_places(*rates)
-    assert [pool.rate for pool in pools] == list(dict.fromkeys(rates))
-    scope, executor = static.Scope(), static.Executor(CPU)
-    for rows in (4_000, 7_000, 5_000):
-        x = np.random.default_rng(rows).normal(size=(rows, 3)).astype(np.float32)
-        for pool in pools:
-            pool.draw(scope, CPU, {"input_ids": x[:, 0], "attention_mask": np.zeros((1, 1))}, np.uint64(rows))
-        once, twice, gradient = executor.run(main, feed={"x": x}, fetch_list=list(names), scope=scope)
-        drawn = [np.array(scope.find_var(pool.variable).get_tensor()) for pool in pools]
-        first = drawn[0][: x.size].reshape(x.shape) / (1 - rates[0])
-        start = x.size if len(pools) == 1 else 0
-        second = drawn[-1][start : start + x.size].reshape(x.shape) / (1 - rates[1])
-        np.testing.assert_allclose(once, x * first, rtol=1e-6)
-        np.testing.assert_allclose(twice, x * first * 2 * second, rtol=1e-6)
-        np.testing.assert_allclose(gradient, first * 2 * second, rtol=1e-6)
-        assert abs((once == 0).mean() - rates[0]) < 0.02 and abs(first.mean() - 1) < 0.03
-
-
 def test_too_few_masks_are_refused():
     main, (pool,), names = two_places(0.1, 0.1)
     scope = static.Scope()

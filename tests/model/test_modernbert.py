@@ -112,6 +112,7 @@ def test_attention_depends_on_distances_alone(parameters):
     assert np.abs(swapped - hidden_states(MODEL, parameters, ids)).max() > 0.1, "order matters"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("optimizer", [tiny.STEADY_LAMB, tiny.STEADY_ADAMW], ids=["Lamb", "AdamW"])
 def test_packed_and_accumulated_training_is_that_of_padded_micro_batches(optimizer):
     padded = tiny.Session(objective=OBJECTIVE, optimizer=optimizer)

@@ -124,20 +124,6 @@ def test_twenty_updates_equal_the_float64_reference(name, max_grad_norm, always_
         np.testing.assert_allclose(rig.read(parameter), value, rtol=2e-5, atol=2e-5, err_msg=parameter)
 
 
-def test_the_references_tell_the_variants_apart():
-    """The comparison above would fail if clipping, decay or the trust ratio were applied to the wrong parameters."""
-
-    def run(**changes):
-        settings = OptimizerSettings(learning_rate=SCHEDULE.settings.learning_rate, **{"weight_decay": 0.1, **changes})
-        rates = [SCHEDULE.learning_rate_at(step) for step in range(NUM_UPDATES)]
-        return reference(settings, range(NUM_UPDATES), rates)
-
-    base = run()
-    for changes in ({"max_grad_norm": 0.0}, {"always_adapt": True}, {"weight_decay": 0.0}, {"epsilon": 1e-2}):
-        other = run(**changes)
-        assert max(np.abs(base[name] - other[name]).max() for name in base) > 1e-3, changes
-
-
 def test_the_logged_gradient_norm_is_that_before_clipping():
     rig = Rig(OptimizerSettings(max_grad_norm=1.0))
     rig.update(gradients_of(0))

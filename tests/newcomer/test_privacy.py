@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -46,10 +45,3 @@ def test_own_text_is_trained_without_a_network_and_connects_to_nobody(tmp_path):
     places = {json.loads(row) for row in noted.read_text().splitlines()}
     own = (*_OWN, "/", os.uname().nodename)
     assert places and not [place for place in places if not place.strip("b'\"").startswith(own)], places
-
-
-def test_every_documented_visualdl_command_is_without_telemetry():
-    files = [path for path in REPOSITORY.rglob("*.md") if not {".venv", "results"} & set(Path(path).parts)]
-    lines = [line for path in files for line in path.read_text(encoding="utf-8").splitlines()]
-    commands = [line for line in lines if "visualdl" in line and "--logdir" in line]
-    assert commands and all("--disable-telemetry" in line for line in commands), commands

@@ -7,7 +7,6 @@ import pytest
 from bert import REPOSITORY
 from bert.config.training_settings import BertConfig, derive
 from bert.planning.estimates import forward_flops_per_sequence, memory_per_rank, training_flops_per_sequence
-from bert.planning.planner import program_kind
 from bert.pretraining.entry import dry_run_report
 from bert.pretraining.recipes import RECIPES
 
@@ -41,14 +40,6 @@ def test_flops_of_a_tiny_model_counted_by_hand():
     assert forward_flops_per_sequence(modern, 7, 3) == encoder + heads + difference
 
 
-def test_memory_grows_with_the_batch_and_with_accumulation():
-    config = derive(RECIPES["quickstart_phase1"](), global_batch_size=None)
-    base = memory_per_rank(config, 1)
-    doubled = derive(config, batch_size=2 * config.batch.batch_size)
-    assert memory_per_rank(doubled, 1).activations == 2 * base.activations
-    assert memory_per_rank(derive(config, gradient_merge_steps=2), 1).gradients == 2 * base.gradients
-
-
 RECORDED = ("phase1_large", "phase1_large_tf32", "phase2_large", "phase2_large_tf32", "phase1_base", "phase2_base")
 RECORDED += ("phase1_modernbert_base", "phase2_modernbert_base")
 
@@ -61,31 +52,6 @@ def test_memory_is_near_what_the_program_of_eight_gpus_needs(name):
     kept, total = recorded["activations kept for the backward pass"], recorded["total at the worst moment"]
     assert estimated.activations / 1e6 == pytest.approx(kept, rel=0.08)
     assert estimated.total() / 1e6 == pytest.approx(total, rel=0.08)
-
-
-def test_flash_attention_keeps_nothing_of_length_times_length():
-    config = RECIPES["phase2_large"]()
-    fused = memory_per_rank(derive(config, fuse_attention="on"), 8).activations
-    scores = 24 * 512 * 16 * 512 * (2 * 2 + 1)  # layers x queries x heads x keys, two in float16 and a mask
-    bias = 512 * 512 * 2  # of all layers; packed tokens need none
-    assert memory_per_rank(config, 8).activations - fused == config.batch.batch_size * (scores - bias)
-    packed = memory_per_rank(derive(config, fuse_attention="on", unpad="on"), 8).activations
-    assert fused - packed == config.batch.batch_size * bias
-
-
-def test_attention_with_a_window_is_plain_on_packed_tokens():
-    config = RECIPES["phase1_modernbert_base"]()
-    on, off = (derive(config, fuse_attention=value, unpad="on", amp=True) for value in ("on", "off"))
-    assert memory_per_rank(on, 8) == memory_per_rank(off, 8) and program_kind(on) == program_kind(off)
-    assert program_kind(derive(on, unpad="off")) != program_kind(off)
-
-
-def test_recomputation_keeps_one_layer_and_the_inputs_of_the_others():
-    config = derive(RECIPES["phase2_large"](), fuse_attention="on", recompute=True)
-    kept = memory_per_rank(config, 8).activations
-    plain = memory_per_rank(derive(config, recompute=False), 8).activations
-    assert 4 < plain / kept < 8
-    assert kept == pytest.approx(plain / 5.5, rel=0.2)
 
 
 def test_the_plan_tells_the_arithmetic():

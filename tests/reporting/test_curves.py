@@ -3,15 +3,11 @@
 import io
 import json
 import math
-import subprocess
-import sys
 import types
 
-import numpy as np
 import pytest
 
-from bert import REPOSITORY
-from bert.reporting.curves import REPLAYED_ROWS, VisualDL, rows_until, table_row
+from bert.reporting.curves import REPLAYED_ROWS, rows_until
 from bert.reporting.logs import Log
 
 SETTINGS = {
@@ -86,14 +82,6 @@ def test_curves_and_the_table_of_hyper_parameters_are_what_visualdl_reads(tmp_pa
     assert row["metrics"]["final/training_sequences_per_second"] == 321.0 and row["metrics"]["final/mfu"] == 0.25
 
 
-def test_several_runs_are_rows_of_one_table(tmp_path):
-    for name in ("a", "b"):
-        log = run_log(tmp_path / name)
-        train(log, range(1, 3))
-        log.close()
-    assert len(table(tmp_path)) == 2
-
-
 def test_a_continued_run_shows_the_curve_from_its_beginning_and_no_step_twice(tmp_path):
     """VisualDL reads one file of a folder. Steps 6 and 7 were done, lost in a crash, and done again."""
     first = run_log(tmp_path)
@@ -120,13 +108,6 @@ def test_rows_of_a_long_run_are_thinned_and_evaluations_kept(tmp_path):
     assert list(rows_until(path, 0)) == list(rows_until(tmp_path / "none", 5)) == []
 
 
-def test_in_a_table_row_what_is_changed_most_stands_first_and_all_are_numbers_and_words():
-    assert list(table_row(SETTINGS)) == "optimizer learning_rate seed amp masking world_size hidden_size".split()
-    optimizer = {"beta1": np.float64(0.9), "names": ["a"], "vocab_file": "/v"}
-    row = table_row({"optimizer": optimizer, "threads": np.int64(3)})
-    assert row == {"beta1": 0.9, "names": "['a']", "threads": 3}
-
-
 def test_a_writer_whose_thread_has_ended_is_an_error_and_not_a_wait(tmp_path, capsys):
     log = run_log(tmp_path)
     ended = types.SimpleNamespace(is_alive=lambda: False)
@@ -136,29 +117,3 @@ def test_a_writer_whose_thread_has_ended_is_an_error_and_not_a_wait(tmp_path, ca
     log.close()
     assert capsys.readouterr().err.count("VisualDL failed and is switched off: its writing thread has ended") == 1
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
-
-
-ON_A_FULL_DISK = """
-import io, resource, sys
-from pathlib import Path
-from bert.reporting.logs import Log
-log = Log(Path(sys.argv[1]), None, total_steps=20, trackers=["visualdl"], stream=io.StringIO())
-log.train(1, 0, {"loss": 1.0}, 1.0)
-resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))  # a write beyond fails, as on a full disk
-log._lines, log._rows.add = [], lambda values: None
-for step in range(2, 20_000):
-    log.train(step, 0, {"loss": 1.0, "learning_rate": 1.0, "gradient_norm": 2.0}, 1.0)
-log.close()
-print("went on")
-"""
-
-
-def test_visualdl_on_a_full_disk_does_not_stop_the_run(tmp_path):
-    pytest.importorskip("visualdl")
-    command = [sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path)]
-    assert "went on" in subprocess.check_output(command, cwd=REPOSITORY, text=True, timeout=120)
-
-
-def test_a_run_that_never_logged_makes_no_file(tmp_path):
-    VisualDL(tmp_path).close(0, {})
-    assert not (tmp_path / "visualdl").exists()

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from bert.reporting import report
-from bert.reporting.curves import REPLAYED_ROWS
 from bert.reporting.logs import Log, append
-from bert.reporting.progress import metrics_line
-from bert.reporting.report import blocks_of, differences, draw, main, to_html, to_markdown, updates_before
+from bert.reporting.report import blocks_of, draw, main, to_html, to_markdown, updates_before
 from bert.reporting.run_record import find_runs, read_log, read_run, read_runs
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -66,14 +64,6 @@ def test_what_a_continued_run_did_again_replaces_what_was_lost(tmp_path):
     assert run.checkpoints == [4, 8] and run.checkpoint_bytes == 2000 and not run.complaints
 
 
-def test_figures_of_a_run(tmp_path):
-    shown = results(run_of(tmp_path / "phase1"))
-    assert shown["updates"] == ["8 of 8"] and shown["starts"] == ["2"] and shown["ranks"] == ["2"]
-    assert shown["final loss"] == ["9.2"] and shown["eval masked lm loss"] == ["5.2"]
-    assert shown["sequences/s"] == ["123.4"] and shown["skipped updates"] == ["1"]
-    assert shown["checkpoints"] == ["4, 8 (0 MB)"]
-
-
 def test_an_unfinished_run_is_reported_from_its_rows(tmp_path):
     shown = results(run_of(tmp_path / "phase1", finished=False))
     assert shown["updates"] == ["8 of 8, not finished"] and shown["sequences/s"] == ["100"]
@@ -125,11 +115,6 @@ def test_runs_are_found_at_any_depth_and_listed(tmp_path, capsys, without_pictur
     assert lines == [f"{tmp_path / name}   8 of 8" for name in ("a/phase1", "a/phase2", "b/deeper/squad")]
     main([str(tmp_path)])
     assert capsys.readouterr().out == f"wrote {tmp_path / 'report.html'}, of 3 runs (--list names them)\n"
-
-
-def test_only_settings_that_differ_are_compared(tmp_path):
-    runs = [run_of(tmp_path / name / "phase1", name, rate=rate) for name, rate in (("a", 1e-3), ("b", 2e-3))]
-    assert differences(runs) == [["learning_rate", "0.001", "0.002"]] and differences([runs[0]] * 2) == []
 
 
 def test_every_curve_is_drawn_once_for_all_runs(tmp_path):
@@ -196,39 +181,7 @@ def test_a_damaged_or_missing_file_is_named_and_the_rest_reported(tmp_path, name
     assert results(run)["folder"] == [str(directory)]
 
 
-def test_rows_with_other_kinds_of_values_are_no_end(tmp_path, without_pictures):
-    directory = make_run(tmp_path / "phase1")
-    rows = '{"step": "x"}\n{"step": 9, "loss": null, "note": "text", "flag": true}\n{"a": 1}\n'
-    append(directory / "metrics.jsonl", rows)
-    append(directory / "log.jsonl", 'DLLL {"timestamp": "soon", "step": "PARAMETER"}\nDLLL {"timestamp": "9e9"}\n')
-    run = read_run(directory, "a")
-    assert run.curve("loss")[-1][0] == 8 and run.curve("note") == run.curve("flag") == []
-    assert len(run.legs) == 2
-    blocks_of([run])
-
-
-def test_a_run_that_only_began_has_a_report(tmp_path):
-    directory = tmp_path / "phase1"
-    directory.mkdir()
-    (directory / "config.yaml").write_text("max_steps: 8\n")
-    run = read_run(directory, "a")
-    page = to_html("x", blocks_of([run]))
-    assert "There is nothing to draw yet." in page and "has not reached its first log line" in page
-
-
-def test_long_runs_are_drawn_thinned(tmp_path):
-    directory = tmp_path / "phase1"
-    directory.mkdir()
-    rows = "".join(json.dumps({"step": step, "loss": 1 / step}) + "\n" for step in range(1, 4 * REPLAYED_ROWS))
-    (directory / "metrics.jsonl").write_text(rows)
-    assert len(draw("loss", [read_run(directory, "a")]).html) > 5000
-
-
 # Which folders
-
-
-def test_sequences_are_counted_in_the_held_out_line():
-    assert metrics_line({"eval_loss": 7.0, "eval_sequences": 1000.0}) == "loss 7.0000  sequences 1,000"
 
 
 def test_a_folder_of_runs_is_all_of_them_and_names_are_short(tmp_path):
@@ -242,17 +195,6 @@ def test_a_folder_of_runs_is_all_of_them_and_names_are_short(tmp_path):
         "b/phase1",
     ]
     assert read_log(tmp_path / "none") == ([], {})
-
-
-def test_many_runs_are_rows_and_their_plots_stay_readable(tmp_path, recwarn, monkeypatch):
-    folders = [make_run(tmp_path / f"run{number}", rate=number) for number in range(14)]
-    runs = [read_run(folder, f"{folder.name} 悪い") for folder in folders]
-    with monkeypatch.context() as fast:
-        fast.setattr(report, "plotted_metrics", lambda runs: [])
-        tables = [block.markdown.splitlines() for block in blocks_of(runs) if block.html.startswith("<table>")]
-    assert [len(lines) for lines in tables[:2]] == [16, 16] and tables[0][0].startswith("| run | updates |")
-    assert tables[1][0] == r"| run | learning\_rate |" and tables[1][2].startswith("| run0 悪い |")
-    assert draw("loss", runs) is not None and not list(recwarn)
 
 
 def test_runs_behind_links_are_found_and_a_link_to_a_folder_above_ends(tmp_path):

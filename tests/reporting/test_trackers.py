@@ -65,16 +65,6 @@ def test_mlflow_shows_a_resumed_run_as_one(tmp_path, monkeypatch):
     assert {(row.step, row.value) for row in rows} == {*KEPT, (6, 8.0), (7, 8.0)}
 
 
-def test_weights_and_biases_runs_offline(tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    log = run_log(tmp_path, trackers=["wandb"])
-    train(log, range(1, 8))
-    log.close()
-    (folder,) = (tmp_path / "wandb").glob("offline-run-*")
-    assert (tmp_path / "wandb_run").read_text() in folder.name and list(folder.glob("*.wandb"))
-
-
 def test_weights_and_biases_gets_a_resumed_run_as_one(tmp_path, monkeypatch):
     calls = []
 

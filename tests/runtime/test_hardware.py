@@ -58,26 +58,6 @@ def test_a_refused_binding_is_told_and_training_goes_on(four_cores, monkeypatch)
         assert use_cores(0, "on", 0, 1) == 4
 
 
-def test_binding_works_on_one_core(monkeypatch):
-    """Restores the affinity: other tests need all cores."""
-    before = os.sched_getaffinity(0)
-    monkeypatch.setattr(hardware, "set_cpu_threads", lambda _: None)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert use_cores(0, "on", 0, 1) == 1
-        assert use_cores(0, "on", 1, 2) == 1
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def test_a_measured_peak_is_a_plausible_rate():
-    executor = static.Executor(paddle.CPUPlace())
-    rate = measured_gemm_tflops(executor, size=256, seconds=0.05)
-    assert 1e-4 < rate < 100
-    rate, source = peak_tflops(executor, "cpu", "float32")
-    assert 1e-4 < rate < 100 and source.startswith("measured")
-
-
 def test_a_busy_machine_does_not_lower_the_measured_peak(monkeypatch):
     """A CPU's rate is that of one thread's processor time, times the threads, whatever the wall clock says."""
     executor, threads, milliseconds, wall = static.Executor(paddle.CPUPlace()), [], itertools.count(), time.perf_counter

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert import REPOSITORY
-from bert.runtime.paddle_api import IS_PADDLE_3, default_device, paddle, place_of, read_variable, static, write_variable
+from bert.runtime.paddle_api import IS_PADDLE_3, paddle, read_variable, static, write_variable
 from tests.support import tiny
 
 DECOMPRESS = """
@@ -40,10 +40,6 @@ def test_decompression_works_in_a_process_that_loads_paddle_first(first):
     assert run.stdout.startswith("whole")
 
 
-def test_static_mode_is_on():
-    assert not paddle.in_dynamic_mode()
-
-
 def test_variables_are_copied_both_ways_and_unknown_names_refused():
     session = tiny.Session()
     name = "bert.pooler.dense.bias"
@@ -58,12 +54,6 @@ def test_variables_are_copied_both_ways_and_unknown_names_refused():
     ):
         with pytest.raises(KeyError, match="bert.poller"):
             action()
-
-
-def test_without_cuda_the_device_is_the_processor():
-    if not paddle.is_compiled_with_cuda():
-        assert default_device() == "cpu"
-    assert isinstance(place_of("cpu"), paddle.CPUPlace)
 
 
 def test_loading_paddle_and_mixed_precision_on_a_cpu_say_nothing():

@@ -57,11 +57,6 @@ def test_only_what_is_allowed_counts(tmp_path):
     assert processors(usable_cores([1, 2, 6], root)) == [(1,), (2, 6)]
 
 
-@pytest.mark.parametrize("allowed", [[0], [5], [0, 1, 2]])
-def test_a_machine_that_tells_nothing_has_a_core_for_each_processor(tmp_path, allowed):
-    assert processors(usable_cores(allowed, tmp_path)) == [(number,) for number in allowed]
-
-
 # ---- assignment -----------------------------------------------------------------------------------------------------
 
 
@@ -84,15 +79,6 @@ def shares(cores, ranks, near=()):
 )
 def test_every_rank_has_cores_and_none_shares_without_need(tmp_path, allowed, ranks, expected):
     assert shares(usable_cores(allowed, tmp_path), ranks) == expected
-
-
-def test_no_core_is_split_between_ranks(tmp_path):
-    cores = usable_cores(range(16), machine(tmp_path, cores=8, threads=2, nodes=2))
-    assert shares(cores, 2) == [[0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]]
-    for ranks in range(1, 9):
-        taken = shares(cores, ranks)
-        assert sorted(p for share in taken for p in share) == list(range(16))  # all used, each once
-        assert all((p + 8) % 16 in share for share in taken for p in share)
 
 
 def test_ranks_stay_near_their_gpus(tmp_path):
@@ -145,22 +131,6 @@ def test_quota_of_version_2_is_the_tightest_of_the_groups_above(tmp_path):
     assert memory_limit(tmp_path) == 8_000_000_000
 
 
-def test_quota_of_version_1(tmp_path):
-    line, quota = "4:cpu,cpuacct:/docker/x\n5:memory:/docker/x", {"cpu__cfs_quota_us": "150000"}
-    group(tmp_path, line, "sys/fs/cgroup/cpu,cpuacct/docker/x", **quota, cpu__cfs_period_us="100000")
-    no_limit = "9223372036854771712"  # as version 1 writes it
-    group(tmp_path, line, "sys/fs/cgroup/memory", memory__limit_in_bytes=no_limit)
-    assert cpu_quota(tmp_path) == 1.5
-    assert memory_limit(tmp_path) is None
-
-
-@pytest.mark.parametrize("text", ["-1", "", "max 100000", "rubbish", "0 100000"])
-def test_no_quota(tmp_path, text):
-    group(tmp_path, "0::/", "sys/fs/cgroup", cpu__max=text)
-    assert cpu_quota(tmp_path) is None
-    assert cpu_quota(tmp_path / "nothing") is None
-
-
 # ---- GPUs -----------------------------------------------------------------------------------------------------------
 
 
@@ -210,9 +180,3 @@ def test_visible_devices_are_read_from_the_environment(monkeypatch, text, visibl
     if text is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
     assert topology.visible_devices() == visible
-
-
-@pytest.mark.parametrize(("lines", "code"), [(GPUS, 0), (r"Failed to initialize NVML\n", 9)])
-def test_unknown_places_and_a_broken_driver_give_no_hint(tmp_path, monkeypatch, lines, code):
-    driver(tmp_path, monkeypatch, lines, code)
-    assert topology.gpu_local_processors(root=tmp_path) == []

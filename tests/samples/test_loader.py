@@ -1,7 +1,6 @@
 import itertools
 import threading
 from dataclasses import replace
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -136,12 +135,6 @@ def test_batches_of_like_length_need_less_padding_and_hold_the_same_samples(fold
     assert padded[True] < padded[False]
 
 
-def test_the_first_windows_of_an_epoch_are_small():
-    order = SampleOrder([100] * 200, [0] * 200, 10, 1, 3200)
-    windows = [next(order.parts(index))[0].num_samples for index in range(0, 1900, 5)]
-    assert sorted(set(windows)) == [200, 400, 800, 1600, 3200] and windows == sorted(windows)
-
-
 @pytest.mark.parametrize("batch", [64, 1000])
 @pytest.mark.parametrize("window", [5_000, 1 << 18])
 def test_a_global_batch_has_the_lengths_of_the_epoch(batch, window):
@@ -161,16 +154,6 @@ def test_a_global_batch_has_the_lengths_of_the_epoch(batch, window):
     assert abs(np.mean(places) / batch - 0.5) < 0.1  # the bins are mixed inside a batch, too
 
 
-def test_blocks_have_the_shares_of_the_bins_and_lose_nothing():
-    with mock.patch("bert.samples.order._BLOCK_SAMPLES", 1000):
-        order = SampleOrder([7, 40_000, 1993, 11_000], [0, 1, 2, 3], 30, 7, 1 << 18)
-        ids = np.concatenate([ids_of(order, index, 30) for index in range(order.batches_per_epoch)])
-    assert len(np.unique(ids)) == len(ids) == 53_000 // 30 * 30
-    bins = np.searchsorted([7, 40_007, 42_000, 53_000], ids[: 52 * 990], side="right").reshape(52, 990)
-    for number, share in enumerate(np.array([7, 40_000, 1993, 11_000]) / 53_000):
-        assert np.abs((bins == number).sum(axis=1) - 990 * share).max() <= 1
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 7), st.integers(0, 9))
 def test_dealing_is_a_permutation_and_gives_micro_batches_like_lengths(micro_steps, world_size, micro_batch, seed):
@@ -181,23 +164,6 @@ def test_dealing_is_a_permutation_and_gives_micro_batches_like_lengths(micro_ste
     assert all(above.min() >= below.max() for above, below in itertools.pairwise(steps))
     padding = lengths[order].reshape(-1, micro_batch)
     assert (padding.max(axis=1, keepdims=True) - padding).sum() <= 60 * micro_batch
-
-
-@pytest.mark.parametrize(
-    ("global_batch", "micro_batch", "longest", "full"),
-    [(65_536, 256, 128, 0.8), (32_768, 64, 512, 0.2)],
-    ids=["phase 1", "phase 2"],
-)
-def test_published_updates_have_little_padding_and_ranks_like_work(global_batch, micro_batch, longest, full):
-    """On 8 GPUs; a share of the samples is `full`, as in real shards, the others have any length below."""
-    rng = np.random.default_rng(1)
-    lengths = np.where(rng.random(global_batch) < full, longest, rng.integers(longest // 8, longest, global_batch))
-    micro_steps = global_batch // micro_batch // 8
-    dealt = lengths[deal(lengths, micro_steps, 8)].reshape(micro_steps, 8, micro_batch)
-    padded = -(-dealt.max(axis=2) // 8) * 8 * micro_batch
-    assert 1 - lengths.sum() / padded.sum() < 0.015
-    work = padded.sum(axis=0)
-    assert work.max() < 1.01 * work.mean()
 
 
 @pytest.mark.parametrize("folder", ["plain", "binned", "static"])
@@ -449,12 +415,6 @@ def test_a_pass_takes_of_each_folder_what_the_mixture_says(mixed):
         for number, row in enumerate(rows_of(feed)):
             masks.setdefault(row, set()).add(tuple(places[places // width == number] % width))
     assert sum(len(found) > 1 for found in masks.values()) >= 20
-
-
-def test_the_whole_folder_as_a_mixture_is_the_folder(mixed):
-    alone = dataset(mixed)
-    write_mixture(mixed, [Mix({".": 60})])
-    assert dataset(mixed).fingerprint == alone.fingerprint and dataset(mixed).earlier_fingerprints() == {}
 
 
 def test_added_samples_count_from_their_pass_on(mixed):

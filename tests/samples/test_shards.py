@@ -10,19 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert.samples.formats.arrow import arrow_columns
-from bert.samples.manifest import (
-    CHECKSUMS_NAME,
-    MANIFEST_NAME,
-    NUM_SAMPLES_NAME,
-    Manifest,
-    read_manifest,
-    write_manifest,
-)
+from bert.samples.manifest import CHECKSUMS_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
 from data.balance_shards import balance
-from tests.support.corpora import random_table, shard_bytes, table_to_arrow, table_to_parquet, vocabulary, write_shards
+from tests.support.corpora import random_table, shard_bytes, table_to_parquet, vocabulary, write_shards
 
 WORDS = vocabulary()
 STRINGS = TokenStrings(WORDS)
@@ -273,19 +266,6 @@ def test_an_arrow_shard_without_a_manifest_is_checked(tmp_path, change, rule):
     assert "shard-0.arrow" in str(error.value)
 
 
-@pytest.mark.parametrize("place", [0, -1])
-def test_tokens_of_an_arrow_shard_that_belong_to_no_sample_are_refused(tmp_path, place):
-    table = random_table(13, 1)
-    offsets = table.offsets.copy()
-    offsets[place] += 1 if place == 0 else -1
-    good = bytes(table_to_arrow(table))
-    assert good.count(table.offsets.tobytes()) == 1
-    (tmp_path / "shard-0.arrow").write_bytes(good.replace(table.offsets.tobytes(), offsets.tobytes()))
-    rule = f"column 'input_ids': 0 rows are missing, the others hold values {offsets[0]} to {offsets[-1]} of"
-    with pytest.raises(ValueError, match=rule):
-        ShardDirectory(tmp_path, WORDS, 30)
-
-
 def test_samples_longer_than_the_model_are_refused_before_training(tmp_path):
     for kind in ("parquet", "arrow"):
         write_shards(tmp_path / kind, [random_table(50, longest=30)], kind=kind)
@@ -366,12 +346,6 @@ def test_the_balancer_refuses_what_the_loader_refuses(tmp_path, make, rule):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_part_may_have_no_sample_of_a_bin(tmp_path):
-    parts_of(tmp_path / "in", [0, 1, 2, 2], bins=[0, 0, 1, 1])
-    assert len(ShardDirectory(tmp_path / "in", WORDS, 30).shards) == 4
-    assert balance(tmp_path / "in", tmp_path / "out", 2).counts["samples"] == 44
-
-
 def test_the_balancers_manifest_tells_of_its_output(tmp_path):
     source = five_shards(tmp_path / "in")
     given = read_manifest(source)
@@ -395,24 +369,3 @@ def test_the_balancers_manifest_tells_of_its_output(tmp_path):
         }
         assert made.settings == {"compression": compression, "num_shards": 2, "output_format": "parquet", "seed": 7}
         assert read_manifest(tmp_path / compression) == made
-
-
-@pytest.mark.parametrize(
-    ("version", "rule"),
-    [
-        (1, r"made by an older version of this program.*: make the shards again.*or compare their sha256 .* move it"),
-        (3, r"made by a newer version of this program, which reads version 2: read the shards with the newer one"),
-        ("x", "not a manifest of this program"),
-    ],
-)
-def test_a_manifest_of_another_version_is_called_that(tmp_path, version, rule):
-    path = five_shards(tmp_path) / MANIFEST_NAME
-    content = json.loads(path.read_bytes())
-    for record in content["shards"].values():
-        record["sha256"] = 2 * record.pop("xxh128")
-    path.write_text(json.dumps({**content, "version": version}))
-    with pytest.raises(ValueError, match=rule) as error:
-        ShardDirectory(tmp_path, WORDS, 30)
-    assert ("not a manifest" in str(error.value)) == (version == "x")
-    path.unlink()
-    assert len(ShardDirectory(tmp_path, WORDS, 30).shards) == 5

@@ -3,7 +3,6 @@
 import concurrent.futures
 import contextlib
 import json
-import os
 import re
 import signal
 import socket
@@ -190,20 +189,6 @@ def busy(server, folder):
         go_on.touch()
 
 
-@pytest.mark.long
-def test_a_late_answer_is_504_and_those_behind_it_are_served(tmp_path):
-    with (
-        serving(tmp_path, "encoder", "--timeout-seconds", 3, fake=True) as server,
-        busy(server, tmp_path) as (slow, go_on),
-    ):
-        behind = server.post({"text": "behind"})
-        assert server.get("/health").status_code == 200  # the model's work does not block the server
-        for answer in (slow.result(), behind):
-            assert answer.status_code == 504 and answer.json()["detail"] == "no answer within 3 s"
-        go_on()
-        wait_until(lambda: server.post({"text": "after"}).status_code == 200)
-
-
 def test_a_full_queue_is_429_and_requests_that_wait_run_together(server, tmp_path):
     with busy(server, tmp_path) as (running, go_on), concurrent.futures.ThreadPoolExecutor(6) as pool:
         before = len(server.batches())
@@ -241,20 +226,6 @@ def test_metrics_count_what_happened(server):
     text = server.get("/metrics").text
     assert 'bert_requests_total{route="/predict",status="200"}' in text and "/no/such/path" not in text
     assert server.metric("bert_ready") == 1 and server.metric("bert_queue_inputs") == 0
-
-
-@pytest.mark.long
-def test_a_model_process_that_dies_is_started_again(tmp_path):
-    with serving(tmp_path, "masked-lm", fake=True) as server:
-        first = server.model_pid()
-        answer = server.post({"text": "die"})
-        assert answer.status_code == 503 and answer.headers["retry-after"]
-        server.wait_for("ended with code 9; it is started again")
-        assert server.get("/health").status_code == 200
-        wait_until(lambda: server.get("/ready").status_code == 200)
-        assert server.post({"text": "a [MASK]"}).status_code == 200 and server.model_pid() != first
-        os.kill(server.model_pid(), signal.SIGKILL)  # while it is idle
-        server.wait_for("was ended by signal 9; it is started again")
 
 
 @pytest.mark.long

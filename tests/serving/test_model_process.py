@@ -11,7 +11,7 @@ import pytest
 from bert.inference.heads import load_from_settings
 from bert.inference.settings import ModelSettings
 from bert.runtime.paddle_api import place_of
-from bert.serving.messages import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Batch
+from bert.serving.messages import DONE, ENCODE, FAILED, PREDICT, REFUSED, Batch
 from bert.serving.model_process import ModelServer
 from bert.serving.schemas import request_schemas
 from bert.serving.settings import Limits
@@ -89,12 +89,6 @@ def test_the_fingerprint_is_of_all_that_decides_results(folders):
     settings = [{}, {"max_seq_length": 8}, {"do_lower_case": "false"}, {"do_lower_case": "true"}]
     prints = [server(folder, **each).describe("notes").fingerprint for each in (*settings, {})]
     assert len(set(prints[:4])) == 3 and prints[4] == prints[0]
-
-
-def test_what_is_too_late_is_not_run(served):
-    serving = served("sequence-classification")
-    figures, outcomes = answer(serving, [["word1"], ["word2"]], seconds=-1)
-    assert [mark for mark, _ in outcomes] == [LATE, LATE] and figures.tokens == 0
 
 
 def test_damaged_weights_are_found_before_the_model_is_ready(folders):

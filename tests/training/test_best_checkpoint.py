@@ -1,14 +1,12 @@
 """The best checkpoint by held-out loss, and what early stopping makes of it."""
 
 import json
-import os
-import shutil
 from collections import Counter
 
 import pytest
 
 from bert.checkpoints import state
-from bert.checkpoints.directories import BEST, best_step, final_step, list_steps, verify, weights_folder
+from bert.checkpoints.directories import BEST, final_step, list_steps, verify, weights_folder
 from tests.support import runs, tiny
 
 LOSSES = {2: 5.0, 4: 4.0, 6: 4.5, 8: 4.6, 10: 4.7, 12: 4.8, 14: 4.9}
@@ -77,16 +75,6 @@ def test_a_run_that_was_killed_before_it_named_its_last_step_the_best_names_it(t
     assert best_of(config) == expected
 
 
-def test_a_best_whose_checkpoint_was_removed_is_found_anew(tmp_path):
-    config = settings(tmp_path)
-    runs.run(config, 9, evaluate=evaluate, early_stopping=0)
-    shutil.rmtree(config.checkpoint_dir() / "4")
-    assert best_step(config.checkpoint_dir()) is None
-    resumed = settings(tmp_path, from_checkpoint=config.run.output_dir)
-    runs.run(resumed, 14, evaluate=evaluate, early_stopping=0)
-    assert best_of(config)["step"] == 10 and list_steps(config.checkpoint_dir()) == [10, 14]
-
-
 def test_given_weights_are_evaluated_before_the_first_update(tmp_path):
     config = settings(tmp_path)
     runs.run(config, 2, evaluate=evaluate, early_stopping=0)
@@ -126,11 +114,6 @@ def test_the_last_evaluation_is_added_to_a_checkpoint_whose_tensors_are_written_
     assert progress.step == 4 and progress.carried.evaluations.best == (4, 4.0)
 
 
-def test_without_a_held_out_loss_the_last_checkpoint_is_written_once(tmp_path, written):
-    runs.run(settings(tmp_path, max_steps=4), 4, evaluate=evaluate)
-    assert written == {4: 1}
-
-
 def test_an_evaluation_that_fails_at_the_end_does_not_save_again_and_is_made_up_for(tmp_path, written):
     config = settings(tmp_path, max_steps=4)
 
@@ -160,13 +143,3 @@ def test_the_checkpoint_of_another_run_is_not_taken_for_the_own_of_that_step(tmp
     assert state.load(own.checkpoint_dir() / "2")[2].seed == 2
     parameters, copies = (state.load(folder)[0] for folder in (source, own.checkpoint_dir() / "2"))
     assert all((parameters[name] == copies[name]).all() for name in parameters)
-
-
-def test_a_checkpoint_is_amended_on_a_file_system_without_hard_links(tmp_path, monkeypatch):
-    def refuse(*paths):
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
-    config = settings(tmp_path, max_steps=4)
-    runs.run(config, 4, evaluate=evaluate, early_stopping=0)
-    assert verify(config.checkpoint_dir() / "4") and best_of(config)["step"] == 4

@@ -61,12 +61,6 @@ def rates(config) -> dict[int, float]:
     return {row["step"]: row["learning_rate"] for row in rows if "learning_rate" in row}
 
 
-def decays(config) -> list[tuple[int, int]]:
-    """(step, last step) of each decision in the log."""
-    events = map(json.loads, (config.stage_dir() / "events.jsonl").read_text().splitlines())
-    return [(event["step"], event["last_step"]) for event in events if event["event"] == "decay"]
-
-
 def test_without_a_limit_of_time_the_decay_is_the_last_share_of_the_updates(tmp_path):
     long = settings(folder(tmp_path, "long"), max_steps=20, log_freq=1, warmup_proportion=0.7)
     train(long, last_step=16)
@@ -88,28 +82,6 @@ def test_the_run_ends_in_time_however_seldom_it_logs(tmp_path, log_freq):
     assert outcome.decay.first == 39, "the last update before 10.4 s are left"
     assert rates(config)[outcome.step] == pytest.approx(PEAK / (outcome.step - 39), rel=0.05)
     assert stable_step(config.checkpoint_dir()) == 39
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("factor", [0.4, 2.0])
-def test_a_decay_whose_speed_changes_still_ends_in_time_and_its_rate_never_rises(tmp_path, factor, capsys):
-    config, clock = settings(tmp_path, finish_in=52, log_freq=1), Clock(lambda step: factor if step >= 42 else 1.0)
-    outcome = train(config, clock).outcome
-    assert outcome.finished and 50 <= clock.elapsed() <= 53
-    falling = [rates(config)[step] for step in range(39, outcome.step + 1)]
-    assert (np.diff(falling) <= 1e-9).all() and falling[-1] < 0.35 * PEAK
-    assert len(decays(config)) > 1 and decays(config)[-1][1] == outcome.step
-    assert ", by the time that is left" in capsys.readouterr().out
-
-
-def test_the_log_has_the_end_only_once_it_is_known_and_corrections_that_matter(tmp_path, capsys):
-    config, clock = settings(tmp_path, finish_in=62, log_freq=1), Clock(lambda step: 0.8 if step >= 50 else 1.0)
-    outcome = train(config, clock).outcome
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("step 9  ") for line in lines) and not any("/1000" in line for line in lines)
-    assert any(line.startswith(f"step {outcome.step}/{outcome.step}  ") for line in lines)
-    said = [line for line in lines if "the learning rate decays" in line or "the last update is" in line]
-    assert len(said) < len(decays(config)), "small corrections are events alone"
 
 
 @pytest.mark.long

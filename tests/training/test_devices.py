@@ -25,10 +25,6 @@ def test_what_the_device_lacks_is_refused(tmp_path, monkeypatch, changes, has_cu
         choose_device(derive(tiny.pretraining_config(tmp_path), **changes))
 
 
-def test_mixed_precision_runs_on_the_cpus_paddle(tmp_path):
-    assert choose_device(derive(tiny.pretraining_config(tmp_path), amp=True, device="cpu")) == "cpu"
-
-
 @pytest.mark.parametrize(
     ("setting", "is_allowed", "capability", "notice"),
     [

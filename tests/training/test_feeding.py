@@ -3,10 +3,8 @@
 import dataclasses
 import logging
 
-import pytest
-
 from bert.runtime.distributed import Group
-from bert.runtime.paddle_api import core, paddle, place_of
+from bert.runtime.paddle_api import core, place_of
 from bert.training import feeding
 from bert.training.feeding import MOST_IN_FLIGHT, Feeding
 from tests.support import tiny
@@ -39,16 +37,6 @@ def test_a_program_for_gpus_takes_small_integers_and_computes_the_same(monkeypat
     assert sorted(fed[: len(FEED)]) == ["float32"] * 2 + ["int32"] * 3 + ["uint8"] * 3
 
 
-def test_on_a_cpu_arrays_are_fed_as_they_are():
-    session, fed = opened(tiny.ONE_RANK)
-    seen = []
-    device = dataclasses.replace(
-        session.device(), executor=type("Executor", (), {"run": lambda self, main, feed, scope: seen.append(feed)})()
-    )
-    Feeding(session.program, device).run(FEED)
-    assert all(seen[0][name] is FEED[name] for name in FEED)
-
-
 def test_batches_are_kept_until_the_device_has_read_them(monkeypatch):
     events = []
     session, fed = opened(GPU)
@@ -79,10 +67,3 @@ def test_without_page_locked_memory_training_goes_on_and_says_so_once(monkeypatc
     assert [record.getMessage() for record in caplog.records] == [
         "no page-locked memory (cudaHostAlloc: out of memory): batches are copied while the host waits"
     ]
-
-
-@pytest.mark.skipif(paddle.is_compiled_with_cuda(), reason="this Paddle has page-locked memory")
-def test_a_paddle_without_cuda_refuses_page_locked_memory_by_an_exception_that_is_caught():
-    session, fed = opened(GPU)
-    fed.run(FEED)
-    assert not fed._locks_pages and session.value("applied_updates") == 1

@@ -3,33 +3,19 @@
 That ranks stop together: tests/runtime/test_distributed.py.
 """
 
-import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from bert import REPOSITORY
 from bert.exit_codes import HUNG, STALLED
 from bert.runtime.distributed import Collective, Group
-from bert.training import interruption
-from bert.training.interruption import (
-    COMMAND_STARTED,
-    FINISH_FILE,
-    SIGNALS,
-    STOP_FILE,
-    StopOnAnyRank,
-    StopRequest,
-    Watchdog,
-    beat,
-)
+from bert.training.interruption import SIGNALS, STOP_FILE, StopOnAnyRank, StopRequest, Watchdog
 from tests.support.messages import messages
 from tests.support.waiting import wait_until
 
@@ -96,26 +82,6 @@ def test_a_file_made_while_the_run_starts_stops_it(tmp_path):
     with messages() as said:
         stop.watch(tmp_path)
     assert stop and said == [] and list(tmp_path.iterdir()) == []
-
-
-def test_a_file_made_while_the_launcher_prepares_is_obeyed(tmp_path, monkeypatch):
-    """The ranks start after the data were made."""
-    monkeypatch.setenv(COMMAND_STARTED, str(time.time() - 100))
-    for name in (STOP_FILE, FINISH_FILE):
-        (tmp_path / name).write_text("10m")
-        os.utime(tmp_path / name, (time.time() - 50,) * 2)
-    stop, _, said = watching(tmp_path)
-    assert stop.take_finish() == "10m" and stop and said == []
-
-
-def test_a_folder_of_that_name_asks_too_and_a_missing_one_does_not(tmp_path):
-    stop, clock, _ = watching(tmp_path)
-    (tmp_path / STOP_FILE).mkdir()
-    clock.now += 2
-    assert stop
-    stop, clock, _ = watching(tmp_path / "nowhere")
-    clock.now += 2
-    assert not stop
 
 
 class Sums(Collective):
@@ -193,14 +159,6 @@ def test_code_that_hangs_outside_of_python_is_described_and_left(tmp_path):
     assert "raise --watchdog-seconds" in stderr and "Start again to continue" in stderr
 
 
-def test_code_that_never_releases_the_interpreter_lock_ends_too(tmp_path):
-    """No Python thread can run any more: faulthandler writes the stacks and exits, with the one code it knows."""
-    process = start(tmp_path, "held")
-    process.communicate(timeout=60)
-    assert process.returncode == HUNG
-    assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank0.txt").read_text()
-
-
 def test_the_ranks_that_do_not_stall_dump_their_stacks_too(tmp_path):
     """A rank whose own time is not up, such as one in a long evaluation, follows the one that gives up."""
     other = start(tmp_path, "beats", seconds=60, rank=1, beats=2000)
@@ -220,39 +178,11 @@ def test_a_run_that_moves_is_left_alone_and_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_process_with_many_open_files_is_watched_too(tmp_path):
-    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY != most < 1200:
-        pytest.skip(f"a process may open {most} files here")
-    with contextlib.ExitStack() as stack:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (1200, most))
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (limit, most))
-        while stack.enter_context(open(os.devnull)).fileno() < 1024:
-            pass
-        with Watchdog(60.0, tmp_path, 0):
-            time.sleep(0.2)
-            assert "watchdog" in [thread.name for thread in threading.enumerate()]
-
-
 def test_a_request_of_a_run_that_was_given_up_does_not_end_the_next(tmp_path):
     (tmp_path / ".stalled").write_text("rank 0: nothing moved\n")
     with Watchdog(1.0, tmp_path, 0):
         time.sleep(0.4)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_rank_that_is_there_before_rank_0_has_cleared_up_goes_on(tmp_path):
-    (tmp_path / ".stalled").write_text("rank 0: nothing moved\n")  # a moment ago, by the run that is continued now
-    process = start(tmp_path, "beats", seconds=30, rank=1)
-    assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
-
-
-def test_what_moves_elsewhere_is_noticed_by_the_watchdog_of_the_process(tmp_path):
-    with Watchdog(1.0, tmp_path, 0):
-        for _ in range(16):
-            time.sleep(0.1)
-            beat("evaluating a batch")
-    beat("without a watchdog")
 
 
 def test_ctrl_z_of_any_length_does_not_end_a_run(tmp_path):
@@ -274,33 +204,6 @@ def test_ctrl_z_of_any_length_does_not_end_a_run(tmp_path):
         assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("rounds", "ends"), [([1.0] * 7 + [500.0] + [1.0], False), ([1.0] * 7 + [500.0] + [1.0] * 3, True)]
-)
-def test_time_in_which_the_process_was_stopped_does_not_count(tmp_path, monkeypatch, rounds, ends):
-    clock, given_up = Clock(), []
-    monkeypatch.setattr(interruption, "time", SimpleNamespace(monotonic=clock))
-    watchdog, left = Watchdog(10.0, tmp_path, 0), iter(rounds)
-
-    def wait(interval: float) -> bool:
-        clock.now += (seconds := next(left, 0.0))
-        return not seconds or bool(given_up)
-
-    watchdog._wait, watchdog._arm, watchdog._give_up = (
-        wait,
-        (lambda seconds: None),
-        (lambda *reason: given_up.append(reason)),
-    )
-    watchdog._watch()
-    assert bool(given_up) == ends
-
-
-def test_seconds_of_0_watch_nothing(tmp_path):
-    with Watchdog(0, tmp_path / "nowhere", 0) as watchdog:
-        watchdog.beat("update 1")
-    assert not (tmp_path / "nowhere").exists()
-
-
 @pytest.mark.parametrize("full", [True, False])
 def test_a_log_that_cannot_be_written_does_not_keep_it_from_leaving(tmp_path, full):
     """Standard error is a closed pipe, the log a full device."""
@@ -310,3 +213,11 @@ def test_a_log_that_cannot_be_written_does_not_keep_it_from_leaving(tmp_path, fu
     process = start(tmp_path, "released")
     process.stderr.close()
     assert process.wait(timeout=60) == STALLED
+
+
+def test_code_that_never_releases_the_interpreter_lock_ends_too(tmp_path):
+    """No Python thread can run any more: faulthandler writes the stacks and exits, with the one code it knows."""
+    process = start(tmp_path, "held")
+    process.communicate(timeout=60)
+    assert process.returncode == HUNG
+    assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank0.txt").read_text()

@@ -28,6 +28,7 @@ def test_an_extended_run_says_at_which_rate_it_continues_and_keeps_its_warmup(tm
     assert run.outcome.metrics["learning_rate"] == pytest.approx(0.008)
 
 
+@pytest.mark.long
 def test_a_resume_of_an_extended_run_is_the_uninterrupted_extended_run(tmp_path):
     parts, whole = (settings(tmp_path, output_dir=tmp_path / name, max_steps=4) for name in ("parts", "whole"))
     for config in (parts, whole):
@@ -37,13 +38,6 @@ def test_a_resume_of_an_extended_run_is_the_uninterrupted_extended_run(tmp_path)
     resumed = runs.run(resuming(parts, max_steps=12), 12)
     tiny.assert_identical(resumed.parameters, uninterrupted.parameters)
     assert not [line for line in resumed.said if line.startswith("extended")], "said once, where it happens"
-
-
-def test_an_extension_during_warmup_does_not_lengthen_it(tmp_path):
-    config = settings(tmp_path, max_steps=8)
-    runs.run(config, 1)
-    run = runs.run(resuming(config, max_steps=80), 2)
-    assert run.outcome.metrics["learning_rate"] == pytest.approx(config.optimizer.learning_rate), "the peak, at once"
 
 
 def test_a_shortened_run_decays_earlier(tmp_path):

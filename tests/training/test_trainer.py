@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,15 +10,12 @@ import pytest
 from bert.checkpoints.directories import list_steps, step_directory
 from bert.config.training_settings import derive
 from bert.model.objectives import PretrainingObjective
-from bert.model.optimization import CONSECUTIVE_SKIPPED_UPDATES
 from bert.pretraining.task import evaluate_pretraining
 from bert.reporting.logs import Log
 from bert.runtime.distributed import Collective
 from bert.runtime.paddle_api import static
-from bert.training.device_guards import FiniteGuard
 from bert.training.interruption import StopRequest
 from bert.training.loss_guards import TrainingDiverged
-from bert.training.metrics import plausible_mfu
 from program import build_evaluation_program
 from tests.support import runs, tiny
 
@@ -68,12 +64,6 @@ def test_an_evaluation_that_fails_loses_no_update(tmp_path):
     )
 
 
-def test_the_checkpoint_of_the_last_update_is_there_before_its_evaluation(tmp_path):
-    config, steps = tiny.pretraining_config(tmp_path, max_steps=3, async_checkpoint=False), []
-    runs.run(config, 3, evaluate=lambda step: steps.append(list_steps(config.checkpoint_dir())) or {})
-    assert steps == [[3]]
-
-
 def folder(parent, name):
     (parent / name).mkdir()
     return parent / name
@@ -117,18 +107,6 @@ def test_logged_metrics_do_not_depend_on_how_often_they_are_logged(tmp_path):
         assert both[name] == pytest.approx((first[name] + second[name]) / 2, rel=1e-6)
     for name in ("learning_rate", "gradient_norm", "skipped_steps"):
         assert both[name] == second[name]
-
-
-def test_rates_are_of_the_updates_alone_and_agree_with_each_other(tmp_path):
-    config = tiny.pretraining_config(tmp_path, max_steps=6, log_freq=6, unpad="off")
-    logged_run(config, 6)
-    (row,) = rows(config)
-    assert row["step_samples"] == 12
-    assert row["seqs_per_sec"] == pytest.approx(row["step_samples"] / row["step_cost"], rel=1e-6)
-    assert row["padded_tokens_per_sec"] == pytest.approx(row["seqs_per_sec"] * 7, rel=1e-6)
-    assert 0 < row["tokens_per_sec"] < row["padded_tokens_per_sec"]
-    assert 0 < row["mfu"] < 1
-    assert "loss_scale" not in row
 
 
 def test_slow_evaluations_and_saves_do_not_count_as_training(tmp_path):
@@ -216,27 +194,6 @@ def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
     assert results[0]["eval_sequences"] == 12
     for other in results[1:]:
         assert other == pytest.approx(results[0], rel=1e-5)
-
-
-@pytest.mark.long
-def test_an_overflowing_run_is_stopped_once_the_loss_scale_cannot_help():
-    """A finite scale above 1 is still falling; an infinite one never comes down."""
-    session = tiny.Session(precision=tiny.FLOAT16)
-    guard = FiniteGuard(session.program, session.device(), 2)
-    session.write(CONSECUTIVE_SKIPPED_UPDATES, np.array([2], "int64"))
-    for scale in (8.0, 1.0, math.inf):
-        session.write(session.program.loss_scale, np.array([scale], "float32"))
-        with nullcontext() if scale == 8.0 else pytest.raises(TrainingDiverged, match="the last 2 updates had NaN or"):
-            guard.before_save()
-
-
-def test_an_implausible_utilisation_is_not_reported(tmp_path):
-    """A peak below what the training reaches is wrong, whoever measured it."""
-    assert plausible_mfu(0.5e12, 1.0, 1.0) == 0.5 and plausible_mfu(1.1e12, 1.0, 1.0) == pytest.approx(1.1)
-    assert plausible_mfu(1.3e12, 1.0, 1.0) is None and plausible_mfu(1.0, 0.0, 1.0) is None
-    config = tiny.pretraining_config(tmp_path, max_steps=2, log_freq=2, peak_tflops=1e-12)
-    logged_run(config, 2)
-    assert "mfu" not in rows(config)[0]
 
 
 def test_a_spike_at_the_end_is_rolled_back_before_the_run_counts_as_diverged(tmp_path):

@@ -9,15 +9,7 @@ import pytest
 
 from bert.finetuning.squad.examples import read_squad
 from data.examples import documentation
-from data.examples.documentation import (
-    Document,
-    build,
-    documentation_files,
-    documents_of,
-    source_of,
-    split_parts,
-    without_duplicates,
-)
+from data.examples.documentation import Document, build, documentation_files, documents_of, source_of, split_parts
 from data.examples.prose import docstrings_of, prose_of
 from data.examples.sample_questions import main, read_source
 
@@ -140,18 +132,6 @@ def test_docstrings_come_in_the_order_of_the_source_without_running_it():
 
 def paragraph(number: int) -> str:
     return f"The river number {number} runs to the sea over the old stones, and it is not the one that was used before."
-
-
-def test_duplicates_go_and_short_documents_with_them():
-    counts: Counter = Counter()
-    documents = [
-        Document("a", "man", tuple(map(paragraph, range(4)))),
-        Document("b", "man", tuple(map(paragraph, range(1, 5)))),
-        Document("c", "man", tuple(map(paragraph, range(3, 9)))),
-    ]
-    kept = list(without_duplicates(documents, counts))
-    assert [document.id for document in kept] == ["a", "c"]
-    assert counts == {"repeated paragraphs dropped": 3 + 2, "documents with too little prose dropped": 1}
 
 
 def test_no_sentence_is_in_both_parts():

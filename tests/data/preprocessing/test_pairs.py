@@ -50,14 +50,6 @@ def test_all_tokens_come_once_in_sequences_of_the_full_length_with_sep_between_d
     assert counts["samples"] == len(found)
 
 
-@pytest.mark.parametrize("lengths", [(16, 16, 16), (15, 17, 20), (1, 1, 1, 40)])
-def test_no_sequence_begins_or_ends_with_the_separator_and_repetitions_are_cut_elsewhere(lengths):
-    packed, spans = pack_documents(documents(*lengths), PairSettings(18, duplicate_factor=4), 3, SEP, Counter())
-    found = sequences(spans, packed.token_ids)
-    assert all(SEP not in (sequence[0], sequence[-1]) for sequence in found)
-    assert len({sequence[0] for sequence in found}) > len(found) / 2
-
-
 @pytest.mark.parametrize(("share", "mean"), [(0.0, 126), (0.5, 97), (1.0, 68)])
 def test_a_share_of_the_sequences_has_a_random_length(share, mean):
     counts = Counter()
@@ -69,13 +61,6 @@ def test_a_share_of_the_sequences_has_a_random_length(share, mean):
     slices = zip(spans.first_start, spans.first_stop, strict=True)
     read = np.concatenate([packed.token_ids[start:stop] for start, stop in slices])
     assert np.sum(read != SEP) == 200_000 - counts["tokens dropped at the ends of blocks"], "all of it, twice"
-
-
-def test_ends_too_short_for_a_sequence_are_dropped_and_counted():
-    counts = Counter()
-    _, spans = pack_documents(documents(20), PairSettings(18), 0, SEP, counts)
-    assert len(spans.first_start) == 1 and counts["tokens dropped at the ends of blocks"] == 4
-    assert len(pack_documents(documents(), PairSettings(18), 0, SEP, counts)[1].first_start) == 0
 
 
 @pytest.mark.parametrize("repetitions", [1, 3])
@@ -170,14 +155,6 @@ def test_half_of_the_pairs_of_a_long_document_have_a_random_next_of_its_other_pa
     assert counts["blocks of one long document, whose random next sentences are of its other parts"] > 5
     rows = [row for path in (sources / "out").glob("shard-*") for row in pq.ParquetFile(path).read().to_pylist()]
     assert 0.4 < np.mean([row["is_random_next"] for row in rows]) < 0.6
-
-
-@pytest.mark.long
-def test_they_do_not_depend_on_the_number_of_workers(sources):
-    run(sources, sources / "one", "--local-n-workers", "1")
-    run(sources, sources / "two", "--local-n-workers", "2")
-    for path in sorted((sources / "one").glob("shard-*")):
-        assert path.read_bytes() == (sources / "two" / path.name).read_bytes()
 
 
 def test_the_parts_of_a_long_document_are_whole_sentences_and_short_ones_stay_as_they_are():

@@ -60,40 +60,8 @@ def test_a_failure_ends_the_others_whatever_they_are_sending():
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.long
-def test_no_handler_of_signals_keeps_a_worker():
-    """With Paddle in the process, whose handler of SIGTERM may wait for ever for a lock of malloc."""
-    program = (
-        "import bert.runtime.paddle_api\n"
-        "from tests.data.preprocessing.test_workers import fail_at_seven, run_ordered, tasks\n"
-        "for _ in range(80):\n    try:\n        list(run_ordered(fail_at_seven, tasks(60), 4))\n"
-        "    except ValueError:\n        pass"
-    )
-    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=300)
-
-
 def fail_with(number, kind, *arguments):
     raise kind(*arguments)
-
-
-def unsendable(base: type[Exception]) -> type[Exception]:
-    """A kind of exception that no other process can find."""
-    return type("Unsendable", (base,), {})
-
-
-@pytest.mark.parametrize(
-    "kind,arguments,expected,message",
-    [
-        (unsendable(Exception), ("this and that",), RuntimeError, "^this and that"),
-        (unsendable(ValueError), ("this and that",), ValueError, "^this and that"),
-        (SystemExit, (3,), SystemExit, "^3"),
-        (KeyboardInterrupt, (), KeyboardInterrupt, None),
-    ],
-)
-def test_whatever_a_task_raises_is_raised(kind, arguments, expected, message):
-    with pytest.raises(expected, match=message) as caught:
-        list(run_ordered(fail_with, [(number, kind, *arguments) for number in range(2)], 2))
-    assert type(caught.value) is expected
 
 
 def test_what_the_system_refused_a_task_keeps_its_number_and_path():
@@ -101,18 +69,6 @@ def test_what_the_system_refused_a_task_keeps_its_number_and_path():
     with pytest.raises(OSError) as caught:
         list(run_ordered(fail_with, [(number, OSError, *arguments) for number in range(2)], 2))
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "/somewhere")
-
-
-class FailsToLoad:
-    def __reduce__(self):
-        return fail_with, (0, EOFError, "at loading")
-
-
-@pytest.mark.parametrize("make,expected", [(FailsToLoad, EOFError), (lambda: lambda: None, Exception)])
-def test_a_result_that_cannot_be_sent_or_loaded_is_an_error(make, expected):
-    with pytest.raises(expected, match="at loading|pickle"):
-        list(run_ordered(lambda number: make(), tasks(3), 2))
-    assert not multiprocessing.active_children()
 
 
 @pytest.mark.long
@@ -207,15 +163,3 @@ def test_workers_that_do_nothing_are_an_error_and_not_a_wait(monkeypatch):
     monkeypatch.setattr("data.preprocessing.workers._IDLE_SECONDS", 0.2)
     with pytest.raises(ChildProcessError, match=r"processes \d+ \d+ have done nothing for 0.4 s: .*; start again"):
         list(run_ordered(time.sleep, [(600,)] * 4, 2))
-
-
-def compute(seconds):
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        pass
-    return seconds
-
-
-def test_workers_that_compute_longer_than_that_are_spared(monkeypatch):
-    monkeypatch.setattr("data.preprocessing.workers._IDLE_SECONDS", 0.3)
-    assert list(run_ordered(compute, [(1.0,), (1.0,)], 2)) == [1.0, 1.0]

@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bert.files import checksum_of_file
 from bert.samples.dataset import PretrainingDataset
@@ -138,27 +136,6 @@ def test_words_with_letters_are_whole_and_english_is_left_to_wordpiece():
     assert encode_words(texts, TOKENIZER, segmenter)[2].tolist() == [
         WORDS.tokens[token].startswith("##") for token in TOKENIZER.encode(texts[0])
     ]
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.lists(
-        st.one_of(
-            st.sampled_from(
-                [*SENTENCES, *MANY, "T恤", "A股", "\u3005", "e\u0301", "\uf900", "\U00020000", "\u2026", "\u3000"]
-            ),
-            st.text(max_size=4),
-        ),
-        max_size=8,
-    )
-)
-def test_no_text_is_tokenised_differently_by_the_cuts(parts):
-    text = "".join(parts)
-    word_ids, word_offsets, continues, _ = encode_words([text, "", text], TOKENIZER, word_segmenter("jieba"))
-    ids, offsets = TOKENIZER.encode_texts([text, "", text])
-    assert "".join(word_segmenter("jieba").parts(text)) == text
-    assert word_ids.tolist() == ids.tolist() and word_offsets.tolist() == offsets.tolist()
-    assert len(continues) == len(ids) and not continues[:1].any()
 
 
 def test_boundaries_stay_with_their_tokens_where_sentences_are_empty():

@@ -3,23 +3,18 @@ import hashlib
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from bert import REPOSITORY
 from data import download_wikipedia
 from data.fetching.transfer import DownloadError
 from data.text.lddl_reader import list_sources
 from data.wikipedia import articles as wikipedia_text
 from data.wikipedia.articles import Extraction, extract
-from data.wikipedia.dump import DumpError, Span, SpanReader, parse_page, plan_spans, read_namespaces
+from data.wikipedia.dump import DumpError, Span, SpanReader, parse_page, plan_spans
 from tests.support.commands import refused
-from tests.support.dumps import NAMESPACES, article, header, page, pages, streams, write_dump
+from tests.support.dumps import article, header, page, pages, streams, write_dump
 from tests.support.faulty_server import Served, serving
 from tests.support.peak_memory import peak_of
 
@@ -141,49 +136,6 @@ def test_an_extraction_stopped_anywhere_ends_in_the_same_files(dump, tmp_path, m
     assert (tmp_path / "cut/report.json").read_bytes() == (tmp_path / "whole/report.json").read_bytes()
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 30))])
-def test_a_killed_extraction_ends_in_the_same_files(tmp_path, number):
-    """kill -9 at a random time, again and again, until a run is quick enough."""
-    rng = random.Random(number)
-    dump = write_dump(tmp_path / "testwiki.xml.bz2", [page(n, article(n, 30)) for n in range(1, 1200)], 20)
-    extract(job(dump, tmp_path / "whole", span_bytes=4000), 1)
-    code = (
-        "import sys; from pathlib import Path; from data.wikipedia.articles import Extraction, extract\n"
-        "print('ready', flush=True)\n"
-        "extract(Extraction(Path(sys.argv[1]), Path(sys.argv[2]), span_bytes=4000, max_file_bytes=4000), 2)"
-    )
-
-    def begin(folder):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(dump), str(folder)],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        process.stdout.readline()
-        return process
-
-    start = time.monotonic()
-    assert begin(tmp_path / "undisturbed").wait() == 0
-    seconds = time.monotonic() - start  # with the start of Python, so a run may end before it is killed
-    kills = 0
-    while True:
-        process = begin(tmp_path / "cut")
-        try:
-            if process.wait(rng.uniform(0.02, 0.3 if not kills else 1.0) * seconds * (1 + kills / 4)) == 0:
-                break
-        except subprocess.TimeoutExpired:
-            assert not (tmp_path / "cut/source/en").exists() or texts(tmp_path / "cut/source") == texts(
-                tmp_path / "whole/source"
-            )
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            kills += 1
-    assert kills > 0
-    assert texts(tmp_path / "cut") == texts(tmp_path / "whole")
-
-
 def test_an_empty_dump_is_an_error(tmp_path):
     for name, data, message in (
         ("a.xml.bz2", b"", "is empty"),
@@ -222,14 +174,6 @@ def test_a_dump_cut_off_anywhere_is_an_error_that_says_where(tmp_path, kind):
             extract(job(path, tmp_path / "out", span_bytes=700), 1)
         assert "byte" in str(error.value) or "no page" in str(error.value) or "mediawiki" in str(error.value)
         assert not (tmp_path / "out/source").exists()
-
-
-def test_a_missing_last_stream_is_noticed_and_the_last_page_named(tmp_path):
-    path = tmp_path / "x.xml.bz2"
-    data = b"".join(streams(pages(12))[:-2])
-    path.write_bytes(data)
-    with pytest.raises(DumpError, match=rf"ends at byte {len(data)} without </mediawiki>.*'Page 8' \(id 8\)"):
-        extract(job(path, tmp_path / "out", span_bytes=1 << 20), 1)
 
 
 def test_a_flipped_bit_is_never_read_as_text(tmp_path):
@@ -299,10 +243,6 @@ def test_a_page_longer_than_memory_is_skipped_and_counted(tmp_path):
         assert [xml and parse_page(xml).id for xml in reader.pages()] == [1, None, 3]
 
 
-def test_namespaces_come_from_the_header(dump):
-    assert read_namespaces(dump) == NAMESPACES
-
-
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_dump(tmp_path):
     """Ten times the dump, the same memory; and a bomb of 400 MB in a few hundred bytes costs no more."""
@@ -364,16 +304,3 @@ def test_a_dump_with_another_checksum_than_published_is_refused(tmp_path, dump):
 def test_a_dump_without_a_published_checksum_is_refused(tmp_path, dump):
     with serving(Site(dump.read_bytes()).files) as url, refused("cannot be verified"):
         download_wikipedia.main(["--outdir", str(tmp_path), "--mirror", url, "--dump-date", "20230101"])
-
-
-def test_the_default_dump_is_pinned_with_checksum_and_size(tmp_path):
-    start = time.monotonic()
-    with serving({}) as url, pytest.raises(DownloadError, match="enwiki-20200101-pages-articles-multistream.xml.bz2"):
-        download_wikipedia.download_dump("en", None, tmp_path, mirrors=[url])
-    assert time.monotonic() - start < 5  # 404 is final
-
-
-def test_a_local_dump_needs_no_network(tmp_path, dump, capsys):
-    download_wikipedia.main(["--outdir", str(tmp_path), "--lang", "simple", "--local-dump", str(dump)])
-    assert len((tmp_path / "source/simple/0.txt").read_text().splitlines()) == 60
-    assert "dropped: redirect: 10" in capsys.readouterr().out

@@ -21,6 +21,7 @@ from bert.runtime.paddle_api import static
 from bert.training import training_run
 from tests.finetuning.squad.test_features import VOCABULARY
 from tests.support import launching, tiny
+from tests.support.disk_cache import made_once
 from tests.support.squad_files import file_of, paragraph, question
 
 MODEL = tiny.MODEL.model_copy(update={"vocab_size": len(VOCABULARY), "max_position_embeddings": 32})
@@ -69,12 +70,12 @@ def run(config: SquadConfig) -> int:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> SquadConfig:
-    directory = tmp_path_factory.mktemp("squad")
-    nile_file(directory / "train.json", 200, seed=1)
-    nile_file(directory / "dev.json", 60, seed=2)
-    config = config_of(directory)
-    assert run(config) == 0
-    return config
+    def make(directory):
+        nile_file(directory / "train.json", 200, seed=1)
+        nile_file(directory / "dev.json", 60, seed=2)
+        assert run(config_of(directory)) == 0
+
+    return config_of(made_once(tmp_path_factory, "squad", make))
 
 
 def summary_of(config: SquadConfig) -> dict:
