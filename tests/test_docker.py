@@ -230,15 +230,3 @@ def test_the_packages_of_the_servers_image_are_enough(tmp_path):
         finally:
             server.terminate()
         assert server.wait(60) == 0
-
-
-@pytest.mark.long
-def test_the_package_step_of_the_cpu_image_works_in_a_fresh_environment(tmp_path):
-    """Then what the image runs by default."""
-    clean = installed("train", tmp_path)
-    (command,) = of("CMD")
-    words = [*json.loads(command), "--output-dir", str(tmp_path / "out"), "--json"]
-    doctor = subprocess.run(words, cwd=REPOSITORY, env=clean, capture_output=True, text=True, check=False)
-    answer = json.loads(doctor.stdout)
-    levels = {finding["name"]: finding["level"] for finding in answer["findings"]}
-    assert levels["packages"] == "ok" and levels["Paddle"] == "ok" and answer["fit"], doctor.stdout
