@@ -9,8 +9,8 @@ set -euo pipefail
 
 # What Paddle's version may change: programs, ranks, checkpoints, training and fine-tuning.
 OF_PADDLE=(tests/{test_program.py,model,runtime,checkpoints,training,finetuning,labels,glue})
-# Minutes each, one test after the other: every command of the documents, Slurm and two hosts, ways of newcomers.
-ON_REQUEST=(tests/documents tests/cluster tests/newcomer)
+# Minutes each, one after the other: all commands of the documents, Slurm and two hosts, newcomers, what models learn.
+ON_REQUEST=(tests/{documents,cluster,newcomer,figures})
 
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
   sed -n -e 's/^# //p' -e '/^set /q' "${BASH_SOURCE[0]}"

