@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -127,18 +126,20 @@ def run(request: PredictRequest) -> int:
     print(model.opened.describe(), file=sys.stderr)
     if not request.files and sys.stdin.isatty():
         return talk(model, sys.stdin, sys.stdout, nearest.run if nearest else None)
+    prediction = _Prediction(request, model, nearest)
     try:
-        tally = _Prediction(request, model, nearest).write()
+        prediction.write()
     except KeyboardInterrupt:
         if request.output is None or not request.is_resumable():
             raise
         return exit_codes.INTERRUPTED
+    rows, bad = prediction.num_rows, prediction.num_bad
     if request.output:
         print(f"written: {request.output}", file=sys.stderr)
-    if tally.bad or request.output:
-        bad = f", {tally.bad:,} of them bad" if tally.bad else ""
-        print(f"{tally.rows:,} {'line' if tally.rows == 1 else 'lines'}{bad}", file=sys.stderr)
-    return exit_codes.BAD_INPUT if tally.bad and tally.bad == tally.rows else exit_codes.OK
+    if bad or request.output:
+        counted = f", {bad:,} of them bad" if bad else ""
+        print(f"{rows:,} {'line' if rows == 1 else 'lines'}{counted}", file=sys.stderr)
+    return exit_codes.BAD_INPUT if bad and bad == rows else exit_codes.OK
 
 
 def windows_of(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
@@ -154,28 +155,15 @@ def windows_of(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
             window, characters = [], 0
 
 
-@dataclass
-class _Tally:
-    """Numbers of rows that were read."""
-
-    rows: int = 0
-    bad: int = 0
-
-    def add(self, window: Sequence[Row], *, report: bool) -> None:
-        """Count a window; the first bad rows are reported on standard error."""
-        self.rows += len(window)
-        for row in window:
-            if row.error and report and self.bad <= _LISTED:
-                rest = "further bad lines are counted; each has its error in the output"
-                print(f"{row.where}: {row.error}" if self.bad < _LISTED else rest, file=sys.stderr)
-            self.bad += bool(row.error)
-
-
 class _Prediction:
-    """The rows of a request, and the results of a model, or of nearest sentences, for them."""
+    """The rows of a request, and the results of a model, or of nearest sentences, for them.
+
+    Attributes:
+        num_rows, num_bad: rows that were read, and those of them that cannot be used.
+    """
 
     def __init__(self, request: PredictRequest, model: "TrainedModel", nearest: "NearestSentences | None") -> None:
-        self._request, self._model, self._tally = request, model, _Tally()
+        self._request, self._model, self.num_rows, self.num_bad = request, model, 0, 0
         self._run: Callable[..., list[dict[str, Any]]] = nearest.run if nearest else model.run
         names = tuple(name for name in (request.text_column, request.text_pair_column) if name is not None)
         form = model.row_form(request.input_format, [names] if names else ())
@@ -202,19 +190,17 @@ class _Prediction:
                     "itself, or name a .jsonl as --output"
                 )
 
-    def write(self) -> _Tally:
+    def write(self) -> None:
         """Write all results to standard output, or to a file that can be resumed."""
         if self._request.output is not None:
-            self._write_file(self._request.output)
-            return self._tally
+            return self._write_file(self._request.output)
         for content, _ in self._contents(0):
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
-        sys.stdout.buffer.write(self._end())
-        return self._tally
+        sys.stdout.buffer.write(self._output.end(self.num_rows, self.num_bad))
 
     def _write_file(self, path: Path) -> None:
-        output, tally = self._output, self._tally
+        output = self._output
         total = None if self._has_tables else sum(file.stat().st_size for file in self._request.files) or None
         files = PredictionFiles(
             {path: output.row_ends},
@@ -227,18 +213,18 @@ class _Prediction:
         with files, progress("predicted", total, "lines" if self._has_tables else "B") as bar:
             for content, first in self._contents(files.rows):
                 files.append([content], first)
-                bar.update((tally.rows if self._has_tables else self._rows.num_bytes) - bar.n)
-            files.append([self._end()])
-            output.finish(files.files[0], tally.rows)
+                bar.update((self.num_rows if self._has_tables else self._rows.num_bytes) - bar.n)
+            files.append([output.end(self.num_rows, self.num_bad)])
+            output.finish(files.files[0], self.num_rows)
 
     def _contents(self, done: int) -> Iterator[tuple[bytes, int]]:
         """What windows append to the output, and the number of their first row; windows of done rows are left out."""
-        output, tally = self._output, self._tally
+        output = self._output
         for window in windows_of(self._rows):
             output.begin()
-            first = tally.rows
-            is_done = first + len(window) <= done
-            tally.add(window, report=not is_done)
+            first, self.num_rows = self.num_rows, self.num_rows + len(window)
+            is_done = self.num_rows <= done
+            self._count_bad(window, report=not is_done)
             if is_done:
                 continue
             usable = [row.texts for row in window if row.texts]
@@ -246,8 +232,13 @@ class _Prediction:
             records = [output.record(row, next(results)) if row.texts else row.record for row in window]
             yield output.content(records, is_first=not first), first
 
-    def _end(self) -> bytes:
-        return self._output.end(self._tally.rows, self._tally.bad)
+    def _count_bad(self, window: Sequence[Row], *, report: bool) -> None:
+        """Count the rows that cannot be used; the first ones are reported on standard error."""
+        for row in filter(lambda row: row.error, window):
+            if report and self.num_bad <= _LISTED:
+                rest = "further bad lines are counted; each has its error in the output"
+                print(f"{row.where}: {row.error}" if self.num_bad < _LISTED else rest, file=sys.stderr)
+            self.num_bad += 1
 
     def _command(self) -> dict[str, Any]:
         """What decides the results."""

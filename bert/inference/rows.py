@@ -24,6 +24,8 @@ Keys = Sequence[tuple[str, ...]]  # of the texts in a JSON object, or columns of
 QUESTION_KEYS: Keys = (("question", "context"),)
 PAIR_KEYS: Keys = PAIR_NAMES
 SINGLE_KEYS: Keys = tuple((name,) for name in TEXT_NAMES)
+# The number of a row from 1, what it asks or why it cannot be read, and its fields if it is of a table.
+_RawRow = tuple[int, RawRequest | ValueError, Mapping[str, Any]]
 _KINDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".txt": "text"}
 _KINDS |= dict.fromkeys((".jsonl", ".ndjson", ".json"), "jsonl")
 EMPTY = "the line is empty"
@@ -104,13 +106,13 @@ class Rows:
             self.mark = table.byte_order_mark() if table.delimiter else ""
         return table
 
-    def _table_rows(self, table: Table, name: str) -> Iterator["_RawRow"]:
+    def _table_rows(self, table: Table, name: str) -> Iterator[_RawRow]:
         is_first = True
         for number, values, problem in table.rows:
             if is_first and values and not problem:
                 self._require_columns(values, name)
             is_first = False
-            yield _RawRow(number, ValueError(problem) if problem else values or {}, values or {})
+            yield number, ValueError(problem) if problem else values or {}, values or {}
 
     def _require_columns(self, row: Mapping[str, Any], name: str) -> None:
         """Refuse a table whose first row has not all columns of one tuple."""
@@ -122,19 +124,19 @@ class Rows:
         hint = suggest(keys[0][0], map(str, row), "--text-column names the right one")
         raise ValueError(f"{name} has no column {' and '.join(map(repr, keys[0]))}, only {list(row)[:20]}; {hint}")
 
-    def _lines(self, path: Path | None) -> Iterator["_RawRow | None"]:
+    def _lines(self, path: Path | None) -> Iterator[_RawRow | None]:
         parser = _LineParser(kind_of(path, self._form.kind)[0], self._form)
         with open(path, "rb", buffering=0) if path else _standard_input() as file:
             for line in read_lines(file.fileno(), self._count_bytes):
                 if line is None:
                     yield None
                 elif not parser.is_header(line):
-                    yield _RawRow(line.number, parser.request(line), {})
+                    yield line.number, parser.request(line), {}
 
     def _count_bytes(self, number: int) -> None:
         self.num_bytes += number
 
-    def _row(self, raw: "_RawRow", name: str, *, is_cells: bool) -> Row:
+    def _row(self, raw: _RawRow, name: str, *, is_cells: bool) -> Row:
         number, request, record = raw
         texts, problem = Request(), ""
         try:
@@ -157,12 +159,6 @@ class Rows:
 def _standard_input() -> BinaryIO:
     """Standard input without a buffer, which would wait until it is full."""
     return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
-
-
-class _RawRow(NamedTuple):
-    number: int  # from 1, as messages name it
-    raw: RawRequest | ValueError  # the request, or why it cannot be read
-    fields: Mapping[str, Any]  # of a row of a table
 
 
 class Line(NamedTuple):

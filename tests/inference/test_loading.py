@@ -10,8 +10,8 @@ from bert.conversion.reading import read_pretrained
 from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network
+from bert.inference.records import flat
 from bert.inference.trained_model import probabilities
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from tests.conversion import test_roberta
 from tests.conversion.test_parity import our_outputs
 from tests.inference import models
@@ -70,12 +70,6 @@ def test_a_long_text_is_read_around_its_masks(folders):
     assert [fill["token"] for fill in found] == [fill["token"] for fill in wanted]
     with pytest.raises(ValueError, match="more than max_seq_length=12 tokens apart"):
         filler.fill_mask("[MASK] " + text)
-
-
-def test_a_word_piece_is_joined_to_the_word_before_it():
-    vocabulary = Vocabulary((*SPECIAL_TOKENS, "##ed", "town"))
-    assert vocabulary.insert("They walk ", "##ed") == "They walked"
-    assert vocabulary.insert("They walked to ", "town") == "They walked to town"
 
 
 def test_answers_come_with_their_places_and_many_contexts_in_one_call(folders):
@@ -162,19 +156,27 @@ def test_what_a_head_cannot_do_is_named(folders):
         filler.encode("word1")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_a_request_that_cannot_be_taken_is_named(folders):
+    tagger = load_model(folders["token-classification"])
+    for given, message in (
         ("  ", "the text is empty"),
         ("w\udc80", "not UTF-8, or half of a surrogate pair"),
         ({"sentense": "word1"}, "the object has the keys sentense; it must have text"),
         ({"text": 3}, "3 must be text"),
         (("word1", "word2"), r"2 text\(s\) in a request; this model takes one text"),
-    ],
-)
-def test_a_request_that_cannot_be_taken_is_named(folders, given, message):
-    with pytest.raises(ValueError, match=message):
-        load_model(folders["token-classification"]).predict([given])
+    ):
+        with pytest.raises(ValueError, match=message):
+            tagger.predict([given])
+
+
+def test_a_head_says_the_columns_of_its_results(folders, tmp_path):
+    several = model(tmp_path / "several", "sequence-classification", Usage("custom", 9, label_separator=","))
+    heads = [*map(load_model, folders.values()), load_model(several), load_model(folders["encoder"], "encoder")]
+    requests = {"masked-lm": "word1 [MASK]", "question-answering": ("word1", "word2 word3")}
+    for head in heads:
+        (result,) = head.predict([requests.get(head.task, "word1")])
+        assert {name: type(value) for name, value in flat(result).items()} == head.columns()
+        assert list(flat(result)) == list(head.columns())
 
 
 def test_classes_that_are_no_tags_are_refused(tmp_path):

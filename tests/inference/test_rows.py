@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
+from bert.commands.predict import windows_of
 from bert.inference import rows
-from bert.inference.rows import PAIR_KEYS, SINGLE_KEYS, RowForm, Rows, filled_rows, read_lines, texts_of
+from bert.inference.rows import PAIR_KEYS, SINGLE_KEYS, Row, RowForm, Rows, filled_rows, read_lines, texts_of
 
 
 def lines_of(*parts: bytes, pause: threading.Event | None = None) -> list:
@@ -42,6 +43,11 @@ def test_lines_are_split_decoded_and_numbered():
 
 def test_a_pause_of_the_writer_is_told():
     assert lines_of(b"one\n", b"two\n", pause=threading.Event()) == [(1, "one"), None, (2, "two")]
+
+
+def test_rows_before_a_pause_run_together():
+    first, second, third = (Row({}, (text,), "", "") for text in "abc")
+    assert list(windows_of([first, second, None, third, None])) == [[first, second], [third]]
 
 
 def form_of(kind: str = "auto", splits_tabs: bool = False, keys=(*PAIR_KEYS, *SINGLE_KEYS)) -> RowForm:
