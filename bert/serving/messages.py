@@ -44,6 +44,6 @@ class Description:
     top_k: int
     can_encode: bool  # whether any text can be made a vector
     version: str
-    fingerprint: str  # of all that its results depend on: weights, vocabulary, labels, settings, code
+    fingerprint: str  # of all that its results depend on: weights, vocabulary, labels, settings, version
     columns: tuple[str, ...] = ()  # of the texts in the training data
     gives_labels: bool = False  # a text may have several
