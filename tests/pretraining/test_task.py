@@ -8,6 +8,7 @@ import pytest
 
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.command_line import dump_yaml, parse_flags
+from bert.config.entry_point import Rule
 from bert.config.setting_sources import merged, resolve_config
 from bert.config.training_settings import derive
 from bert.pretraining.entry import ENTRY, dry_run_report
@@ -109,7 +110,8 @@ def test_the_later_of_epochs_and_max_steps_wins_and_both_at_once_are_refused():
         run(*quickstart, "--epochs", "4", "--max-steps", "9")
     with pytest.raises(ValueError, match="--max-steps must be given, at least 1, or --epochs"):
         run("--phase1", "--vocab-file", "v")
-    assert merged({"a": 1, "b": None}, {"b": "none"}, {"b": 2}, alternatives=("a", "b")) == {"b": 2}
+    lengths = Rule(given=("a", "b"), drops=("a", "b"))
+    assert merged([{"a": 1, "b": None}, {"b": "none"}, {"b": 2}], [lengths]) == {"b": 2}
 
 
 def test_a_phase_of_the_launcher_may_have_epochs_and_the_other_updates():
