@@ -62,6 +62,7 @@ def _new_record(request: TextRequest, may_measure: bool) -> TextRecord:
         speeds = measure_speeds(candidates)
         start_seconds = max(0.0, time.monotonic() - begun - constants.PROBE_SECONDS * len(candidates))
     else:
+        print("the speed of this machine is estimated; the run measures it, and may plan otherwise", flush=True)
         speeds = estimate_speeds(candidates, machine)
     plan = make_plan(Rules(text, machine, request, candidates, speeds, is_measured=may_measure))
     return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan), start_seconds=start_seconds)
