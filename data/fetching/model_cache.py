@@ -49,8 +49,6 @@ LISTING_FILE = "model.json"
 CONFIGS = ("config.json", "bert_config.json")
 _VOCABULARIES = ("vocab.txt", "tokenizer.json")
 _OPTIONAL = ("tokenizer_config.json", "labels.json", "task.json", "question_answering.json")
-_AGAIN = "the same command fetches it again"
-_ANOTHER_SERVER = "do not use this server, or name another revision: NAME@REVISION"
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
@@ -103,7 +101,8 @@ def _cache_of(model: ModelName) -> Path:
 
 def _is_complete(folder: Path, weights: bool) -> bool:
     try:
-        names = used_names(os.listdir(folder), str(folder), weights)
+        there = [path.name for path in folder.iterdir() if path.is_file()]  # not a link whose file was removed
+        names = used_names(there, str(folder), weights)
         indices = [json_of((folder / name).read_bytes()) for name in names if name.endswith(".index.json")]
         return all((folder / name).is_file() for index in indices for name in index["weight_map"].values())
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
@@ -134,15 +133,16 @@ def used_names(available: Collection[str], source: str, weights: bool = True) ->
     return chosen
 
 
-def _verify(path: Path, checksum: str | None = None, remedy: str = _AGAIN) -> None:
-    """Compare a file with a checksum, by default the name of huggingface_hub's file; delete it if it is another."""
+def _verify(path: Path, checksum: str | None = None) -> None:
+    """Compare a file with a checksum, by default the name of huggingface_hub's file."""
     status, blob = path.stat(), path.resolve()
     if checksum is None and path.is_symlink() and re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
         checksum = f"{'sha256' if len(blob.name) == 64 else 'git-sha1'}:{blob.name}"
     if checksum and not _is_sound(blob, checksum, status.st_size, status.st_mtime_ns):
-        blob.unlink()
-        path.unlink(missing_ok=True)
-        raise DownloadError(f"{path} is not the file whose checksum is {checksum}; it was deleted: {remedy}")
+        raise DownloadError(
+            f"{path} is not the file whose checksum is {checksum}; remove {blob}, then start again, or name another "
+            "revision: NAME@REVISION"
+        )
 
 
 @cache
@@ -234,10 +234,15 @@ def _download(model: ModelName, page: str, name: str, revision: str, commit: str
                 raise _unreachable(model, error) from None
     if path.parent.name != commit:
         raise DownloadError(f"{model} has changed while it was fetched; start again")
-    _verify(path)
     pin = pin_of(model)
-    if pin and pin.revision == commit and name in pin.files:
-        _verify(path, f"sha256:{pin.files[name][0]}", _ANOTHER_SERVER)
+    pinned = pin.files.get(name) if pin and pin.revision == commit else None
+    try:
+        _verify(path)
+        _verify(path, f"sha256:{pinned[0]}" if pinned else None)
+    except DownloadError:
+        path.resolve().unlink()  # the same command must not find it
+        path.unlink()
+        raise
     return path
 
 

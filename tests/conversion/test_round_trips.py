@@ -23,13 +23,6 @@ TASKS = {
     "sequence-classification": ("pooler", "classifier"),
     "token-classification": ("classifier",),
 }
-CLASSES = {
-    "pretraining": "BertForPreTraining",
-    "question-answering": "BertForQuestionAnswering",
-    "encoder": "BertModel",
-    "sequence-classification": "BertForSequenceClassification",
-    "token-classification": "BertForTokenClassification",
-}
 
 
 def native(folder: Path, heads: tuple[str, ...], **changes) -> Path:
@@ -90,19 +83,8 @@ def test_there_and_back_is_bit_for_bit(tmp_path, task, through):
     checkpoint_files.verify(back)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_what_hugging_face_gets(tmp_path, task):
-    there = convert(native(tmp_path / "ours", TASKS[task]), tmp_path / "hf", "hf")
-    values = json.loads((there / "config.json").read_text())
-    assert values["architectures"] == [CLASSES[task]] and values["vocab_size"] == foreign.VOCAB
-    tensors = load_file(there / "model.safetensors")
-    expected = foreign.hugging_face(foreign.parameters(TASKS[task]))
-    if task == "encoder":
-        expected = {name.removeprefix("bert."): array for name, array in expected.items()}
-    assert tensors.keys() == expected.keys()
-    assert all(tensors[name].tobytes() == expected[name].tobytes() for name in expected)
-    if "classifier" in TASKS[task]:
-        assert values["id2label"] == {"0": "cat", "1": "dog", "2": "fox"} and values["label2id"]["fox"] == 2
+def test_the_tokenizer_that_hugging_face_gets_makes_our_tokens(tmp_path):
+    there = convert(native(tmp_path / "ours", TASKS["encoder"]), tmp_path / "hf", "hf")
     tokenizer = Tokenizer.from_file(str(there / "tokenizer.json"))
     assert tokenizer.encode("WORD3 word4", "nothing").tokens == ["[CLS]", "word3", "word4", "[SEP]", "[UNK]", "[SEP]"]
     assert json.loads((there / "tokenizer_config.json").read_text())["do_lower_case"] is True
