@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from bert import REPOSITORY
+from bert.runtime.topology import nvidia_smi
 
 if str(REPOSITORY) not in sys.path:
     sys.path.insert(0, str(REPOSITORY))
@@ -29,6 +30,12 @@ def pytest_configure():
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
+def driver_is_asked_anew():
+    """A test may stand in for nvidia-smi, whose answers a process keeps."""
+    nvidia_smi.cache_clear()
 
 
 @pytest.fixture(scope="module", autouse=True)
