@@ -193,10 +193,11 @@ def _run(task: str, settings: Mapping[str, Any]) -> None:
     """Run a command of `bert.commands` to its end; its output goes to ours, which a notebook shows."""
     process, lines = _started(["bert.commands", task], settings), list[str]()
     try:
-        while process.poll() is None:
+        while True:
             try:
                 lines += _shown(process)
                 process.wait()
+                break
             except KeyboardInterrupt:  # the command saves, then ends
                 process.send_signal(signal.SIGINT)
     finally:
