@@ -61,47 +61,24 @@ def _training_rows(config: FineTuningConfig, world_size: int, data: Any) -> dict
 
 def _time(config: FineTuningConfig, world_size: int, train: FeatureTable, num_evaluated: int) -> str:
     """The planner's estimate for the devices of this machine, training and evaluations."""
-    seconds = training_seconds(config, world_size, train.lengths(), num_evaluated)
-    if seconds is None:
-        return "not known for this GPU; --plan --hardware PART estimates it for another"
-    training, evaluating = seconds
-    shown = f"about {duration(training + evaluating)}"
-    if evaluations := _evaluations(config):
-        shown += f", of it {evaluations} evaluation{'s' if evaluations > 1 else ''} {duration(evaluating)}"
-    length = mean_padded_length(train.lengths(), config)
-    return f"{shown} (estimate for {world_size} x {_part(config)}, mean padded length {length:.0f})"
-
-
-def _part(config: FineTuningConfig) -> str | None:
-    """The planner's name of this machine's GPU, None for one that it does not know; CPU-core without a GPU."""
     listed = [] if config.hardware.device == "cpu" else nvidia_smi("--list-gpus")
-    return part_of(listed[0]) if listed else "CPU-core"
-
-
-def _evaluations(config: FineTuningConfig) -> int:
-    return -(-config.run.max_steps // config.run.eval_freq) if config.run.do_eval else 0
-
-
-def training_seconds(
-    config: FineTuningConfig, world_size: int, lengths: np.ndarray, num_evaluated: int
-) -> tuple[float, float] | None:
-    """Seconds of the updates and of the evaluations that the planner expects of this machine; None for an unknown GPU.
-
-    Args:
-        config: with its numbers of updates (`with_steps`).
-        lengths: of the training sequences, or of a sample of them.
-    """
-    if (name := _part(config)) is None:
-        return None
-    batch = config.batch
-    hardware = Hardware(name, load_parts()[name], 1, world_size)
-    micro_steps, length = batch.gradient_accumulation_steps(world_size), mean_padded_length(lengths, config)
+    if (part := part_of(listed[0]) if listed else "CPU-core") is None:
+        return "not known for this GPU; --plan --hardware PART estimates it for another"
+    batch, run = config.batch, config.run
+    length = _mean_padded_length(train.lengths(), config)
+    hardware = Hardware(part, load_parts()[part], 1, world_size)
+    micro_steps = batch.gradient_accumulation_steps(world_size)
     update = update_time(config, hardware, batch.batch_size, micro_steps, length).total()
+    evaluations = -(-run.max_steps // run.eval_freq) if run.do_eval else 0
     forward = update / (3 * batch.resolved_global_batch_size(world_size))  # a sequence; backward costs two
-    return config.run.max_steps * update, _evaluations(config) * num_evaluated * forward
+    training, evaluating = run.max_steps * update, evaluations * num_evaluated * forward
+    shown = f"about {duration(training + evaluating)}"
+    if evaluations:
+        shown += f", of it {evaluations} evaluation{'s' if evaluations > 1 else ''} {duration(evaluating)}"
+    return f"{shown} (estimate for {world_size} x {part}, mean padded length {length:.0f})"
 
 
-def mean_padded_length(lengths: np.ndarray, config: FineTuningConfig) -> float:
+def _mean_padded_length(lengths: np.ndarray, config: FineTuningConfig) -> float:
     """Mean width of micro-batches, each padded to its longest sequence, of sequences in random order."""
     size, multiple = config.batch.batch_size, config.data.sequence_length_multiple
     mixed = np.random.default_rng(0).permutation(lengths)

@@ -70,21 +70,20 @@ class Examples:
 
 
 def read_examples(path: Path, split: Split, schema: LabelSchema, max_bad_line_fraction: float = 0.0) -> Examples:
-    """Read all examples of a file, in order.
-
-    Args:
-        max_bad_line_fraction: fraction of the lines that may be skipped because they cannot be read.
-    """
-    tally = _Tally(schema.is_own)
-    rows = list(_usable_rows(path, split, schema, tally))
-    warnings = tally.warnings(path, max_bad_line_fraction)
-    return _examples(path, split, rows, 0, {"bad_lines": tally.problems, "unlabelled": tally.unlabelled}, warnings)
+    """All examples of a file, in order; the fraction of the lines may be skipped because they cannot be read."""
+    (examples,) = stream_examples(path, split, schema, math.inf, math.inf, max_bad_line_fraction)
+    return examples
 
 
 def stream_examples(
-    path: Path, split: Split, schema: LabelSchema, most: int, most_characters: int
+    path: Path,
+    split: Split,
+    schema: LabelSchema,
+    most: float,
+    most_characters: float,
+    max_bad_line_fraction: float = 0.0,
 ) -> Iterator[Examples]:
-    """The examples of a file without labels, some at a time, in bounded memory."""
+    """The examples of a file, some at a time, in bounded memory; the last ones have the counts and warnings."""
     rows: list[list[str]] = []
     first, characters, tally = 0, 0, _Tally(schema.is_own)
     for row in _usable_rows(path, split, schema, tally):
@@ -93,9 +92,10 @@ def stream_examples(
         if len(rows) >= most or characters >= most_characters:
             yield _examples(path, split, rows, first, {})
             first, rows, characters = first + len(rows), [], 0
+    warnings = tally.warnings(path, max_bad_line_fraction)
     if rows:
-        yield _examples(path, split, rows, first, {})
-    tally.warnings(path, 0.0)
+        counts = {"bad_lines": tally.problems, "unlabelled": tally.unlabelled}
+        yield _examples(path, split, rows, first, counts, warnings)
 
 
 @dataclass

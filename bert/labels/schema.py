@@ -89,27 +89,20 @@ class LabelSchema:
 
 
 def own_schema(
-    *,
-    text: str,
-    text_pair: str | None,
+    texts: tuple[str, ...],
     label: str,
-    index: str | None,
-    regression: bool,
+    index: str | None = None,
     group: str | None = None,
     separator: str | None = None,
+    is_regression: bool = False,
 ) -> LabelSchema:
-    """The schema of the user's own files, whose paths are given in place of train, dev and test.
+    """The schema of the user's own files, by the names of their columns or keys; paths are given elsewhere.
 
     Two classes are scored by the F1 of the second, more by the macro F1.
-
-    Args:
-        text, text_pair, label, index, group: names of columns (TSV, CSV) or of keys (JSON lines).
-        regression: the label is a number.
-        separator: as of `LabelSchema`.
     """
-    labelled = Split((), (text,) if text_pair is None else (text, text_pair), label, index)
+    labelled = Split((), texts, label, index)
     train, dev, test = replace(labelled, group=group), {"dev": labelled}, {"predictions": replace(labelled, label=None)}
-    if regression:
+    if is_regression:
         return LabelSchema("custom", None, ("pearson", "spearman"), train, dev, test, (-math.inf, math.inf))
     metrics = ("accuracy", "macro_f1") if separator is None else ("micro_f1", "macro_f1")
     return LabelSchema("custom", None, metrics, train, dev, test, separator=separator)

@@ -18,15 +18,7 @@ from bert.labels.schema import LabelSchema, own_schema
 _EXAMPLES = REPOSITORY / "data" / "examples"
 Settings = dict[str, Any]
 OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
-OWN_SETTINGS = (
-    *OWN_FILES,
-    "regression",
-    "label_separator",
-    "positive_label",
-    "wanted_recall",
-    "balance",
-    "group_column",
-)
+OWN_SETTINGS = (*OWN_FILES, *"regression label_separator positive_label wanted_recall balance group_column".split())
 
 
 class LabelDataSettings(TaskDataSettings):
@@ -98,15 +90,9 @@ class LabelConfig(FineTuningConfig):
 
     def label_schema(self) -> LabelSchema:
         data = self.data
-        return own_schema(
-            text=data.text_column,
-            text_pair=data.text_pair_column,
-            label=data.label_column,
-            index=data.index_column,
-            group=data.group_column,
-            regression=data.regression,
-            separator=data.label_separator,
-        )
+        texts = tuple(name for name in (data.text_column, data.text_pair_column) if name is not None)
+        names = (data.label_column, data.index_column, data.group_column, data.label_separator)
+        return own_schema(texts, *names, data.regression)
 
     def file_of(self, part: str) -> Path:
         """The file of one of the schema's splits; the settings have checked that it is named."""

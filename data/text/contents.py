@@ -1,18 +1,25 @@
-"""The contents of a file: its text in any encoding, and the time that its parser may take."""
+"""The contents of a file: its text in any encoding, and a limit of CPU time for parsers.
+
+A malformed file can make a parser's time quadratic.
+"""
 
 import errno
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from types import FrameType
 from typing import TypeVar
 
 from bert.files import shown
 from data.text.encodings import NotTextError, decoded
 from data.text.inputs import DamagedError, Findings, Input, read_chunks
-from data.text.time_limit import limited
 
 _LEAST_SECONDS = 5  # of CPU time for a file of HTML or Office
 _SECONDS_PER_MEGABYTE = {"html": 5, "office": 20}  # and this, ten times what they take
 _MAX_SHOWN = 200  # characters of a library's message
+_AGAIN_SECONDS = 0.5  # after which the signal is repeated, if a destructor swallowed its exception
+_END = object()
 T = TypeVar("T")
 
 
@@ -51,7 +58,7 @@ def bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Itera
     per_megabyte = _SECONDS_PER_MEGABYTE["html" if source.kind == "html" else "office"]
     seconds = _LEAST_SECONDS + per_megabyte * source.path.stat().st_size / 1e6
     try:
-        yield from limited(items, seconds)
+        yield from _limited(items, seconds)
     except (NotTextError, DamagedError):
         raise
     except damage as error:
@@ -60,3 +67,36 @@ def bounded(source: Input, items: Iterator[T], damage: type[Exception]) -> Itera
         message = " ".join(str(error).split())[:_MAX_SHOWN] or type(error).__name__
         reason = message if isinstance(error, TimeoutError) else f"is damaged or cut off ({message})"
         raise DamagedError(source.path, f"{reason}; save it anew, or leave it out") from error
+
+
+class _OutOfTime(BaseException):
+    """Not an Exception, which parsers catch."""
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise _OutOfTime
+
+
+def _limited(items: Iterator[T], seconds: float) -> Iterator[T]:
+    """The items; TimeoutError when making them has taken that much CPU time of this process.
+
+    What the caller does with an item is not counted. There is no limit outside of the main thread, which alone receives
+    signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield from items
+        return
+    left = seconds
+    while True:
+        before = signal.signal(signal.SIGPROF, _stop)
+        try:
+            signal.setitimer(signal.ITIMER_PROF, left, _AGAIN_SECONDS)
+            item = next(items, _END)
+        except _OutOfTime:
+            raise TimeoutError(f"took more than {seconds:.0f} seconds of CPU time") from None
+        finally:
+            left = max(signal.setitimer(signal.ITIMER_PROF, 0)[0], 1e-3)
+            signal.signal(signal.SIGPROF, before)
+        if item is _END:
+            return
+        yield item  # type: ignore[misc]

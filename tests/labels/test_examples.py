@@ -10,13 +10,13 @@ from bert.labels.examples import discover_labels, read_examples
 from bert.labels.schema import own_schema
 from bert.labels.table import Split, own_rows
 
-OWN = own_schema(text="first", text_pair="second", label="kind", index=None, regression=False)
+OWN = own_schema(("first", "second"), "kind")
 
 
 def custom(tmp_path, name, content, *, labels=None, regression=False, index=None):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    task = own_schema(text="first", text_pair="second", label="kind", index=index, regression=regression)
+    task = own_schema(("first", "second"), "kind", index, is_regression=regression)
     return read_examples(path, task.train, task.with_labels(labels))
 
 
@@ -59,7 +59,7 @@ def test_several_labels_of_a_text(tmp_path, name):
     lists = ["b; a", "", "a"] if name == "a.csv" else [["b", "a"], [], ["a"]]
     rows = pd.DataFrame({"first": ["x", "y", "z"], "kind": lists})
     rows.to_csv(tmp_path / name) if name == "a.csv" else rows.to_json(tmp_path / name, orient="records", lines=True)
-    task = own_schema(text="first", text_pair=None, label="kind", index=None, regression=False, separator=";")
+    task = own_schema(("first",), "kind", separator=";")
     examples = read_examples(tmp_path / name, task.train, task)
     labels = discover_labels(examples, task)
     assert labels == ("a", "b")
@@ -93,7 +93,7 @@ def test_json_labels_may_be_numbers_or_booleans(tmp_path):
 
 def test_numbers_to_be_predicted(tmp_path):
     examples = custom(tmp_path, "a.csv", "first,second,kind\na,b,-3.5\nc,d,1e3\n", regression=True)
-    task = own_schema(text="first", text_pair=None, label="kind", index=None, regression=True)
+    task = own_schema(("first",), "kind", is_regression=True)
     np.testing.assert_array_equal(task.encode(examples.labels), [-3.5, 1000])
 
 
@@ -146,7 +146,7 @@ def test_labels_that_are_one_or_endless_are_refused(tmp_path):
 
 
 def test_a_file_without_rows_is_named(tmp_path):
-    task = own_schema(text="a", text_pair=None, label="b", index=None, regression=False)
+    task = own_schema(("a",), "b")
     (tmp_path / "mine.csv").write_text("a,b\n")
     with pytest.raises(ValueError, match=r"mine.csv has no examples: it has no rows; check the file$"):
         read_examples(tmp_path / "mine.csv", task.train, task)

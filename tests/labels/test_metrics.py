@@ -62,9 +62,9 @@ def test_what_cannot_be_scored_is_refused():
 
 
 def test_every_metric_of_every_task_is_known():
-    own = own_schema(text="a", text_pair=None, label="b", index=None, regression=False)
+    own = own_schema(("a",), "b")
     custom = [
-        own_schema(text="a", text_pair=None, label="b", index=None, regression=True),
+        own_schema(("a",), "b", is_regression=True),
         own.with_labels(("a", "b")),
         own.with_labels(("a", "b", "c")),
     ]
