@@ -25,37 +25,35 @@ def test_much_text_is_estimated_from_a_part(tmp_path, monkeypatch):
     assert facts.is_estimate and facts.words == pytest.approx(200_000, rel=0.01) and facts.documents == 200
 
 
-@pytest.mark.parametrize(
-    ("text", "is_chinese"),
-    [
-        ("".join(letters(2)), True),
-        ("臺灣的圖書館早上八點開門，讀者可以自由地借閱書籍。", True),
-        ("T恤和WiFi：春天来了，大家去公园。", True),
-        ("これは図書館で書かれた日本語の文章であり、漢字もたくさん使われています。", False),
-        ("도서관은 아침 여덟 시에 문을 엽니다.", False),
-        ("The word 茶 means tea; nobody at the table could read it, though all of them drank it.", False),
-    ],
-)
-def test_chinese_text_is_recognised(tmp_path, text, is_chinese):
-    (tmp_path / "one.txt").write_text(text, encoding="utf-8")
-    assert text_facts([tmp_path], Reading())[0].is_chinese is is_chinese
+def test_chinese_text_is_recognised(tmp_path):
+    texts = {
+        "".join(letters(2)): True,
+        "臺灣的圖書館早上八點開門，讀者可以自由地借閱書籍。": True,
+        "T恤和WiFi：春天来了，大家去公园。": True,
+        "これは図書館で書かれた日本語の文章であり、漢字もたくさん使われています。": False,
+        "도서관은 아침 여덟 시에 문을 엽니다.": False,
+        "The word 茶 means tea; nobody at the table could read it, though all of them drank it.": False,
+    }
+    for text, is_chinese in texts.items():
+        (tmp_path / "one.txt").write_text(text, encoding="utf-8")
+        assert text_facts([tmp_path], Reading())[0].is_chinese is is_chinese, text
 
 
-@pytest.mark.parametrize(("visible", "gpus"), [(None, 2), ("1", 1), ("", 0)])
-def test_only_visible_gpus_are_planned_for(tmp_path, monkeypatch, visible, gpus):
+def test_only_visible_gpus_are_planned_for(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     answer = "A100, 8.0, 81920, 550\\nA100, 8.0, 81920, 550"
     program.write_text(f'#!/bin/sh\n[ "$1" = --list-gpus ] && printf "GPU 0\\nGPU 1\\n" || printf "{answer}\\n"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("bert.own_text.facts.has_package", lambda name: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvidia_smi.cache_clear()
     try:
-        found = machine_facts(tmp_path)
+        facts = [machine_facts(tmp_path)]
+        for visible in ("1", ""):
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+            facts.append(machine_facts(tmp_path))
     finally:
         nvidia_smi.cache_clear()
-    assert found.gpus == gpus and found.gpu_name == ("A100" if gpus else "")
-    assert ("CUDA_VISIBLE_DEVICES" in found.note) is (gpus == 0)
+    assert [(one.gpus, one.gpu_name) for one in facts] == [(2, "A100"), (1, "A100"), (0, "")]
+    assert ["CUDA_VISIBLE_DEVICES" in one.note for one in facts] == [False, False, True]

@@ -1,6 +1,7 @@
 """Measuring the candidates of a plan for own text: how the ranks are started and ended."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,35 +14,37 @@ from bert.own_text.speed_probe import made_up_batch
 from bert.pretraining.recipes.published import quickstart_phase2
 
 
-def ended(code):
-    return SimpleNamespace(returncode=code, communicate=lambda: ("", None))
+class Probe:
+    """A stand-in for the process that measures."""
+
+    def __init__(self, code: int) -> None:
+        self.returncode = code
+
+    def communicate(self):
+        return "", None
 
 
-@pytest.mark.parametrize(
-    ("device", "options", "visible"), [("gpu", "--devices 4,5", "4,5,6,7"), ("cpu", "--nproc_per_node 2", "-1,-1")]
-)
-def test_the_probe_has_the_devices_of_a_training(monkeypatch, device, options, visible):
+def test_the_probe_has_the_devices_of_a_training(monkeypatch):
     started = []
 
     def begin(command, variables, **_):
         started.append((" ".join(command), variables["CUDA_VISIBLE_DEVICES"]))
         target = next(word for word in command if word.endswith("speeds.json"))
-        with open(target, "w") as file:
-            json.dump({target.replace("speeds.json", "mini.yaml"): 80.0}, file)
-        return ended(0)
+        Path(target).write_text(json.dumps({target.replace("speeds.json", "mini.yaml"): 80.0}))
+        return Probe(0)
 
     monkeypatch.setattr(speed, "start_process", begin)
     monkeypatch.setattr(ranks, "num_gpus", lambda: 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5, 6, 7")
-    speeds = _measure({"mini": "{}"}, SimpleNamespace(device=device, ranks=2))
-    assert speeds == {"mini": 80.0}
-    ((command, seen),) = started
-    assert options in command and seen == visible
+    for device in ("gpu", "cpu"):
+        assert _measure({"mini": "{}"}, SimpleNamespace(device=device, ranks=2)) == {"mini": 80.0}
+    (on_gpu, visible), (on_cpu, hidden) = started
+    assert "--devices 4,5" in on_gpu and visible == "4,5,6,7"
+    assert "--nproc_per_node 2" in on_cpu and hidden == "-1,-1"
 
 
 def test_a_model_that_is_too_slow_is_refused(monkeypatch):
-    monkeypatch.setattr(speed, "start_process", lambda *command, **settings: ended(1))
-    monkeypatch.setattr(ranks, "num_gpus", lambda: 0)
+    monkeypatch.setattr(speed, "start_process", lambda *command, **settings: Probe(1))
     placement = SimpleNamespace(device="cpu", ranks=2)
     with pytest.raises(ValueError, match="ended with exit code 1: it wrote nothing"):
         _measure({"large": "{}"}, placement)
@@ -50,18 +53,15 @@ def test_a_model_that_is_too_slow_is_refused(monkeypatch):
         _measure({"large": "{}"}, placement)
 
 
-PADDED_PROGRAM = SimpleNamespace(
-    objective=SimpleNamespace(packing=lambda: None),
-    main=SimpleNamespace(global_block=lambda: SimpleNamespace(has_var=lambda name: True)),
-)
-
-
-@pytest.mark.parametrize(("share", "masked"), [(0.15, 88), (0.25, 152)])
-def test_made_up_samples_are_as_long_as_real_ones(share, masked):
-    real, changes = 76, {"masked_lm_ratio": share, "max_predictions_per_seq": 33}
-    config = derive(quickstart_phase2(), batch_size=8, masking="dynamic", **changes)
-    feed = made_up_batch(config, PADDED_PROGRAM)
-    assert feed["input_ids"].shape == (8, 128) and feed["input_ids"].max() < config.model.vocab_size
-    assert feed["attention_mask"].sum(axis=1).tolist() == [real] * 8 and feed["attention_mask"][:, real - 1].all()
-    assert feed["masked_lm_positions"].shape == (masked,)
-    assert (feed["masked_lm_positions"] % 128).max() < real
+def test_made_up_samples_are_as_long_as_real_ones():
+    program = SimpleNamespace(
+        objective=SimpleNamespace(packing=lambda: None),
+        main=SimpleNamespace(global_block=lambda: SimpleNamespace(has_var=lambda name: True)),
+    )
+    for share, masked in ((0.15, 88), (0.25, 152)):
+        changes = {"masked_lm_ratio": share, "max_predictions_per_seq": 33}
+        config = derive(quickstart_phase2(), batch_size=8, masking="dynamic", **changes)
+        feed = made_up_batch(config, program)
+        assert feed["input_ids"].shape == (8, 128) and feed["input_ids"].max() < config.model.vocab_size
+        assert feed["attention_mask"].sum(axis=1).tolist() == [76] * 8 and feed["attention_mask"][:, 75].all()
+        assert feed["masked_lm_positions"].shape == (masked,) and (feed["masked_lm_positions"] % 128).max() < 76
