@@ -26,7 +26,9 @@ class NoHeaderError(NotTextError):
     """The first line of a table does not name its columns; the message has the remedy."""
 
     def __init__(
-        self, message: str = "has no names of columns in its first line, which is a row; add a line of names"
+        self,
+        message: str = "has no names of columns in its first line, which is a row; add a line of names, or pass the "
+        "names that you want if it has them",
     ) -> None:
         super().__init__(message)
 

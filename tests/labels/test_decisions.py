@@ -47,7 +47,10 @@ def test_columns_and_numbers_are_inferred(tmp_path, content, columns, regression
 )
 def test_a_table_without_a_header_is_refused(tmp_path, rows):
     (tmp_path / "a.csv").write_text("\n".join(rows))
-    with pytest.raises(ValueError, match=r"a.csv has no names of columns in its first line.*add a line of names$"):
+    with pytest.raises(
+        ValueError,
+        match=r"a.csv has no names of columns in its first line.*add a line of names, or pass the names that you want",
+    ):
         survey(tmp_path / "a.csv", {})
 
 
@@ -59,6 +62,11 @@ def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_pat
     assert survey(path, {}).columns == {"text_column": "wort", "label_column": "urteil"}
     path.write_text("sms,spam\na,spam\nb,ham\n")
     assert survey(path, {"text_column": "sms", "label_column": "spam"}).rows == 2
+    asked = "What is it that you would like to tell the next person who asks?"
+    path.write_text(f"{asked},mark\n" + "A long answer of some person to that question,1\n" * 9)
+    with pytest.raises(ValueError, match="pass the names that you want if it has them"):
+        survey(path, {})
+    assert survey(path, {"text_column": asked}).columns == {"text_column": asked, "label_column": "mark"}
 
 
 def test_the_separator_is_that_which_names_the_columns_of_the_training(tmp_path):
