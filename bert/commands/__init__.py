@@ -1,1 +1,1 @@
-"""The commands of the root and of scripts/: a module for each, read from its arguments to its results. No room imports one."""
+"""The commands of the root and of scripts/: one module each, from arguments to results. No room imports one."""

@@ -4,7 +4,6 @@ model = load_model("results/quickstart")
 model.fill_mask("Paris is the capital of [MASK].")
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.loader import FeatureTable, check_finite, single_sequences
-from bert.finetuning.ner.conll import TaggedText
+from bert.finetuning.ner.conll import TaggedText, split_words
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import read_spans
 from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
@@ -252,23 +251,6 @@ class QuestionAnswerer(TrainedModel):
             null_odds = predictions.null_odds.get(question.id)
             answered.append(AnsweredQuestion(text, best.probability, best.start, best.end, n_best, null_odds))
         return answered
-
-
-# Words as in CoNLL's files: punctuation stands alone, but not inside a word (U.N., 1,000.5, well-known, O'Brien); the
-# genitive 's is a word. Each Chinese or Japanese character is one.
-_WORDS = re.compile(
-    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
-    r"|['\u2019][sS]\b"
-    r"|(?:[^\W\d_]\.){2,}"
-    r"|\d+(?:[.,:/]\d+)*(?:-?[^\W_]+)?"
-    r"|[^\W_](?:[^\W_\u3040-\u30ff\u3400-\u9fff]|[-.&@/'\u2019_](?!['\u2019]?[sS]\b(?![-\w]))(?=[^\W_]))*"
-    r"|\S"
-)
-
-
-def split_words(text: str) -> list[tuple[int, int]]:
-    """The words of plain text: start and end in characters."""
-    return [match.span() for match in _WORDS.finditer(text)]
 
 
 class Tagger(TrainedModel):

@@ -21,7 +21,7 @@ import run_predict
 from bert import REPOSITORY
 from bert.commands import predict
 from bert.inference import heads
-from bert.inference.heads import load_model, split_words
+from bert.inference.heads import load_model
 from bert.inference.terminal import talk
 from tests.inference import models
 from tests.inference.models import records
@@ -266,22 +266,6 @@ def test_a_prediction_that_is_killed_is_continued(folders, tmp_path, capsys):
     assert re.search("continuing after [0-9,]+ lines", err) and "12,000 lines\n" in err
     run(capsys, *arguments, tmp_path / "whole.csv")
     assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
-
-
-WORDS = {
-    "Anna Lindqvist visited Malmo.": "Anna Lindqvist visited Malmo .",
-    "The U.N.'s envoy, John O'Brien, left.": "The U.N. 's envoy , John O'Brien , left .",
-    "Well-known (AT&T) paid $1,000.50 on 3/4.": "Well-known ( AT&T ) paid $ 1,000.50 on 3/4 .",
-    "Malmö\u2019s Café\u2026": "Malmö \u2019s Café \u2026",
-    "東京 Tower": "東 京 Tower",
-    "e-mail a_b@c.de!": "e-mail a_b@c.de !",
-    "  ": "",
-}
-
-
-def test_plain_text_is_split_as_conll_files_are():
-    found = {text: " ".join(text[start:end] for start, end in split_words(text)) for text in WORDS}
-    assert found == WORDS
 
 
 TABLE = [("a7", "word1, word2", "x"), ("a8", 'word3 "word4"\nword5', "y"), ("a9", " ", "x")]  # the last has no text

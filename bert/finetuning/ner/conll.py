@@ -177,3 +177,20 @@ def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
     for number, tag in zip(text.line_numbers.tolist(), text.tags(spans, text.scheme), strict=True):
         lines[number] += ("\t" if "\t" in lines[number] else " ") + tag
     return ("\n".join(lines) + "\n").encode()
+
+
+# Words of plain text as in these files: punctuation stands alone, but not inside a word (U.N., 1,000.5, well-known,
+# O'Brien); the genitive 's is a word. Each Chinese or Japanese character is one.
+_PLAIN_WORDS = re.compile(
+    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+    r"|['\u2019][sS]\b"
+    r"|(?:[^\W\d_]\.){2,}"
+    r"|\d+(?:[.,:/]\d+)*(?:-?[^\W_]+)?"
+    r"|[^\W_](?:[^\W_\u3040-\u30ff\u3400-\u9fff]|[-.&@/'\u2019_](?!['\u2019]?[sS]\b(?![-\w]))(?=[^\W_]))*"
+    r"|\S"
+)
+
+
+def split_words(text: str) -> list[tuple[int, int]]:
+    """The words of plain text: start and end in characters."""
+    return [match.span() for match in _PLAIN_WORDS.finditer(text)]

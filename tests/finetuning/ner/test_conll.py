@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bert.finetuning.ner.conll import ConllFormat, predicted_lines, read_tagged_text, tagged_windows
+from bert.finetuning.ner.conll import ConllFormat, predicted_lines, read_tagged_text, split_words, tagged_windows
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.tags import Span
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -211,3 +211,19 @@ def test_a_file_whose_tags_are_not_read_is_written_in_iob2_or_the_named_scheme(t
     (path := tmp_path / "a.conll").write_text("Ada S-PER\nspoke O\n")
     (text,) = tagged_windows(path, ConllFormat(scheme=scheme, tagged=False), 9, 99, False)
     assert predicted_lines(text, [Span("PER", 0, 1)]).decode() == f"Ada S-PER {tag}\nspoke O O\n"
+
+
+WORDS = {
+    "Anna Lindqvist visited Malmo.": "Anna Lindqvist visited Malmo .",
+    "The U.N.'s envoy, John O'Brien, left.": "The U.N. 's envoy , John O'Brien , left .",
+    "Well-known (AT&T) paid $1,000.50 on 3/4.": "Well-known ( AT&T ) paid $ 1,000.50 on 3/4 .",
+    "Malmö\u2019s Café\u2026": "Malmö \u2019s Café \u2026",
+    "東京 Tower": "東 京 Tower",
+    "e-mail a_b@c.de!": "e-mail a_b@c.de !",
+    "  ": "",
+}
+
+
+def test_plain_text_is_split_as_conll_files_are():
+    found = {text: " ".join(text[start:end] for start, end in split_words(text)) for text in WORDS}
+    assert found == WORDS
