@@ -86,20 +86,13 @@ def without_proxy(environment: Mapping[str, str], master: str) -> dict[str, str]
     return {"no_proxy": hosts, "NO_PROXY": hosts}
 
 
-def training_command(
-    script: Path,
-    settings_file: Path,
-    ranks: Ranks,
-    devices: str | None,
-    log_dir: Path,
-    job_id: str,
-    node_options: Sequence[str] = (),
+def ranks_command(
+    ranks: Ranks, devices: str | None, log_dir: Path, program: Sequence[str | Path], options: Sequence[str] = ()
 ) -> list[str]:
-    """`script --config settings_file` on this node's ranks, through Paddle's launcher also where there is one rank."""
-    launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch", "--log_level", "ERROR", "--job_id", job_id]
+    """A program with its arguments on this node's ranks, through Paddle's launcher also where there is one rank."""
+    launcher = [sys.executable, "-u", "-m", "paddle.distributed.launch", *options, "--log_dir", str(log_dir)]
     placement = ["--devices", devices] if devices else ["--nproc_per_node", str(ranks.num_processes)]
-    options = [*node_options, "--log_dir", str(log_dir), *placement]
-    return [*launcher, *options, str(script), "--config", str(settings_file)]
+    return [*launcher, *placement, *map(str, program)]
 
 
 def check_start(config: TrainingConfig, ranks: Ranks) -> str | None:
@@ -152,7 +145,8 @@ def launch(
                 write_atomically(path, dump_yaml(settings).encode())
             node_options = _node_options(ranks, runner)
         settings_file, job_id = config.stage_dir() / "launch.yaml", job_id or config.stage()
-        command = training_command(script, settings_file, ranks, devices, log_dir, job_id, node_options)
+        options = ["--log_level", "ERROR", "--job_id", job_id, *node_options]
+        command = ranks_command(ranks, devices, log_dir, [script, "--config", settings_file], options)
         code = runner.train(command, config, log_dir, log_file, ranks.environment(config.hardware.device))
         if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there
             for path, content in before.items():

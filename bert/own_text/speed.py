@@ -2,7 +2,6 @@
 each, or estimated from the machine."""
 
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from bert.files import read_json
 from bert.interpreter import shell_command
 from bert.launching.process_runner import start_process
 from bert.launching.ranks import Ranks
+from bert.launching.start_training import ranks_command
 from bert.own_text import constants
 from bert.own_text.candidates import Candidate, Placement
 from bert.own_text.facts import MachineFacts
@@ -86,11 +86,10 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, floa
         target = Path(folder) / "speeds.json"
         ranks = Ranks(num_processes=placement.ranks)
         devices = ranks.devices(placement.device)
-        on = ["--devices", devices] if devices else ["--nproc_per_node", str(placement.ranks)]
         # The folder of the probe has modules of common names.
         variables = {"PYTHONSAFEPATH": "1", **ranks.environment(placement.device)}
-        launcher = [sys.executable, "-m", "paddle.distributed.launch", "--log_level", "CRITICAL"]
-        command = [*launcher, "--log_dir", f"{folder}/log", *on, str(_PROBE), str(target), *map(str, files.values())]
+        program = [_PROBE, target, *files.values()]
+        command = ranks_command(ranks, devices, Path(folder) / "log", program, ["--log_level", "CRITICAL"])
         begun = time.monotonic()
         process = start_process(command, variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         output, _ = process.communicate()

@@ -8,7 +8,7 @@ from bert.commands import pretrain
 from bert.commands.pretrain import parse_launch_arguments
 from bert.launching import ranks
 from bert.launching.ranks import Ranks, quickstart_processes
-from bert.launching.start_training import training_command
+from bert.launching.start_training import ranks_command
 
 
 def test_processes_and_nodes(monkeypatch):
@@ -96,7 +96,7 @@ def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatc
 def test_one_process_and_several_start_through_paddles_launcher():
     def words(count, devices=None):
         ranks = Ranks(num_processes=count)
-        return " ".join(training_command(Path("run_x.py"), Path("p.yaml"), ranks, devices, Path("logs"), "job"))
+        return " ".join(ranks_command(ranks, devices, Path("logs"), ["run_x.py", "--config", "p.yaml"]))
 
     script = "run_x.py --config p.yaml"
     assert "-m paddle.distributed.launch" in words(1) and words(1).endswith(f"--nproc_per_node 1 {script}")

@@ -14,7 +14,7 @@ import pytest
 from bert.config.command_line import dump_yaml
 from bert.config.training_settings import derive
 from bert.launching.ranks import Ranks
-from bert.launching.start_training import training_command
+from bert.launching.start_training import ranks_command
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.preparation import prepare_quickstart
 from bert.pretraining.recipes import RECIPES
@@ -126,7 +126,7 @@ def launch(
         Failed: with the end of the ranks' output.
     """
     ranks, device = Ranks(num_processes=num_ranks), bench.machine.device
-    command = training_command(script, settings, ranks, ranks.devices(device), log_dir, log_dir.parent.name)
+    command = ranks_command(ranks, ranks.devices(device), log_dir, [script, "--config", settings])
     try:
         bench.run(command, timeout_seconds, **ranks.environment(device))
     except Failed as error:
