@@ -27,11 +27,11 @@ class Length:
     finish_in: float | None = dataclasses.field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        given = [f"--{name.replace('_', '-')}={value:g}" for name, value in self._asked().items() if value is not None]
+        given = [f"--{name.replace('_', '-')}={value:g}" for name, value in self._limits().items() if value is not None]
         if len(given) > 1:
             raise ValueError(f"{given[0]} and {given[1]} both decide how long to train; give one of them")
 
-    def _asked(self) -> dict[str, float | None]:
+    def _limits(self) -> dict[str, float | None]:
         return {"hours": self.hours, "epochs": self.epochs, "max_steps": self.max_steps}
 
     def is_by_time(self) -> bool:
@@ -106,10 +106,10 @@ class Length:
         """Whether a training that is finished had this length, or more."""
         if finished is None:
             return False
-        before = finished._asked()
+        before = finished._limits()
         return all(
             asked is None or ((had := before[name]) is not None and asked <= had)
-            for name, asked in self._asked().items()
+            for name, asked in self._limits().items()
         )
 
     def doubled(self, hours: float) -> tuple[str, str]:
