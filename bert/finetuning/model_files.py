@@ -120,8 +120,13 @@ def _folder_of(weights: Path) -> Path:
 
 
 def _name_of(folder: Path) -> str:
-    """MODEL of OUTPUT/MODEL/STAGE/STEP; else the folder's own name. Characters that a name may not have become "-"."""
-    name = folder.parts[-3] if folder.name.isdecimal() and len(folder.parts) >= 3 else folder.resolve().name
+    """MODEL of OUTPUT/MODEL/STAGE/STEP, or of models--OWNER--MODEL/snapshots/COMMIT; else the folder's own name.
+    Characters that a name may not have become "-"."""
+    name = folder.resolve().name
+    if folder.parent.name == "snapshots":  # of huggingface_hub's cache
+        name = folder.parts[-3].rpartition("--")[2]
+    elif folder.name.isdecimal() and len(folder.parts) >= 3:
+        name = folder.parts[-3]
     return re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip("._-") or "bert"
 
 

@@ -117,7 +117,7 @@ def _complete(url: str, part: Path, num_bytes: int | None, resumes: bool) -> Non
     failures = most = 0
     with HttpsSession(ATTEMPTS) as session:
         while problem := _receive(session, url, part, num_bytes, resumes):
-            size = part.stat().st_size
+            size = part.stat().st_size if part.exists() else 0
             failures, most = (0, size) if size > most else (failures + 1, most)
             if failures == ATTEMPTS:
                 what = f"{failures} attempts in a row brought nothing new after {megabytes(most)}: {problem}"
@@ -135,27 +135,27 @@ def _receive(session: requests.Session, url: str, part: Path, num_bytes: int | N
         if size and response.status_code == 416:  # nothing is missing, or it is another file: its checksum decides
             return ""
         _check_answer(response)
-        is_rest = response.headers.get("Content-Range", "").startswith(f"bytes {size}-")
-        if response.status_code != 206 or not is_rest:
+        if response.status_code != 206:
             size = 0
-        with open(part, "ab" if size else "wb") as file:
-            if response.status_code == 206 and not is_rest:
-                return "the server sent other bytes than were asked for"
-            length = response.headers.get("Content-Length", "")
-            total = size + int(length) if length.isdigit() else None
-            if total is not None and num_bytes not in (None, total):
-                raise requests.RequestException(f"the file has {total} bytes and must have {num_bytes}")
-            with progress(urlsplit(url).path.rpartition("/")[2] or url, total, done=size) as meter:
-                try:
-                    while data := response.raw.read1(_CHUNK_BYTES, decode_content=False):
-                        size += len(data)
-                        if size > (num_bytes or _MOST_BYTES):
-                            file.truncate(0)
-                            raise requests.RequestException(f"the server sends more than {num_bytes} bytes")
-                        file.write(data)
-                        meter.update(len(data))
-                except urllib3.exceptions.HTTPError as error:
-                    return str(error.args[0])
+        elif not response.headers.get("Content-Range", "").startswith(f"bytes {size}-"):
+            part.unlink(missing_ok=True)
+            return "the server sent other bytes than were asked for"
+        length = response.headers.get("Content-Length", "")
+        total = size + int(length) if length.isdigit() else None
+        if total is not None and num_bytes not in (None, total):
+            raise requests.RequestException(f"the file has {total} bytes and must have {num_bytes}")
+        name = urlsplit(url).path.rpartition("/")[2] or url
+        with open(part, "ab" if size else "wb") as file, progress(name, total, done=size) as meter:
+            try:
+                while data := response.raw.read1(_CHUNK_BYTES, decode_content=False):
+                    size += len(data)
+                    if size > (num_bytes or _MOST_BYTES):
+                        file.truncate(0)
+                        raise requests.RequestException(f"the server sends more than {num_bytes} bytes")
+                    file.write(data)
+                    meter.update(len(data))
+            except urllib3.exceptions.HTTPError as error:
+                return str(error.args[0])
     return "" if total in (None, size) else f"the connection ended after {size} of {total} bytes"
 
 
