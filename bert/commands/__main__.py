@@ -7,18 +7,18 @@ from functools import partial
 from bert.exit_codes import BAD_INPUT, OK
 from bert.parent_death import end_with_caller
 
-TASKS = ("pretraining", "squad", "glue", "classify", "ner")
+TASK_NAMES = ("pretraining", "squad", "glue", "classify", "ner")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] in (["-h"], ["--help"]):
-        print(f"{__doc__}\nTASK is one of {', '.join(TASKS)}; `TASK --help` lists its arguments.")
+        print(f"{__doc__}\nTASK is one of {', '.join(TASK_NAMES)}; `TASK --help` lists its arguments.")
         return OK
     end_with_caller()
     task = words.pop(0) if words else "no task"
-    if task not in TASKS:
-        print(f"error: {task} must be one of {', '.join(TASKS)}; pass one", file=sys.stderr)
+    if task not in TASK_NAMES:
+        print(f"error: {task} must be one of {', '.join(TASK_NAMES)}; pass one", file=sys.stderr)
         return BAD_INPUT
     return _command(task, words)(words)
 

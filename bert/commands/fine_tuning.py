@@ -85,7 +85,7 @@ def plan_of(task: FineTuningLauncher, words: Sequence[str]) -> LaunchPlan:
     form = task.form(line)
     settings, launch_settings = dict(form.settings), dict(form.launch)
     if form.quickstart:
-        with line.notices_aside():
+        with line.notices_on_stderr_if_config_is_printed():
             settings |= _quickstart(task, form, line, makes_data=not questions)
         device = {**dict(task.entry.recipes[form.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
@@ -162,7 +162,7 @@ def _documents(file: Path) -> list[str]:
 
 def _run_module(module: str, **options: Any) -> None:
     """Run a command of data/; ValueError if it fails, after its own error."""
-    output = sys.stderr if sys.stdout is sys.stderr else None  # CommandLine.notices_aside
+    output = sys.stderr if sys.stdout is sys.stderr else None  # CommandLine.notices_on_stderr_if_config_is_printed
     if code := start_process(module_command(module, **options), stdout=output).wait():
         raise ValueError(f"python -m {module} ended with exit code {code}; the reason is above")
 

@@ -26,7 +26,7 @@ def main(line: CommandLine, started: float | None = None) -> int:
     with usage_errors():
         request = read_text_request(line)
         if not {"show_config", "dry_run"}.isdisjoint(line.launch):
-            with line.notices_aside():
+            with line.notices_on_stderr_if_config_is_printed():
                 request = with_given_files(request)
                 record = record_of(request, may_measure=False)
             show(request, record)

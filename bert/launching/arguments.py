@@ -73,7 +73,7 @@ class CommandLine(NamedTuple):
     training: dict[str, Any]  # of all phases
     phases: dict[int, dict[str, Any]]  # of one phase
 
-    def notices_aside(self) -> contextlib.AbstractContextManager[Any]:
+    def notices_on_stderr_if_config_is_printed(self) -> contextlib.AbstractContextManager[Any]:
         """A context whose output goes to standard error if there is --show-config, which prints YAML alone."""
         return contextlib.redirect_stdout(sys.stderr if "show_config" in self.launch else sys.stdout)
 

@@ -91,8 +91,8 @@ def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> b
     return True
 
 
-def carried(config: TrainingConfig) -> dict[str, Any]:
-    """What the newest checkpoint hands on to the next start; empty without one."""
+def newest_loop_state(config: TrainingConfig) -> dict[str, Any]:
+    """The loop state in the newest checkpoint, which the next start takes over; empty without one."""
     steps = list_steps(config.checkpoint_dir())
     progress = config.checkpoint_dir() / str(max(steps, default=0)) / f"{config.run.model_prefix}_progress.json"
     return read_json(progress).get("carried") or {}
@@ -100,7 +100,7 @@ def carried(config: TrainingConfig) -> dict[str, Any]:
 
 def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:
     """A line about a phase 2 that began with weights of phase 1 which are no longer its last; None if it did not."""
-    last, source = final_step(phase1.checkpoint_dir()), Path(carried(phase2).get("started_from") or "")
+    last, source = final_step(phase1.checkpoint_dir()), Path(newest_loop_state(phase2).get("started_from") or "")
     if source.parent != phase1.checkpoint_dir() or last is None or source.name == str(last):
         return None
     return (

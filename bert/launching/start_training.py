@@ -23,7 +23,7 @@ from bert.launching.ranks import Ranks, num_gpus
 from bert.reporting.trackers import check_trackers
 
 MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
-ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # before there was a state to save; Paddle's launcher
+ENDED_BY_SIGNAL = (128 + signal.SIGTERM, 256 - signal.SIGTERM)  # of a process, and of Paddle's launcher
 KILLED = (128 + signal.SIGKILL, 256 - signal.SIGKILL)
 
 

@@ -11,7 +11,7 @@ from bert.config.command_line import dump_yaml
 from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED, OK
 from bert.files import read_json
-from bert.launching.previous_run import carried, is_done, newest_saved, refuse_other_run
+from bert.launching.previous_run import is_done, newest_loop_state, newest_saved, refuse_other_run
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchPlan
@@ -125,7 +125,7 @@ class TextRun:
         left = length.seconds_left(used, self._end_seconds) if self._plan.is_timed() else None
         if left is None or length.finish_in or left >= constants.START_SECONDS + LEAST_SECONDS:
             return left
-        decay: dict[str, int] = carried(self._config).get("decay") or {}  # of the newest checkpoint
+        decay: dict[str, int] = newest_loop_state(self._config).get("decay") or {}  # of the newest checkpoint
         if not decay or max(checkpoint_steps(self._request.output_dir)) >= decay["last"]:
             length.refuse_used_up(used, here, self._end_seconds)
         return None
