@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
-from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.model.attention import gather_gradients_of_gathers
 from bert.model.dropout import Dropout, dropout_of
 from bert.model.gradient_accumulation import AccumulatedGradients, cast_parameters_once

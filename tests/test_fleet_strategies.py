@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert.config.training_settings import OptimizerSettings
+from bert.config.optimizer_settings import OptimizerSettings
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import paddle
 from tests.support import tiny

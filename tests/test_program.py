@@ -8,7 +8,7 @@ import pytest
 
 from bert.checkpoints import state
 from bert.checkpoints.directories import list_steps
-from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
 from bert.runtime.paddle_api import paddle

@@ -12,16 +12,9 @@ from pydantic import Field, model_validator
 from bert.checkpoints.directories import weights_folder
 from bert.config.batch_settings import BatchSettings
 from bert.config.flags import flag_name
+from bert.config.optimizer_settings import OptimizerSettings
 from bert.config.settings_base import MayDiffer
-from bert.config.training_settings import (
-    BUILT_IN_MODELS,
-    AnyConfig,
-    OptimizerSettings,
-    RunSettings,
-    Settings,
-    TrainingConfig,
-    derive,
-)
+from bert.config.training_settings import BUILT_IN_MODELS, AnyConfig, RunSettings, Settings, TrainingConfig, derive
 from bert.conversion.locating import resolve
 from bert.files import unset_variable
 from bert.finetuning.model_files import description_beside, description_file, implied_by_weights, named_weights

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.config.training_settings import OptimizerSettings
+from bert.config.optimizer_settings import OptimizerSettings
 from bert.model.gradient_accumulation import order
 from bert.runtime.paddle_api import paddle, static, write_variable
 

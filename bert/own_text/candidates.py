@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from bert.config.architecture import BertConfig
-from bert.config.training_settings import PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
 from bert.own_text import constants
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest

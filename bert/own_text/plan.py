@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from bert.config.architecture import BertConfig
-from bert.config.training_settings import PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
 from bert.own_text import constants
 from bert.own_text.candidates import Network, Placement
 from bert.own_text.request import TextRequest

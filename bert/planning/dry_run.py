@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from bert.config.entry_point import Inquiry
-from bert.config.training_settings import PrecisionSettings, TrainingConfig
+from bert.config.optimizer_settings import PrecisionSettings
+from bert.config.training_settings import TrainingConfig
 from bert.planning.estimates import checkpoint_bytes, memory_per_rank
 from bert.reporting.progress import megabytes
 

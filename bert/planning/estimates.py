@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from bert.config.architecture import BertConfig
-from bert.config.training_settings import PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
 
 _FLOAT32, _FLOAT16 = 4, 2  # bytes
 

@@ -10,8 +10,8 @@ import yaml
 from pydantic import Field, ValidationError
 
 from bert.config.architecture import BertConfig
+from bert.config.optimizer_settings import PrecisionSettings
 from bert.config.settings_base import Settings
-from bert.config.training_settings import PrecisionSettings
 
 Unit = Literal["product", "fused attention", "memory"]
 Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]

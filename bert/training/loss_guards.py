@@ -12,7 +12,8 @@ from statistics import median
 from typing import Any
 
 from bert.checkpoints.progress import EvaluationState, LoopState, Progress
-from bert.config.training_settings import OptimizerSettings, RunSettings
+from bert.config.optimizer_settings import OptimizerSettings
+from bert.config.training_settings import RunSettings
 from bert.exit_codes import DIVERGED, Failure
 
 logger = logging.getLogger(__name__)

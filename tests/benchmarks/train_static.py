@@ -33,7 +33,7 @@ def objective_of(task: Task, padded: bool):
 def main(task: Task, arguments: argparse.Namespace) -> None:
     import numpy as np
 
-    from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+    from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
     from bert.runtime.hardware import measured_gemm_tflops
     from bert.runtime.paddle_api import set_cpu_threads
     from bert.samples.packing import pack

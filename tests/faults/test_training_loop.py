@@ -14,7 +14,7 @@ import pytest
 
 from bert.checkpoints.directories import list_steps
 from bert.checkpoints.progress import LoopState, SpikeState
-from bert.config.training_settings import PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
 from bert.training.device_guards import RankGuard, RanksDiffer
 from bert.training.loss_guards import TrainingDiverged
 from tests.faults.trainings import Data, loader, make_data

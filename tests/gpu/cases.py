@@ -4,7 +4,8 @@ import dataclasses
 from typing import Any
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
-from bert.config.training_settings import OptimizerSettings, PrecisionSettings, derive
+from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
+from bert.config.training_settings import derive
 from bert.finetuning.config import FineTuningOptimizerSettings
 from bert.finetuning.squad.config import RECIPES as SQUAD_RECIPES
 from bert.glue.config import GLUE_RECIPES

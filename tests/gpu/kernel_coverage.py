@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.runtime.paddle_api import core, static
 from tests.gpu.program_record import dtype_of
 

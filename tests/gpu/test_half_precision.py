@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert.checkpoints import state as checkpoint
-from bert.config.training_settings import PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import paddle
 from tests.gpu.half_precision import Rounding, of_gpu

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import program
-from bert.config.training_settings import OptimizerSettings
+from bert.config.optimizer_settings import OptimizerSettings
 from bert.model.gradient_accumulation import ALIGNMENT, AccumulatedGradients
 from bert.runtime.paddle_api import paddle
 from tests.support import tiny

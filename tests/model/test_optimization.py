@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.config.training_settings import OptimizerSettings
+from bert.config.optimizer_settings import OptimizerSettings
 from bert.model.optimization import (
     APPLIED_UPDATES,
     COUNTERS,

@@ -5,7 +5,7 @@ import pytest
 
 import program
 from bert.config.architecture import FusedKernels
-from bert.config.training_settings import OptimizerSettings, PrecisionSettings
+from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.model.dropout import Dropout
 from bert.model.objectives import PretrainingObjective
 from bert.samples.packing import pack

@@ -21,7 +21,7 @@ import numpy as np
 from tests.gpu.half_precision import of_gpu
 from tests.support import runs, tiny
 
-from bert.config.training_settings import PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
 from bert.samples.global_batches import GlobalBatch
 from bert.training.interruption import SECONDS_BETWEEN_LOOKS, StopOnAnyRank, StopRequest

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bert.config.training_settings import BertConfig, PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
+from bert.config.training_settings import BertConfig
 from bert.model.modeling import PLAIN, activation_function, linear
 from bert.model.objectives import masked_lm_loss, weighted_correct
 from bert.runtime import cpu_kernels, cpu_linear

@@ -9,7 +9,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from bert.checkpoints.directories import write_checkpoint
-from bert.config.training_settings import BertConfig, OptimizerSettings, PrecisionSettings
+from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
+from bert.config.training_settings import BertConfig
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import Schedule, load_schedule
 from bert.pretraining.config import PretrainingConfig

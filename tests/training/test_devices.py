@@ -5,7 +5,8 @@ import os
 import paddle
 import pytest
 
-from bert.config.training_settings import PrecisionSettings, derive
+from bert.config.optimizer_settings import PrecisionSettings
+from bert.config.training_settings import derive
 from bert.runtime.distributed import Group
 from bert.training.devices import TF32_VARIABLE, choose_device, join_ranks, tf32_notice
 from tests.support import tiny

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert.config.batch_settings import PretrainingBatchSettings
-from bert.config.training_settings import BUILT_IN_MODELS, OptimizerSettings, PrecisionSettings, derive
+from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
+from bert.config.training_settings import BUILT_IN_MODELS, derive
 from bert.pretraining.config import DataSettings, PretrainingConfig, PretrainingRunSettings
 
 _SHARDS = Path("$BERT_PREP_WORKING_DIR/pretrain")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import bert  # noqa: F401 - before Paddle
-from bert.config.training_settings import PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.recipes import RECIPES
 from bert.runtime.distributed import append_sum, finalize, fit_to_gloo, group_from_environment, initialize

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.config.training_settings import PrecisionSettings
+from bert.config.optimizer_settings import PrecisionSettings
 from bert.model.attention import PaddedSequences, attention_bias, packed_layout
 from bert.model.modeling import PLAIN, Linear, dropout_add
 from bert.runtime.paddle_api import core, default_device, nn, paddle, place_of, static, unique_name, write_variable
