@@ -171,10 +171,9 @@ def _use(model: Model, to_format: str, name: str) -> Block:
 def _facts(run: RunRecord) -> list[list[str]]:
     """What a run read and how, without the names of files and folders."""
     values = {**run.settings, **run.summary, "updates": run.last_step()}
-    if values.get("global_batch_size") is None:
-        values["global_batch_size"] = math.prod(
-            values[key] for key in ("batch_size", "gradient_merge_steps", "world_size") if values.get(key)
-        )
+    sizes = [values.get(name) for name in ("batch_size", "gradient_merge_steps", "world_size")]
+    if values.get("global_batch_size") is None and all(sizes):
+        values["global_batch_size"] = math.prod(sizes)
     if values.get("max_steps") and values.get("warmup_proportion") is not None:  # of runs of earlier versions
         values.setdefault("warmup_steps", int(values["max_steps"] * values["warmup_proportion"]))
     if values.get("e2e_train_time"):

@@ -102,6 +102,7 @@ def test_what_is_not_known_is_left_out(tmp_path):
     front, body = card(convert(checkpoint, tmp_path / "other", "hf"))
     assert front["base_model"] == "google-bert/bert-base-uncased"
     assert "| begins with | google-bert/bert-base-uncased |" in body and "learning rate" not in body
+    assert "| batch |" not in body
 
 
 def test_a_card_beside_the_weights_is_kept(pretrained, tmp_path):
