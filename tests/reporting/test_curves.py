@@ -1,13 +1,11 @@
 """What VisualDL shows of a run, read by VisualDL's own reader."""
 
 import io
-import json
 import math
 import types
 
 import pytest
 
-from bert.reporting.curves import REPLAYED_ROWS, rows_until
 from bert.reporting.logs import Log
 
 SETTINGS = {
@@ -96,16 +94,6 @@ def test_a_continued_run_shows_the_curve_from_its_beginning_and_no_step_twice(tm
     second.close()
     assert scalars(tmp_path, "train/loss") == [(step, 8.0 if step <= 5 else 5.0) for step in range(1, 11)]
     assert [step for step, _ in scalars(tmp_path, "eval/masked_lm_loss")] == [5, 10]
-
-
-def test_rows_of_a_long_run_are_thinned_and_evaluations_kept(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    rows = [{"step": step, "loss": 1.0} for step in range(1, 3 * REPLAYED_ROWS)] + [{"step": 7, "eval_loss": 2.0}]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "garbage\n[]\n")
-    kept = list(rows_until(path, 10**9))
-    assert len(kept) == REPLAYED_ROWS + 1
-    assert {"step": 7, "eval_loss": 2.0} in kept and [row["step"] for row in kept] == sorted(r["step"] for r in kept)
-    assert list(rows_until(path, 0)) == list(rows_until(tmp_path / "none", 5)) == []
 
 
 def test_a_writer_whose_thread_has_ended_is_an_error_and_not_a_wait(tmp_path, capsys):

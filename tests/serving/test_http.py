@@ -14,7 +14,6 @@ import requests
 
 from bert import REPOSITORY
 from bert.serving import __main__
-from bert.serving.running import listen
 from bert.serving.settings import parse_settings
 from tests.serving.servers import serving, wait_until
 
@@ -304,9 +303,3 @@ def test_without_its_packages_the_server_says_what_to_install(monkeypatch, capsy
     assert ended.value.code == 2 and err.count("\n") == 1
     assert "the server needs no-such-package, not installed here; " in err
     assert "scripts/setup.sh" in err and "serve" in err
-
-
-def test_an_answer_s_body_does_not_wait_until_the_client_confirms_its_head():
-    with listen(parse_settings(["model", "--port", "0"])) as door, socket.create_connection(door.getsockname()):
-        with door.accept()[0] as connection:
-            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
