@@ -1,4 +1,4 @@
-"""Fixtures of the launchers."""
+"""Fixtures of the commands."""
 
 import pytest
 
