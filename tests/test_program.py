@@ -6,18 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.checkpoints import state
-from bert.checkpoints.directories import list_steps
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
 from bert.runtime.paddle_api import paddle
-from bert.training.loss_guards import TrainingDiverged
 from program import TRAINING_METRICS, build_evaluation_program, build_prediction_program, build_training_program
-from tests.support import runs, tiny
+from tests.support import tiny
 
 GOLDEN = Path(__file__).parent / "golden" / "losses.json"
-ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
 BFLOAT16 = PrecisionSettings(amp=True, amp_dtype="bfloat16")
 FIXED_SCALE = PrecisionSettings(amp=True, use_dynamic_loss_scaling=False, scale_loss=128.0)
 PRECISIONS = {"float32": tiny.FLOAT32, "float16": tiny.FLOAT16, "bfloat16": BFLOAT16, "fixed_scale": FIXED_SCALE}
@@ -42,20 +38,6 @@ def batch_of(step: int, micro_steps: int = 1, size: int = 12) -> list[dict]:
 # Operators
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("precision", "micro_steps", "optimizer"),
-    [("float32", 1, tiny.LAMB), ("float16", 3, tiny.LAMB), ("float16", 1, ADAMW), ("bfloat16", 3, ADAMW)],
-)
-def test_every_update_can_be_skipped_by_the_same_flag_and_reads_the_scheduled_rate(precision, micro_steps, optimizer):
-    program = tiny.Session(precision=PRECISIONS[precision], micro_steps=micro_steps, optimizer=optimizer).program
-    updates = [op for block in program.main.blocks for op in block.ops if op.type in ("lamb", "adamw")]
-    assert sorted(op.input("Param")[0] for op in updates) == list(program.parameters)
-    flags = {tuple(op.input("SkipUpdate")) for op in updates}
-    assert len(flags) == 1 and len(flags.pop()) == 1
-    assert {tuple(op.input("LearningRate")) for op in updates} == {(LEARNING_RATE,)}
-
-
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_with_accumulation_the_update_is_in_the_conditional_block_only(precision):
     """Scale by 1/k, check and unscale, adapt the scale, norm, clip, clear: one operator on all gradients."""
@@ -71,36 +53,6 @@ def test_with_accumulation_the_update_is_in_the_conditional_block_only(precision
         "fixed_scale": ["check_finite_and_unscale"],
     }.get(precision, [])
     assert order == ["scale", *unscaling, "squared_l2_norm", "elementwise_mul", "nop", "nop", "fill_constant"]
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_loss_scaling_is_there_where_it_is_asked_for(precision):
-    program = tiny.Session(precision=PRECISIONS[precision]).program
-    found = [op for block in program.main.blocks for op in operators(block)]
-    scales = precision in ("float16", "fixed_scale")
-    dynamic = precision == "float16"
-    assert found.count("check_finite_and_unscale") == scales
-    assert found.count("update_loss_scaling") == dynamic
-    assert bool(program.loss_scale) == scales
-    assert bool(program.loss_scale_counters) == dynamic
-
-
-def test_the_guard_of_float32_is_one_finite_check_of_the_norm():
-    (main,) = tiny.Session().program.main.blocks
-    found = operators(main)
-    assert "check_finite_and_unscale" not in found
-    assert found.index("lamb") > found.index("isfinite_v2", found.index("squared_l2_norm"))
-
-
-def test_matrix_products_are_cast_where_paddle_can_and_reductions_are_not():
-    """Products of a tiny model on CPU stay in float32: tests/runtime/test_cpu_kernels.py has larger ones."""
-    block = tiny.Session(precision=BFLOAT16).program.main.global_block()
-    layers = [op for op in block.ops if op.type == "matmul_v2" and op.input("Y")[0].startswith("bert.encoder")]
-    can = paddle.is_compiled_with_cuda()
-    assert {block.var(op.input("X")[0]).dtype for op in layers} <= {paddle.bfloat16 if can else paddle.float32}
-    for op in block.ops:
-        if op.type == "softmax_with_cross_entropy":
-            assert block.var(op.input("Logits")[0]).dtype == paddle.float32
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
@@ -120,12 +72,6 @@ def test_evaluation_and_prediction_in_mixed_precision_compute_the_same_on_a_cpu(
         assert {variable.dtype for variable in variables} == {paddle.float32}
 
 
-def test_no_state_of_lamb_is_left_on_the_host():
-    """There its GPU kernel would advance the beta powers in updates that are skipped (AdamW's is not even called)."""
-    operators = tiny.Session(optimizer=tiny.LAMB).program.startup.global_block().ops
-    assert not [op for op in operators if op.has_attr("op_device") and op.attr("op_device")]
-
-
 def test_building_reads_no_clock_and_no_environment():
     """Two builds give the same program, so all ranks and processes have equal programs."""
     settings = (PretrainingObjective(tiny.MODEL_WITH_DROPOUT), tiny.LAMB, tiny.FLOAT16, tiny.ONE_RANK)
@@ -138,14 +84,6 @@ def test_building_reads_no_clock_and_no_environment():
     for left, right in ((one.main, two.main), (one.startup, two.startup)):
         assert [operators(block) for block in left.blocks] == [operators(block) for block in right.blocks]
     assert str(one.startup) == str(two.startup)
-
-
-def test_all_state_of_the_optimizer_is_known_by_its_parameter():
-    for optimizer in (tiny.LAMB, ADAMW):
-        session = tiny.Session(optimizer=optimizer)
-        kinds = ("moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc")
-        expected = {f"{name}/{kind}" for name in session.program.parameters for kind in kinds}
-        assert set(session.program.optimizer_state) == expected
 
 
 def test_nothing_that_outlives_an_update_is_unknown():
@@ -222,21 +160,6 @@ def test_the_loss_scale_grows_after_its_interval_and_halves_on_overflow():
         session.update([tiny.overflowing(feed) if step == 4 else feed])
         scales.append(session.value(session.program.loss_scale))
     assert scales == [1024, 1024, 2048, 2048, 1024, 1024, 1024, 2048]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_persistent_overflow_ends_the_run_and_changes_nothing(tmp_path, precision):
-    settings = PRECISIONS[precision].model_dump() | ({"scale_loss": 4.0} if precision == "float16" else {})
-    settings |= {"max_consecutive_skipped_steps": 5, "num_steps_per_checkpoint": 1, "keep_checkpoints": 20}
-    config = tiny.pretraining_config(tmp_path, log_freq=3, **settings)
-    with pytest.raises(TrainingDiverged, match="the last [5-9] updates had NaN or Inf gradients and changed no"):
-        runs.run(config, tiny.NUM_STEPS, change=lambda step, feeds: feeds if step < 2 else map(tiny.overflowing, feeds))
-    last = max(list_steps(config.checkpoint_dir()))
-    assert last <= 7, "checkpoints of unchanged weights before the limit are harmless, none after"
-    before, after = (state.load(config.checkpoint_dir() / str(step)) for step in (2, last))
-    for tensors, same in zip(after[:2], before[:2], strict=True):
-        tiny.assert_identical(tensors, same)
 
 
 # Learning

@@ -7,11 +7,9 @@ import errno
 import fcntl
 import hashlib
 import json
-import multiprocessing
 import os
 import random
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,8 +33,7 @@ from bert.checkpoints.directories import (
 )
 from bert.files import only_writer
 from data.fetching.transfer import exclusive
-from tests.faults.boundaries import count_boundaries, kill_at
-from tests.support.full_counts import IS_FULL, times
+from tests.support.full_counts import times
 
 CONTENTS = {
     "bert.safetensors": bytes(range(256)) * 4,
@@ -87,19 +84,6 @@ def test_what_is_written_verifies_and_leaves_nothing_else(tmp_path, refusals):
     assert contents_of(directory) == CONTENTS
     assert [path.name for path in tmp_path.iterdir()] == ["5"]
     assert newest_valid(tmp_path).directory == directory and not refusals()
-
-
-def test_every_file_is_synced_before_the_rename_and_the_parent_after(tmp_path, monkeypatch):
-    events = []
-    fsync, rename = os.fsync, Path.rename
-    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(Path(os.readlink(f"/proc/self/fd/{fd}"))), fsync(fd)))
-    monkeypatch.setattr(Path, "rename", lambda path, to: (events.append(f"rename to {to.name}"), rename(path, to))[1])
-    write_checkpoint(tmp_path, 5, files())
-    (at,) = [i for i, event in enumerate(events) if isinstance(event, str)]
-    synced = [path.name for path in events[:at]]
-    assert sorted(synced[:-2]) == sorted(CONTENTS)
-    assert synced[-2] == MANIFEST and synced[-1].startswith(".saving-5")
-    assert events[at:] == ["rename to 5", tmp_path]
 
 
 # Damage
@@ -285,33 +269,6 @@ def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(
     assert failures > 0
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("step", [4, 5], ids=["same_step", "new_step"])
-def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_continues(tmp_path, refusals, step):
-    """Calls and returns of system calls in a save and its pruning to one checkpoint: a third of them, or all."""
-
-    def save_and_prune(parent: Path) -> None:
-        with run_lock(parent):
-            write_checkpoint(parent, step, files(NEW))
-            prune(parent, 1)
-
-    write_checkpoint(tmp_path / "whole", 4, files())
-    boundaries = count_boundaries(lambda: save_and_prune(tmp_path / "whole"))
-    assert boundaries > 30
-    tried = range(boundaries) if IS_FULL else range(step % 3, boundaries, 3)
-    for boundary in tried:
-        parent = tmp_path / str(boundary)
-        write_checkpoint(parent, 4, files())
-        kill_at(boundary, lambda parent=parent: save_and_prune(parent))
-        with run_lock(parent):  # the kernel released the lock; what was set aside comes back
-            newest = newest_valid(parent)
-            assert newest is not None and not refusals(), boundary
-            assert contents_of(newest.directory) in (CONTENTS, NEW), boundary
-        save_and_prune(parent)
-        assert contents_of(newest_valid(parent).directory) == NEW
-        assert {path.name for path in parent.iterdir()} == {str(step), ".lock"}
-
-
 def test_leftovers_of_a_killed_process_of_the_same_number_do_not_stop_the_next(tmp_path):
     """In a container every run is process 1 or so."""
     leftover = tmp_path / f".saving-5-{os.getpid()}"
@@ -400,27 +357,6 @@ def test_a_save_that_cannot_fit_is_refused_before_it_starts(tmp_path):
 
 
 # Lock
-
-
-def test_a_second_run_is_refused_and_a_killed_one_leaves_no_lock(tmp_path):
-    def hold() -> None:
-        with run_lock(tmp_path):
-            held.set()
-            time.sleep(60)
-
-    fork = multiprocessing.get_context("fork")
-    held, holder = fork.Event(), fork.Process(target=hold)
-    holder.start()
-    try:
-        assert held.wait(60)
-        with pytest.raises(CheckpointError, match=rf"in use by another run \(process {holder.pid} on .*output-dir"):
-            with run_lock(tmp_path):
-                pass
-    finally:
-        holder.kill()
-        holder.join()
-    with run_lock(tmp_path):
-        assert str(os.getpid()) in (tmp_path / ".lock").read_text()
 
 
 def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatch, caplog):

@@ -53,21 +53,6 @@ def test_one_save_is_in_flight_and_the_next_waits_for_it():
     assert second.wait_seconds > 0.2 > first.wait_seconds and first.write_seconds > 0.2
 
 
-def test_the_state_is_copied_before_save_returns():
-    state, written, disk = [1], [], Disk()
-
-    def capture():
-        copy = list(state)
-        return lambda: disk.release.wait(60) and written.append(copy)
-
-    writer = CheckpointWriter(asynchronous=True)
-    writer.save(1, capture)
-    state[0] = 2  # the next update
-    disk.release.set()
-    writer.finish()
-    assert written == [[1]]
-
-
 @pytest.mark.parametrize("where", ["check", "finish", "save"])
 def test_an_error_of_the_disk_is_raised_in_the_training_once(where):
     writer = CheckpointWriter(asynchronous=True)
@@ -86,11 +71,6 @@ def test_without_a_thread_the_caller_waits_and_hears_at_once():
     assert written == [1] and [times.step for times in writer.check()] == [1]
     with pytest.raises(SaveFailed, match="step 2"):
         writer.save(2, lambda: fails)
-
-
-def test_an_error_of_the_copy_is_the_callers():
-    with pytest.raises(KeyError):
-        CheckpointWriter(asynchronous=True).save(1, lambda: {}["no such variable"])
 
 
 def warnings(rooms, seconds: float = 1800.0) -> list[tuple[int, int]]:

@@ -194,14 +194,6 @@ def test_noise_is_not_overfitting(losses):
     assert not any(follow(losses, overfitting_evaluations=3)[2])
 
 
-def test_early_stopping_ends_after_so_many_evaluations_without_a_best():
-    with messages() as said:
-        guard, _, _, stops = follow(RISING[:6], early_stopping=3)
-    assert stops == [False] * 5 + [True] and guard.has_stopped and guard.figures()["stopped_early"]
-    assert "3 evaluations without a held-out loss below 3.0000, that of update 30" in said[0]
-    assert not any(follow(RISING)[3])
-
-
 @pytest.mark.parametrize("cut", range(1, len(RISING)))
 def test_a_resumed_run_decides_as_the_uninterrupted_one(cut):
     settings = {"overfitting_evaluations": 3, "early_stopping": 4}

@@ -15,64 +15,9 @@ import pytest
 from bert import REPOSITORY
 from bert.exit_codes import HUNG, STALLED
 from bert.runtime.distributed import Collective, Group
-from bert.training.interruption import SIGNALS, STOP_FILE, StopOnAnyRank, StopRequest, Watchdog
+from bert.training.interruption import STOP_FILE, StopOnAnyRank, StopRequest, Watchdog
 from tests.support.messages import messages
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def handlers():
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def watching(folder):
-    clock = Clock()
-    stop = StopRequest(clock)
-    with messages() as said:
-        stop.watch(folder)
-    return stop, clock, said
-
-
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGUSR1"])
-def test_a_signal_sets_the_flag_and_the_ones_after_it_change_nothing_else(handlers, name):
-    stop = StopRequest().install()
-    assert not stop
-    os.kill(os.getpid(), signal.Signals[name])
-    assert stop and stop.signal_name == name
-    for number in SIGNALS:
-        os.kill(os.getpid(), number)
-    assert stop
-
-
-def test_a_file_stops_the_run_and_is_taken_away(tmp_path):
-    stop, clock, said = watching(tmp_path)
-    assert not stop
-    (tmp_path / STOP_FILE).touch()
-    clock.now += 0.9
-    assert not stop, "looked again within a second"
-    clock.now += 0.2
-    assert stop and stop.signal_name == str(tmp_path / "STOP")
-    assert list(tmp_path.iterdir()) == [] and said == []
-    assert stop
-
-
-def test_a_file_that_was_left_does_not_stop_the_next_run(tmp_path):
-    (tmp_path / STOP_FILE).touch()
-    os.utime(tmp_path / STOP_FILE, (time.time() - 1,) * 2)
-    stop, clock, said = watching(tmp_path)
-    clock.now += 5
-    assert not stop and list(tmp_path.iterdir()) == []
-    assert said == [f"{tmp_path / 'STOP'} was left from an earlier run; removed"]
 
 
 def test_a_file_made_while_the_run_starts_stops_it(tmp_path):
@@ -146,30 +91,6 @@ def start(folder: Path, kind: str, seconds: float = 0.6, rank: int = 0, beats: i
     """`beats` come every 0.05 s."""
     words = [str(REPOSITORY), str(folder), kind, str(seconds), str(rank), str(beats)]
     return subprocess.Popen([sys.executable, "-c", PROGRAM, *words], stderr=subprocess.PIPE, text=True)
-
-
-def test_code_that_hangs_outside_of_python_is_described_and_left(tmp_path):
-    process = start(tmp_path, "released")
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == STALLED == 70
-    stacks = (tmp_path / "stacks" / "rank0.txt").read_text()
-    for text in (stacks, stderr):
-        assert "rank 0: nothing moved for" in text and "since 'update 7' began" in text
-        assert "a_pass_that_hangs" in text and text.count("hread 0x") == 2
-    assert "raise --watchdog-seconds" in stderr and "Start again to continue" in stderr
-
-
-def test_the_ranks_that_do_not_stall_dump_their_stacks_too(tmp_path):
-    """A rank whose own time is not up, such as one in a long evaluation, follows the one that gives up."""
-    other = start(tmp_path, "beats", seconds=60, rank=1, beats=2000)
-    wait_until((tmp_path / "stacks" / "rank1.txt").exists)
-    time.sleep(0.3)
-    first = start(tmp_path, "released", rank=2)
-    assert "rank 2: nothing moved" in first.communicate(timeout=60)[1] and first.returncode == STALLED
-    _, stderr = other.communicate(timeout=60)
-    assert other.returncode == STALLED
-    assert "rank 1: rank 2: nothing moved" in stderr and "here 'update" in stderr
-    assert "a_pass_that_hangs" in (tmp_path / "stacks" / "rank1.txt").read_text()
 
 
 def test_a_run_that_moves_is_left_alone_and_leaves_nothing(tmp_path):

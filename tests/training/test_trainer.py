@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from bert.checkpoints.directories import list_steps, step_directory
-from bert.config.training_settings import derive
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.task import evaluate_pretraining
 from bert.reporting.logs import Log
@@ -44,24 +43,6 @@ def test_it_saves_on_schedule_and_at_the_end_and_evaluates_in_between(tmp_path):
     assert run.outcome.metrics["eval_masked_lm_loss"] == 3.0
     assert (run.outcome.totals.sequences, run.outcome.step) == (7 * 12, 7)
     assert 0 < run.outcome.totals.seconds <= run.outcome.totals.total_seconds
-
-
-def test_an_evaluation_that_fails_loses_no_update(tmp_path):
-    """After the last update: tests/training/test_best_checkpoint.py."""
-    config = tiny.pretraining_config(tmp_path, max_steps=5, eval_freq=2, log_freq=1)
-
-    def fail(step):
-        raise RuntimeError("no kernel for float32")
-
-    with pytest.raises(RuntimeError, match="no kernel for float32"):
-        runs.run(config, 5, evaluate=fail)
-    assert list_steps(config.checkpoint_dir())[-1] == 2
-    resumed = derive(config, from_checkpoint=config.run.output_dir, last_step_of_checkpoint="auto")
-    run = runs.run(resumed, 5, evaluate=lambda step: {"eval_masked_lm_loss": float(step)})
-    assert run.outcome.finished and run.outcome.metrics["eval_masked_lm_loss"] == 5.0
-    tiny.assert_identical(
-        run.parameters, runs.run(tiny.pretraining_config(folder(tmp_path, "other"), max_steps=5), 5).parameters
-    )
 
 
 def folder(parent, name):
@@ -133,20 +114,6 @@ def test_skipped_updates_and_the_loss_scale_are_logged_and_the_loss_stays_a_numb
     assert skipped["loss"] is None  # null, which JSON has, not NaN, which it has not
     assert skipped["gradient_norm"] is None, "not the 0 to which an overflow clears the gradients"
     assert all(math.isfinite(row["loss"]) for row in (first, *rest))
-
-
-def test_a_stop_request_ends_the_update_saves_and_tells(tmp_path):
-    config = tiny.pretraining_config(tmp_path)
-    stop = StopRequest()
-
-    def change(step, feeds):
-        if step == 2:
-            stop.signal_name = "SIGTERM"
-        return feeds
-
-    run = runs.run(config, 20, change=change, stop=stop)
-    assert (run.outcome.step, run.outcome.interrupted_by, run.outcome.finished) == (3, "SIGTERM", False)
-    assert list_steps(config.checkpoint_dir()) == [3]
 
 
 def test_a_benchmark_saves_nothing_and_measures_after_its_warm_up(tmp_path):
