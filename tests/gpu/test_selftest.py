@@ -14,14 +14,12 @@ from bert.doctor.facts import Gpu
 from bert.planning.hardware import Hardware, load_parts
 from bert.planning.planner import make_plan
 from bert.pretraining.recipes import RECIPES
-from tests.gpu.selftest import machine as machines
 from tests.gpu.selftest import test_recipes
-from tests.gpu.selftest.bench import Bench, Failed, json_in
-from tests.gpu.selftest.machine import Machine, find_machine, part_name
+from tests.gpu.selftest.bench import Bench, Failed
+from tests.gpu.selftest.machine import Machine
 from tests.gpu.selftest.report import Result, answers, page
 from tests.gpu.selftest.test_kernels import judge_all_reduce, judge_doctor, judge_fused_kernels, judge_kernels
 from tests.gpu.selftest.test_trainings import compare, fusion_problem, loss_problem
-from tests.gpu.selftest.training_runs import launch
 
 CPU = Machine("cpu", 2)
 EIGHT_A100 = Machine("gpu", 8, (Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "535.104"),) * 8)
@@ -98,30 +96,6 @@ def test_a_command_that_fails_or_hangs_is_ended_and_shown_by_its_last_lines(benc
     with pytest.raises(Failed, match="not finished after 2 s"):
         bench.run(["bash", "-c", f"setsid sleep 77 & echo $! > {child}; wait"], 2)
     assert not Path("/proc", child.read_text().strip(), "fd/0").exists()  # a zombie has no open files
-
-
-def test_json_is_found_among_other_output():
-    assert json_in('warning: {bad}\n{"a": 1}\nnoise\n{\n "b": {"c": 2}\n}\nend') == {"b": {"c": 2}}
-    with pytest.raises(Failed, match="printed no JSON"):
-        json_in("nothing {}")
-
-
-def test_a_training_that_fails_shows_the_output_of_its_ranks(bench, monkeypatch):
-    log_dir = bench.folder / "log"
-    log_dir.mkdir()
-
-    def run(command, timeout_seconds, **environment):
-        raise Failed("exit code 1: python")
-
-    monkeypatch.setattr(bench, "run", run)
-    for printed, reason in (
-        ("NCCL error: no route", "exit code 1: python"),
-        ("error: device=gpu needs one", "error: device=gpu needs one"),
-    ):
-        (log_dir / "workerlog.1").write_text(f"{printed}\n")
-        with pytest.raises(Failed, match=f"training x: {reason}") as failed:
-            launch(bench, REPOSITORY / "run_pretraining.py", bench.folder / "x.yaml", log_dir, "training x", 2, 60)
-        assert failed.value.output == f"workerlog.1:\n{printed}"
 
 
 # ---- verdicts --------------------------------------------------------------------------------------------------------
@@ -215,29 +189,6 @@ def test_what_fails_on_other_checks_is_named(bench):
 
 
 # ---- machines and recipes --------------------------------------------------------------------------------------------
-
-
-def test_a_card_is_found_in_the_planners_table():
-    for name, mebibytes, part in (
-        ("NVIDIA A100-SXM4-80GB", 81920, "A100-80GB"),
-        ("NVIDIA A100-PCIE-40GB", 40960, "A100-40GB"),
-        ("NVIDIA A10", 23028, "A10"),
-        ("NVIDIA GeForce RTX 4090", 24564, "RTX-4090"),
-        ("NVIDIA Something 9", 81920, None),
-    ):
-        assert part_name(Gpu(name, "8.0", mebibytes, "535"), load_parts()) == part
-
-
-def test_the_visible_gpus_are_described(monkeypatch):
-    cards = tuple(Gpu(f"card {number}", "8.0", 81920, "535") for number in range(4))
-    monkeypatch.setattr(machines, "gpus", lambda: cards)
-    monkeypatch.setattr(machines, "num_gpus", lambda: 2)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    assert [gpu.name for gpu in find_machine("auto", None).gpus] == ["card 3", "card 1"]
-    assert find_machine("gpu", 1) == Machine("gpu", 1, (cards[3],))
-    with pytest.raises(ValueError, match="gpus=3 must be from 1 to the 2 visible GPUs"):
-        find_machine("auto", 3)
-    assert V100.lacks_bfloat16() == "bfloat16 needs compute capability 8.0, this card has 7.0"
 
 
 def test_a_recipe_is_measured_with_its_micro_batch_or_the_largest_that_fits(tmp_path):
@@ -335,22 +286,6 @@ def test_each_of_the_likely_failures_has_a_row_with_what_to_type():
         text = page(FACTS, list(results.values()))
         assert text.startswith(f"# Self-test of BERT on Paddle: {topic} failed\n")
         assert f"| FAILS | {figure} | `{failing.command}` |" in text
-
-
-def test_what_works_is_not_needed_or_was_not_measured_is_said():
-    found = answers(GOOD, "gpu")
-    assert [answer.verdict for answer in found] == ["works"] * 5
-    assert [bool(answer.command) for answer in found] == [False] * 4 + [True], "the training is next"
-    unknown_card = GOOD | {TRAINING: Result(TRAINING, "", "passed", 9.0, "", measured(9.0, 39, None, **UNJUDGED))}
-    assert [answer.verdict for answer in answers(unknown_card, "gpu")[3:]] == ["works", "not judged"]
-    assert [answer.verdict for answer in answers(GOOD, "cpu")[3:]] == ["not judged"] * 2
-    one_gpu = GOOD | {"nccl": Result("nccl", "", "skipped", 0.0, "there is one GPU")}
-    assert answers(one_gpu, "gpu")[1].verdict == "not needed"
-    crashed = answers(failed(TRAINING, "training: NCCL error"), "gpu")
-    assert [(answer.verdict, answer.figure) for answer in crashed[3:]] == [("not measured", "training: NCCL error")] * 2
-    nothing = answers({}, "gpu")
-    assert {answer.verdict for answer in nothing} == {"not measured"}
-    assert nothing[1].command == "bash scripts/run_gpu_selftest.sh --only nccl"
 
 
 def test_the_report_is_a_page_whatever_failed():

@@ -123,15 +123,6 @@ def test_masks_are_uncorrelated_with_their_neighbours_and_with_other_places_step
     )
 
 
-def test_runs_of_dropped_elements_are_as_long_as_by_chance():
-    dropped = masks_of(pool(0.5), 3, "runs") == 0
-    changes = np.flatnonzero(np.diff(dropped))
-    lengths = np.diff(changes)
-    for length in range(1, 9):
-        expected = len(lengths) * 0.5**length
-        assert abs((lengths == length).sum() - expected) < 5 * np.sqrt(expected), length
-
-
 def test_masks_suffice_where_more_tokens_are_wanted_than_there_are():
     """Masked positions are padded to a multiple of 8, also for one token."""
     feed = {"input_ids": np.ones(1), "group_0": np.ones((1, 1)), "masked_lm_positions": np.zeros(8)}

@@ -10,7 +10,6 @@ import pytest
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.training_settings import derive
-from bert.inference.paddle_program import Network
 from bert.model.objectives import MaskedLMObjective
 from bert.model.optimization import decays
 from bert.samples.packing import pack
@@ -45,11 +44,6 @@ def losses_of(
     return [session.update(batch)["loss"] / micro_steps for batch in batches]
 
 
-def hidden_states(model: BertConfig, parameters: dict, ids: np.ndarray) -> np.ndarray:
-    feed = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)}
-    return Network(parameters, model).run("encoder", feed)["last_hidden_state"]
-
-
 @pytest.fixture(scope="module")
 def parameters():
     rng = np.random.RandomState(2)
@@ -74,42 +68,11 @@ def test_initial_weights_before_a_residual_sum_are_smaller():
     assert narrow == pytest.approx(wide / 6**0.5, rel=0.1)
 
 
-def test_local_layers_see_half_the_window_on_each_side(parameters):
-    """With one local layer in two, the first of which reads all: only the second layer's reach is tested."""
-    model = MODEL.model_copy(update={"num_hidden_layers": 1})
-    ids = np.random.RandomState(3).randint(5, 99, (1, 16))
-    changed = ids.copy()
-    changed[0, 9] = 5 + (ids[0, 9] - 4) % 90
-    moved = {}
-    for kind, every in (("global", 1), ("local", 10**6)):
-        # Layer 0 is global by definition: a model of two layers whose first attention is silenced.
-        two = model.model_copy(update={"num_hidden_layers": 2, "global_attn_every_n_layers": every})
-        silenced = {**parameters, "bert.encoder.layer.0.attention.output.dense.weight": np.zeros((32, 32), "float32")}
-        difference = hidden_states(two, silenced, ids) - hidden_states(two, silenced, changed)
-        moved[kind] = np.flatnonzero(np.abs(difference).max(-1)[0] > 1e-6).tolist()
-    assert moved == {"global": list(range(16)), "local": [7, 8, 9, 10, 11]}
-
-
 def test_without_far_tokens_there_is_no_band():
     assert [MODEL.attends_locally(layer) for layer in range(3)] == [False, True, False]
     short = MODEL.model_copy(update={"max_position_embeddings": 3})  # at most two apart
     assert not any(short.attends_locally(layer) for layer in range(3))
     assert [short.uses_local_positions(layer) for layer in range(3)] == [False, True, False]
-
-
-def test_attention_depends_on_distances_alone(parameters):
-    """Rotary positions: a text reads the same wherever it stands, if nothing else is there."""
-    ids = np.random.RandomState(4).randint(5, 99, (1, 6))
-    feed = {"input_ids": np.pad(ids, ((0, 0), (4, 0))), "token_type_ids": np.zeros((1, 10), "int64")}
-    feed["attention_mask"] = (np.arange(10) >= 4).astype("int64")[None]
-    network = Network(parameters, MODEL)
-    program = network._build("encoder", False)  # takes a mask with leading padding
-    (late,) = network.executor.run(
-        program.main, feed=feed, fetch_list=list(program.outputs.values()), scope=network.scope
-    )
-    np.testing.assert_allclose(late[:, 4:], hidden_states(MODEL, parameters, ids), atol=2e-5)
-    swapped = hidden_states(MODEL, parameters, ids[:, ::-1].copy())[:, ::-1]
-    assert np.abs(swapped - hidden_states(MODEL, parameters, ids)).max() > 0.1, "order matters"
 
 
 @pytest.mark.long
@@ -121,11 +84,6 @@ def test_packed_and_accumulated_training_is_that_of_padded_micro_batches(optimiz
     for objective, micro_steps in ((PACKED, 1), (replace(OBJECTIVE, fuse_mha=True), 2)):
         other = tiny.Session(objective=objective, optimizer=optimizer, micro_steps=micro_steps)
         np.testing.assert_allclose(losses_of(other, objective, micro_steps), losses, atol=2e-4)
-
-
-def test_mixed_precision_computes_the_same_on_a_cpu():
-    losses = losses_of(tiny.Session(objective=OBJECTIVE, precision=tiny.FLOAT16), OBJECTIVE, steps=4)
-    np.testing.assert_allclose(losses, losses_of(tiny.Session(objective=OBJECTIVE), OBJECTIVE, steps=4), atol=1e-5)
 
 
 def test_settings_that_do_not_fit_are_refused(tmp_path):

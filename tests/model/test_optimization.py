@@ -174,12 +174,6 @@ def table_of(warmup_steps: int, total_steps: int, **settings) -> np.ndarray:
     return Schedule(OptimizerSettings(learning_rate=1.0, **settings), warmup_steps, total_steps).table()
 
 
-def test_square_root_decay_stays_above_linear_decay():
-    linear, root = (table_of(0, 10, lr_decay_power=power) for power in (1.0, 0.5))
-    assert linear[0] == root[0] == 1.0
-    assert (root[1:] > linear[1:]).all() and linear[-1] > 0, "the last update has a rate"
-
-
 CURVES = {
     "linear": {8: 0.5, 11: 0.125},
     "cosine": {6: 0.5 * (1 + np.cos(np.pi / 4)), 8: 0.5, 11: 0.5 * (1 - np.cos(np.pi / 8))},
@@ -227,16 +221,6 @@ def test_the_program_runs_at_the_rates_of_the_schedule_and_holds_the_last():
     expected = schedule.table()
     np.testing.assert_array_equal(rates, [*expected, expected[-1], expected[-1]])
     assert rig.read(APPLIED_UPDATES)[0] == 8
-
-
-def test_what_decays_is_what_is_neither_bias_nor_layer_norm():
-    session = tiny.Session()
-    decaying = {name for name in session.program.parameters if decays(name)}
-    assert all(name.endswith(".weight") and "LayerNorm" not in name for name in decaying)
-    kept = set(session.program.parameters) - decaying
-    assert all(name.endswith("bias") or "LayerNorm" in name for name in kept)
-    assert "cls.predictions.bias" in kept and "cls.seq_relationship.weight" in decaying
-    assert len(decaying) == 3 + 6 * tiny.MODEL.num_hidden_layers + 3
 
 
 def test_every_lamb_operator_decays_or_not_by_its_parameters_name():
