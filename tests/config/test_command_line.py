@@ -171,10 +171,6 @@ def test_a_switch_in_a_file_of_an_earlier_version_was_a_boolean(tmp_path, text, 
     assert parse(["--config", str(file)]).hardware.fuse_linear == value
 
 
-def test_none_takes_a_value_away():
-    assert parse(["--config", "phase1_large", "--global-batch-size", "none"]).batch.global_batch_size is None
-
-
 def test_variables_in_paths_are_filled_in(monkeypatch):
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/prepared")
     assert parse(["--config", "phase1_large"]).data.input_dir == Path("/prepared/pretrain/phase1/unbinned/parquet")

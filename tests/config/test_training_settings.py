@@ -93,30 +93,6 @@ def test_impossible_batches_are_refused(batch, world_size, text):
         BatchSettings(**batch).gradient_accumulation_steps(world_size)
 
 
-@pytest.mark.parametrize(("max_steps", "proportion", "steps"), [(7038, 0.2843, 2000), (1563, 0.128, 200), (7, 0, 0)])
-def test_warmup_steps_of_the_published_recipes(max_steps, proportion, steps):
-    assert tiny_config(max_steps=max_steps, warmup_proportion=proportion).warmup_steps() == steps
-
-
-@pytest.mark.parametrize(
-    ("name", "millions"),
-    [
-        ("bert-large-uncased", 336),
-        ("bert-base-uncased", 110),
-        ("bert-small", 29.1),
-        ("bert-mini", 11.3),
-        ("bert-tiny", 4.4),
-    ],
-)
-def test_models_have_their_published_sizes(name, millions):
-    assert BUILT_IN_MODELS[name].num_parameters() / 1e6 == pytest.approx(millions, rel=0.02)
-
-
-def test_the_vocabulary_is_padded_to_a_multiple_of_8():
-    assert BUILT_IN_MODELS["bert-large-uncased"].padded_vocab_size() == 30_528
-    assert BertConfig(vocab_size=4096).padded_vocab_size() == 4096
-
-
 def test_a_model_survives_its_json(tmp_path):
     model = BUILT_IN_MODELS["bert-quickstart"]
     (tmp_path / "model.json").write_text(model.to_json())
@@ -207,11 +183,6 @@ def test_missing_files_are_refused_before_anything_starts(tmp_path):
 def test_a_vocabulary_may_use_the_padding_rows(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n" + "x\n" * 103)
     tiny_config(input_dir=tmp_path, vocab_file=tmp_path / "vocab.txt").check_files()
-
-
-def test_the_folders_users_know():
-    config = tiny_config(output_dir="out", bert_model="bert-tiny", phase=2)
-    assert (config.checkpoint_dir(), config.stage_dir()) == (Path("out/bert-tiny/phase2"), Path("out/phase2"))
 
 
 _NOT_READERS = ("config.py", "command_line.py", "layers.py", "architecture.py", "estimates.py")

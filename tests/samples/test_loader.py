@@ -1,5 +1,4 @@
 import itertools
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from bert.config.batch_settings import BatchSchedule
 from bert.samples.dataset import PretrainingDataset
-from bert.samples.global_batches import prefetched
 from bert.samples.loader import PretrainingLoader, deal, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.mixture import MIXTURE_NAME, Mix, write_mixture
@@ -303,33 +301,10 @@ def test_micro_batches_that_are_left_are_skipped(folders):
     batches.close()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_shard_damaged_while_training_stops_the_loop(folders, tmp_path, workers):
-    write_shards(tmp_path, [random_table(20, seed) for seed in range(3)])
-    loader = PretrainingLoader(
-        dataset(tmp_path, num_workers=workers, shuffle_window_samples=20), global_batch_size=4, micro_batch_size=4
-    )
-    path = tmp_path / "shard-1.parquet"
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(ValueError, match=r"shard-1\.parquet"):
-        take(loader, 15)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
-
-
 def test_micro_batches_of_a_closed_iterator_are_refused(folders):
     whole = next(PretrainingLoader(dataset(folders / "plain"), global_batch_size=12, micro_batch_size=4).batches())
     with pytest.raises(RuntimeError, match="closed"):
         next(whole.micro_batches)
-
-
-def test_closing_ends_the_threads():
-    results = prefetched(lambda task: task * 2, itertools.count(), 2)
-    assert [next(results) for _ in range(5)] == [0, 2, 4, 6, 8]
-    assert [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
-    results.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
 
 
 @pytest.mark.parametrize(("world_size", "max_samples"), [(1, None), (3, None), (2, 50)])

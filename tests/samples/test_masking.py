@@ -62,14 +62,6 @@ def test_eighty_ten_ten_and_random_words_are_words():
     assert drawn == {WORDS.tokens[index] for index in WORDS.replacement_ids()}
 
 
-def test_the_number_of_predictions_follows_from_the_length_and_has_a_limit():
-    table = random_table(500, longest=90)
-    rows, _ = of_table(rule(9), table)
-    assert np.bincount(rows, minlength=500).tolist() == rule(9).num_predictions(table.lengths()).tolist()
-    rows, _ = of_table(rule(5, whole_word=True), random_table(300, longest=90, shortest=60))
-    assert np.bincount(rows).max() == 5
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**62), st.integers(0, 30), st.booleans())
 def test_masks_depend_on_the_sample_and_not_on_its_batch(sample, shift, whole_word):
@@ -79,22 +71,6 @@ def test_masks_depend_on_the_sample_and_not_on_its_batch(sample, shift, whole_wo
     ids = np.pad(table.token_ids[table.offsets[1] : table.offsets[2]], (shift, 3))
     _, alone = choose(masking, ids, np.array([shift]), table.lengths()[1:2], samples[1:2])
     assert alone.tolist() == columns[rows == 1].tolist()
-
-
-def test_whole_words_are_chosen_as_a_whole():
-    tokens = "[CLS] un ##der the fish ##ing ##s boats [SEP] water ##s and old ##s sea stones [SEP]".split()
-    rows, columns = choose(rule(ratio=0.3, whole_word=True), *repeated(tokens, 500))
-    chosen = np.zeros((500, len(tokens)), bool)
-    chosen[rows, columns] = True
-    for word in ((1, 2), (4, 5, 6), (9, 10), (12, 13)):
-        assert (chosen[:, word].all(axis=1) == chosen[:, word].any(axis=1)).all()
-    assert chosen[:, 4].any() and chosen.sum(axis=1).max() <= 5
-
-
-def test_a_sample_of_one_long_word_still_gets_a_mask_within_the_limit():
-    tokens = ["[CLS]", "un", *["##s"] * 12, "[SEP]", "un", *["##s"] * 11, "[SEP]"]
-    _, columns = choose(rule(3, whole_word=True), *repeated(tokens, 1))
-    assert columns.tolist() == [15, 16, 17]
 
 
 @pytest.mark.parametrize(("ratio", "limit"), [(0.0, 20), (1.0, 20), (0.15, 0)])

@@ -13,12 +13,10 @@ from bert.samples.formats.arrow import arrow_columns
 from bert.samples.manifest import CHECKSUMS_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
-from bert.tokenization.token_strings import TokenStrings
 from data.balance_shards import balance
-from tests.support.corpora import random_table, shard_bytes, table_to_parquet, vocabulary, write_shards
+from tests.support.corpora import random_table, shard_bytes, vocabulary, write_shards
 
 WORDS = vocabulary()
-STRINGS = TokenStrings(WORDS)
 
 
 def arrays_of(table: SampleTable) -> list[np.ndarray]:
@@ -39,28 +37,6 @@ def test_what_is_written_is_read(tmp_path, kind, masked):
     assert all(same(shards.load(index), table) for index, table in enumerate(tables))
 
 
-def test_parquet_is_lddls_schema(tmp_path):
-    table = random_table(13, 1, masked=True)
-    path = tmp_path / "part.0.parquet_3"
-    path.write_bytes(table_to_parquet(table, STRINGS, bin_id=3))
-    file = pq.ParquetFile(path)
-    first = {"A": pa.string(), "B": pa.string(), "is_random_next": pa.bool_(), "num_tokens": pa.uint16()}
-    assert file.schema_arrow == pa.schema([*first.items(), *MASKS.items(), ("bin_id", pa.int64())])
-    assert file.num_row_groups == 1
-    for index, row in enumerate(file.read(use_threads=False).to_pylist()):
-        tokens = ["[CLS]", *row["A"].split(" "), "[SEP]", *row["B"].split(" "), "[SEP]"]
-        assert len(tokens) == row["num_tokens"]
-        low, high = table.offsets[index : index + 2]
-        assert [WORDS.id_of(token) for token in tokens] == table.token_ids[low:high].tolist()
-        positions = np.load(io.BytesIO(row["masked_lm_positions"]), allow_pickle=False)
-        low, high = table.masks.offsets[index : index + 2]
-        assert positions.dtype == np.uint16 and positions.tolist() == table.masks.positions[low:high].tolist()
-        assert [WORDS.id_of(label) for label in row["masked_lm_labels"].split(" ")] == table.masks.labels[
-            low:high
-        ].tolist()
-        assert row["bin_id"] == 3
-
-
 def foreign_shard(rows: list[dict], **schema) -> bytes:
     """A shard as another program would write it: its own page sizes, np.save per row."""
     fields = {"A": pa.string(), "B": pa.string(), "is_random_next": pa.bool_(), "num_tokens": pa.uint16(), **schema}
@@ -76,24 +52,6 @@ def np_save(values, dtype=np.uint16) -> bytes:
     stream = io.BytesIO()
     np.save(stream, np.array(values, dtype))
     return stream.getvalue()
-
-
-def test_shards_of_lddl_are_read(tmp_path):
-    names = ("A", "B", "is_random_next", "num_tokens", "masked_lm_positions", "masked_lm_labels")
-    rows = [
-        ("the [MASK]", "runs", True, 6, np_save([2]), "river"),
-        ("[MASK]", "fish ##ing [MASK]", False, 7, np_save([1, 5]), "old sea"),
-    ]
-    content = foreign_shard([dict(zip(names, row, strict=True)) for row in rows], **MASKS)
-    (tmp_path / "part.0.parquet").write_bytes(content)
-    table = ShardDirectory(tmp_path, WORDS, 128).load(0)
-    assert [WORDS.tokens[index] for index in table.token_ids] == (
-        "[CLS] the [MASK] [SEP] runs [SEP] [CLS] [MASK] [SEP] fish ##ing [MASK] [SEP]".split()
-    )
-    assert table.first_lengths.tolist() == [4, 3]
-    assert table.is_random_next.tolist() == [True, False]
-    assert (table.masks.offsets.tolist(), table.masks.positions.tolist()) == ([0, 1, 3], [2, 1, 5])
-    assert [WORDS.tokens[index] for index in table.masks.labels] == ["river", "old", "sea"]
 
 
 def write_hdf5(path, table: SampleTable, width: int = 32, predictions: int = 4) -> None:

@@ -80,55 +80,11 @@ def test_a_block_of_any_texts_agrees_with_the_reference(texts, lowercase):
     ]
 
 
-def varied_documents(number: int) -> list[str]:
-    """Documents of words, punctuation and white space from many scripts, controls and emoji among them."""
-    rng = np.random.default_rng(5)
-    pieces = [
-        *words_of_vocabulary(),
-        *(piece for text in HARD_TEXTS for piece in text.split(" ")),
-        *" \t\n\r\v\f\x00\x07\x85\xa0\u200b\u2028\u3000",
-        *string.punctuation,
-    ]
-    firsts = (0x21, 0xA1, 0x300, 0x370, 0x590, 0x900, 0x1E00, 0x3040, 0x4E00, 0xAC00, 0x1F300)
-    lasts = (0x7E, 0x24F, 0x36F, 0x52F, 0x6FF, 0x97F, 0x20CF, 0x30FF, 0x9FFF, 0xD7A3, 0x1F6FF)
-    blocks = list(zip(firsts, lasts, strict=True))
-    documents = []
-    for _ in range(number):
-        parts = rng.choice(pieces, rng.integers(0, 30)).tolist()
-        for low, high in [blocks[index] for index in rng.integers(0, len(blocks), rng.integers(0, 8))]:
-            place = int(rng.integers(len(parts) + 1))
-            parts.insert(place, "".join(map(chr, rng.integers(low, high + 1, rng.integers(1, 120 if low < 99 else 9)))))
-        documents.append("".join(part + " " * bool(rng.integers(4)) for part in parts))
-    return documents
-
-
-def words_of_vocabulary() -> list[str]:
-    return [token.strip("#") for token in vocabulary().tokens]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_ten_thousand_varied_documents_agree_with_the_reference(lowercase):
-    words, documents = vocabulary(), varied_documents(10_000)
-    reference = reference_tokenizer(words, lowercase)
-    ids, offsets = WordPieceTokenizer(words, lowercase).encode_texts(documents)
-    expected = [found.ids for found in reference.encode_batch(documents, add_special_tokens=False)]
-    assert ids.tolist() == [index for found in expected for index in found]
-    assert np.diff(offsets).tolist() == list(map(len, expected))
-
-
 def test_memory_of_words_may_be_emptied_at_any_time():
     words = vocabulary()
     forgetful, plain = WordPieceTokenizer(words, max_cached_words=3), WordPieceTokenizer(words)
     for text in ("the old boats wait under bridges", "fish and water", "the old boats wait", "un der fishing"):
         assert forgetful.encode(text) == plain.encode(text)
-
-
-def test_texts_do_not_run_into_each_other():
-    words = vocabulary()
-    ids, offsets = WordPieceTokenizer(words).encode_texts(["un", "der", "", "s"])
-    assert offsets.tolist() == [0, 1, 4, 4, 5]
-    assert ids[0] == words.id_of("un") and ids[1] == words.id_of("d")
 
 
 @pytest.mark.parametrize(
