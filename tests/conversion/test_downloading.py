@@ -1,7 +1,5 @@
 """What a source means: a path if it exists, otherwise the name of a published model."""
 
-import ast
-import importlib.util
 import json
 import logging
 import re
@@ -17,7 +15,7 @@ from bert.finetuning.model_files import implied_by_weights
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, is_cased
 from data.download_vocabulary import VOCABULARIES
 from data.fetching import model_cache
-from data.fetching.published_models import PADDLENLP, PINS_FILE, ModelName, known_names, parse_name, pin_of
+from data.fetching.published_models import PINS_FILE, ModelName, known_names, parse_name, pin_of
 from data.fetching.transfer import check_checksum
 from tests.conversion.test_round_trips import TASKS, native
 
@@ -91,27 +89,6 @@ def test_the_pins_are_well_formed():
             assert check_checksum(f"sha256:{sha256}") and num_bytes > 10
         if pin and name in VOCABULARIES:
             assert pin.files["vocab.txt"] == VOCABULARIES[name]
-
-
-def test_the_table_of_paddlenlps_models_is_that_of_paddlenlp():
-    """Read from its source: importing it takes seconds."""
-    spec = importlib.util.find_spec("paddlenlp")
-    if spec is None:
-        pytest.skip("PaddleNLP is not installed, as with Paddle 3")
-    folder = spec.submodule_search_locations[0]
-    tree = ast.parse(Path(folder, "transformers/bert/configuration.py").read_text(encoding="utf-8"))
-    values = {
-        node.targets[0].id: ast.literal_eval(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign) and node.targets[0].id.startswith("BERT_PRETRAINED")
-    }
-    addresses = values["BERT_PRETRAINED_RESOURCE_FILES_MAP"]["model_state"]
-    assert PADDLENLP.keys() == addresses.keys()
-    for name, model in PADDLENLP.items():
-        known = values["BERT_PRETRAINED_INIT_CONFIGURATION"][name]
-        sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-        assert model.addresses()["model_state.pdparams"] == addresses[name].replace("http://", "https://")
-        assert model.sizes == tuple(known[size] for size in sizes)
 
 
 def test_what_is_kept_is_read_again(tmp_path):
@@ -213,8 +190,3 @@ def test_a_tokenizer_that_is_not_followed_is_told(tmp_path, caplog, capsys, name
     for line in found:
         assert re.search(told, line) and line in caplog.messages
         assert f"warning: {line}" in capsys.readouterr().out
-
-
-def test_a_damaged_tokenizer_json_beside_a_vocabulary_is_not_read(tmp_path):
-    (tmp_path / "tokenizer.json").write_text("{")
-    assert tokenizer_warnings(tmp_path, True) == []

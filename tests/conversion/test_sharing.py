@@ -1,17 +1,13 @@
 """`run_convert.py --to-hub`: what a hub gets through its own client, failures, and transformers reading it back."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
-import requests
 import yaml
 
 import run_convert
 from data.fetching import transfer
-from tests.conversion.test_parity import TORCH_PYTHON, TORCH_VENV
 from tests.conversion.test_round_trips import TASKS, native
 from tests.support import writable_hub as writable_hub_module
 from tests.support.commands import refused
@@ -92,19 +88,6 @@ def test_a_push_that_fails_is_one_sentence_and_can_be_repeated(hub, source, caps
     assert push(source) == 0 and hub.repositories[NAME].commits == 1
     if "commit" in fault:  # the weights are there
         assert len([request for request in hub.requests if request.startswith("PUT /lfs")]) == sent
-
-
-def test_a_busy_hub_is_asked_again_and_none_is_waited_for_without_an_end(hub, source, monkeypatch):
-    waits, send = [], requests.Session.send
-
-    def noted(self, request, **options):
-        waits.append(options["timeout"])
-        return send(self, request, **options)
-
-    monkeypatch.setattr(requests.Session, "send", noted)
-    hub.faults += [("preupload", 503), ("PUT /lfs", 502)]
-    assert push(source) == 0 and hub.repositories[NAME].commits == 1
-    assert all(0 < wait <= 300 for wait in waits)
 
 
 def test_another_model_is_not_overwritten_unless_it_is_said(hub, source):
@@ -193,21 +176,3 @@ def test_without_a_token_a_network_or_permission_to_use_it(hub, source, monkeypa
     with refused("was not pushed to http://127.0.0.1:9: it cannot be reached"):
         push(source)
     assert not hub.requests, hub_url
-
-
-@pytest.mark.long
-@pytest.mark.skipif(TORCH_VENV is None, reason="BERT_TORCH_VENV names no environment with torch and transformers")
-def test_transformers_fills_masks_with_what_was_pushed(hub, source, tmp_path):
-    assert push(source) == 0
-    code = (
-        "import json, sys\nfrom transformers import pipeline\n"
-        f"print(json.dumps(pipeline('fill-mask', '{NAME}')('word3 [MASK] word5')))"
-    )
-    environment = {**os.environ, "HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
-    environment |= {"HF_HUB_DISABLE_XET": "1"}
-    done = subprocess.run(
-        [TORCH_PYTHON, "-c", code], env=environment, capture_output=True, text=True, timeout=600, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers = json.loads(done.stdout.splitlines()[-1])
-    assert len(answers) == 5 and {"score", "token_str"} <= answers[0].keys()

@@ -44,16 +44,6 @@ def test_a_run_goes_out_and_another_starts_from_it(trained, tmp_path):
     assert any(told in line for line in run.said)
 
 
-def test_an_encoder_alone_starts_a_run_and_its_missing_heads_are_logged(trained, tmp_path):
-    arguments = ["--from", str(trained[1]), "--to", str(tmp_path / "pn"), "--to-format", "paddlenlp"]
-    assert run_convert.main([*arguments, "--task", "encoder"]) == 0
-    run = runs.run(settings(tmp_path / "next", from_pretrained_params=tmp_path / "pn"), 1)
-    told = [line for line in run.said if "starts from its random initialisation" in line]
-    assert len(told) == 2 and ": no masked-LM head in the weights" in told[0] and "no next-sentence head" in told[1]
-    assert sum(line.count("cls.") for line in told) == 7
-    assert np.isfinite(run.outcome.metrics["loss"])
-
-
 def test_another_number_of_attention_heads_is_refused_though_every_shape_fits(trained, tmp_path):
     save_file(
         load_file(step_directory(trained[1], 1) / "bert_paddle.safetensors"),

@@ -50,11 +50,6 @@ def test_squad_is_fetched_to_the_cache_once_and_only_what_is_read(tmp_path, serv
     assert [len(served[f"/{name}"].requests) for name in ("train-v1.1.json", "dev-v1.1.json")] == [1, 1]
 
 
-def test_squad_2_has_its_own_files(tmp_path):
-    config = settings(squad.ENTRY, tmp_path, "--download", "--version-2-with-negative", "--do-train")
-    assert config.data.train_file == tmp_path / "cache/data/squad/v2.0/train-v2.0.json"
-
-
 def test_the_data_folder_is_preferred_to_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", str(tmp_path / "data"))
     config = settings(squad.ENTRY, tmp_path, "--download", "--do-train")

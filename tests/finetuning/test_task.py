@@ -20,7 +20,6 @@ from bert.conversion.model_description import Usage, read_usage
 from bert.exit_codes import INTERRUPTED
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches
-from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.run import FineTuning, FineTuningEvaluation
 from bert.finetuning.task import FineTuningTask, Part, ResultsFile
@@ -164,18 +163,6 @@ def test_ranks_and_passes_share_one_order(world_size, micro_batch_size):
             for ids in rank.micro_batch(step, micro_step).feed["input_ids"]
         ]
         assert found == expected
-
-
-def test_batches_start_anywhere():
-    loader = FineTuningLoader(table_of(20), global_batch_size=6, micro_batch_size=3, num_workers=2)
-    batches = loader.batches(7)
-    for step in (7, 8, 9):
-        batch = next(batches)
-        assert (batch.index, batch.epoch) == (step, step * 6 // 20)
-        for micro_step, micro_batch in enumerate(batch.micro_batches):
-            expected = loader.micro_batch(step, micro_step).feed
-            assert all(np.array_equal(micro_batch.feed[name], expected[name]) for name in expected)
-    batches.close()
 
 
 def test_an_empty_training_set_is_refused():
@@ -349,14 +336,6 @@ def test_prediction_needs_the_head(tmp_path, trained):
         run(config)
     with pytest.raises(ValueError, match="no weights to use: pass --from-pretrained-params"):
         run(config_of(tmp_path, run={"do_train": False}))
-
-
-def test_sizes_and_vocabulary_come_from_beside_the_weights(trained):
-    found = implied_by_weights({"from_pretrained_params": str(trained.run.output_dir)})
-    assert found["hidden_size"] == tiny.MODEL.hidden_size
-    assert found["bert_model"] == "bert-test"
-    assert found["vocab_file"].read_text() == trained.data.vocab_file.read_text()
-    assert implied_by_weights({}) == {}
 
 
 def test_a_recipe_of_other_sizes_than_the_weights_is_refused_before_anything_is_built(trained, tmp_path):

@@ -81,19 +81,6 @@ def test_words_without_tags_are_tagged_by_a_trained_model(trained, tmp_path):
     assert "max_seq_length: 24\n" in (tmp_path / "out/ner/config.yaml").read_text()
 
 
-def test_a_long_sentence_is_told_and_wholly_predicted(trained, capsys, tmp_path):
-    tagged_file(tmp_path / "long.conll", 1, 3)
-    run_tagger(
-        tmp_path,
-        f"--predict-file {tmp_path}/long.conll --do-predict --max-seq-length 16 "
-        f"--from-pretrained-params {trained}/out --output-dir {tmp_path}/out",
-    )
-    assert "1 sentences longer than --max-seq-length 16 are predicted in several windows" in capsys.readouterr().out
-    lines = (tmp_path / "out/ner/long_predictions.conll").read_text().splitlines()
-    right = sum(line.split()[-1][2:] == line.split()[-2][2:] for line in lines[2:] if line)
-    assert right >= 38  # of 40 words
-
-
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -83,15 +83,6 @@ def test_squad_2_agrees_with_the_definition_on_generated_sets():
                 assert score_squad_2(answers, kept)[name[5:]] >= best[name] - 1e-9
 
 
-def test_a_threshold_search_by_hand():
-    answers = {"right": ["x"], "wrong": ["u"], "none": [], "empty": []}
-    predictions = {"right": "x", "wrong": "y", "none": "z", "empty": ""}
-    odds = {"right": -5.0, "wrong": -1.0, "none": 3.0, "empty": 0.0}
-    # Both unanswerable ones are right at the start (2 of 4); answering `right` gains one, `none` would lose one.
-    found = best_thresholds(answers, predictions, odds)
-    assert (found["best_exact"], found["best_exact_thresh"]) == (75.0, -5.0)
-
-
 def test_missing_predictions_count_in_squad_1_only():
     assert score_squad_1({"a": ["x"], "b": ["x"]}, {"a": "x"}) == {"exact_match": 50, "f1": 50}
     assert score_squad_2({"a": ["x"], "b": ["x"]}, {"a": "x"})["total"] == 1

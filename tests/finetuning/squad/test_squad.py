@@ -20,7 +20,7 @@ from bert.inference.terminal import talk
 from bert.runtime.paddle_api import static
 from bert.training import training_run
 from tests.finetuning.squad.test_features import VOCABULARY
-from tests.support import launching, tiny
+from tests.support import tiny
 from tests.support.disk_cache import made_once
 from tests.support.squad_files import file_of, paragraph, question
 
@@ -135,18 +135,6 @@ def test_evaluation_alone_gives_the_same_scores(trained):
         assert summary_of(again)[name] == summary_of(trained)[name]
 
 
-@pytest.mark.long
-def test_two_ranks_give_the_predictions_of_one(trained, tmp_path):
-    words = f"--do-predict --device cpu --predict-batch-size 7 --predict-file {trained.data.predict_file} --output-dir "
-    words += f"{tmp_path}/two --from-pretrained-params {trained.checkpoint_dir()} --report-file {tmp_path}/report.json"
-    launching.launch(Path(run_squad.__file__), *words.split(), log_dir=tmp_path / "log")
-    one, two = (
-        json.loads((directory / "predictions.json").read_text())
-        for directory in (trained.stage_dir(), tmp_path / "two/squad")
-    )
-    assert one == two
-
-
 def test_prediction_needs_no_answers(trained, tmp_path):
     nile_file(tmp_path / "unlabelled.json", 10, seed=3, with_answers=False)
     config = config_of(
@@ -160,15 +148,6 @@ def test_prediction_needs_no_answers(trained, tmp_path):
     predictions = json.loads((config.checkpoint_dir() / "predictions.json").read_text())
     assert [predictions[f"q{number}"].lower() for number in range(1, 5)] == ["nile"] * 4
     assert "F1" not in summary_of(config)
-
-
-def test_a_checkpoint_of_other_questions_is_not_continued(trained):
-    directory = trained.data.vocab_file.parent
-    nile_file(directory / "other.json", 100, seed=9)
-    start = {"from_checkpoint": trained.run.output_dir, "last_step_of_checkpoint": "auto"}
-    config = config_of(directory, data={"train_file": directory / "other.json"}, initialization=start)
-    with pytest.raises(ValueError, match="data_fingerprint is"):
-        run(config)
 
 
 def test_benchmark_gives_both_speeds_and_saves_nothing(trained):
