@@ -63,9 +63,9 @@ def fetch_model(model: ModelName, *, weights: bool = True) -> Path:
                 f"{_elsewhere(model)}"
             )
         folder = _fetch_from_paddlenlp(model, weights) if model.is_paddlenlp else _fetch_from_hub(model, weights)
-    listed = read_json(folder / LISTING_FILE).get("files", {})
+    listed = _checksums(folder)
     for name in used_names(os.listdir(folder), str(folder), weights):
-        _verify(folder / name, listed.get(name, {}).get("checksum"))
+        _verify(folder / name, listed.get(name))
     return folder
 
 
@@ -97,6 +97,14 @@ def _hub_cache() -> Path:
 
 def _cache_of(model: ModelName) -> Path:
     return _own_folder(model) if model.is_paddlenlp else _hub_cache()
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """File name -> checksum, as they were at the first download; empty without a list."""
+    try:
+        return {name: str(file["checksum"]) for name, file in read_json(folder / LISTING_FILE).get("files", {}).items()}
+    except (KeyError, TypeError, AttributeError):
+        raise DownloadError(f"{folder / LISTING_FILE} is damaged; remove {folder}, then start again") from None
 
 
 def _is_complete(folder: Path, weights: bool) -> bool:
@@ -174,7 +182,7 @@ def _elsewhere(model: ModelName) -> str:
 
 def _fetch_from_paddlenlp(model: ModelName, weights: bool) -> Path:
     folder, published = _own_folder(model), PADDLENLP[model.name]
-    listed = read_json(folder / LISTING_FILE).get("files", {})
+    listed = _checksums(folder)
     google = pin_of(ModelName(GOOGLE, model.name))
     pinned = google.files if google else {}
     folder.mkdir(parents=True, exist_ok=True)
@@ -182,10 +190,11 @@ def _fetch_from_paddlenlp(model: ModelName, weights: bool) -> Path:
         write_atomically(folder / name, text.encode())
     for name, url in published.addresses().items():
         if name == "vocab.txt" or weights:
-            checksum = f"sha256:{pinned[name][0]}" if name in pinned else listed.get(name, {}).get("checksum")
+            checksum = f"sha256:{pinned[name][0]}" if name in pinned else listed.get(name)
             fetch(folder / name, [url], checksum)
-            listed[name] = {"checksum": checksum or f"sha256:{sha256_of_file(folder / name)}"}
-    listing = json.dumps({"name": str(model), "files": listed}, indent=1) + "\n"
+            listed[name] = checksum or f"sha256:{sha256_of_file(folder / name)}"
+    files = {name: {"checksum": checksum} for name, checksum in listed.items()}
+    listing = json.dumps({"name": str(model), "files": files}, indent=1) + "\n"
     write_atomically(folder / LISTING_FILE, listing.encode())
     return folder
 

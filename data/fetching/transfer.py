@@ -5,10 +5,12 @@ pooch verifies and places the file. What it lacks is here: asking for the rest o
 Wikipedia's dumps need, because their mirrors drop long transfers; several addresses; locks; refusing wrong answers.
 """
 
+import errno
 import hashlib
 import logging
 import math
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +33,7 @@ _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _LONGEST_WAIT_SECONDS = 60  # that a server may ask for
 _DIGESTS = {"sha256": 64, "sha1": 40, "git-sha1": 40, "md5": 32}
 _CHUNK_BYTES, _MOST_BYTES = 1 << 18, 1 << 40
+_SPARE_BYTES = 64 << 20  # of the disk, kept free
 logging.getLogger("urllib3").setLevel(logging.ERROR)  # its warnings of further attempts have signed addresses
 
 
@@ -144,6 +147,7 @@ def _receive(session: requests.Session, url: str, part: Path, num_bytes: int | N
         total = size + int(length) if length.isdigit() else None
         if total is not None and num_bytes not in (None, total):
             raise requests.RequestException(f"the file has {total} bytes and must have {num_bytes}")
+        _check_room(part.parent, (total or 0) - size)
         name = urlsplit(url).path.rpartition("/")[2] or url
         with open(part, "ab" if size else "wb") as file, progress(name, total, done=size) as meter:
             try:
@@ -157,6 +161,14 @@ def _receive(session: requests.Session, url: str, part: Path, num_bytes: int | N
             except urllib3.exceptions.HTTPError as error:
                 return str(error.args[0])
     return "" if total in (None, size) else f"the connection ended after {size} of {total} bytes"
+
+
+def _check_room(folder: Path, num_bytes: int) -> None:
+    """Raises OSError, as a disk that is full, before it is."""
+    room = max(0, shutil.disk_usage(folder).free - _SPARE_BYTES)
+    if num_bytes > room:
+        problem = f"{megabytes(num_bytes)} are missing, and the disk has room for {megabytes(room)}"
+        raise OSError(errno.ENOSPC, problem, str(folder))
 
 
 def _check_answer(response: requests.Response) -> None:

@@ -65,6 +65,9 @@ def test_what_an_earlier_version_fetched_is_used_and_verified(tmp_path, monkeypa
     (folder / "model.safetensors").write_bytes(DATA[::-1])
     with pytest.raises(DownloadError, match="model.safetensors is not the file whose checksum is sha256"):
         fetched({}, monkeypatch)
+    (folder / "model.json").write_text('{"files": {"model.safetensors": 1}}')
+    with pytest.raises(DownloadError, match="model.json is damaged; remove "):
+        fetched({}, monkeypatch)
 
 
 def test_the_description_alone_is_small_and_the_weights_follow(monkeypatch):

@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import requests
@@ -144,6 +145,13 @@ def test_a_full_disk_stops_it_and_what_came_is_resumed(tmp_path, monkeypatch):
     assert names(tmp_path) == {".file.bin.part"}
     served = Served(DATA)
     assert get(served, tmp_path) == DATA and "Range" in served.requests[0]
+
+
+def test_missing_room_is_said_before_the_transfer(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=64 << 20))
+    with pytest.raises(OSError, match="are missing, and the disk has room for 0"):
+        get(Served(DATA), tmp_path)
+    assert not (tmp_path / "file.bin").exists()
 
 
 def full_disk(*_):
