@@ -42,7 +42,7 @@ from bert.samples.shards import (
     naming,
     recorded_counts,
 )
-from data.preprocessing.pipeline import Piece, cut
+from data.preprocessing.pipeline import COMPRESSION_FLAG, Piece, cut
 
 
 def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snappy") -> Manifest:
@@ -62,9 +62,9 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
                 writer.write(_in_bin(read(paths[piece.block]).slice(piece.start, piece.stop - piece.start), bin_id))
         return sum(piece.stop - piece.start for piece in pieces)
 
-    shards = write_shards(outdir, len(plans), ((plan[0], plan[1], partial(write, *plan[1:])) for plan in plans))
+    shards = ((name, bin_id, partial(write, bin_id, *rows)) for name, bin_id, *rows in plans)
     settings = {"num_shards": num_shards, "output_format": "parquet", "compression": compression}
-    return finish(outdir, _manifest(source, shards, settings))
+    return write_shards(outdir, len(plans), shards, lambda records: _manifest(source, records, settings))
 
 
 def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
@@ -77,50 +77,44 @@ def _in_bin(table: pa.Table, bin_id: int | None) -> pa.Table:
 def rewrite(indir: Path, outdir: Path, make: Callable[[], Manifest]) -> None:
     """A command that makes shards in `outdir` of those in `indir`, from its locks to what it prints."""
     with command(outdir):
-        _check_outdir(indir, outdir)  # before the lock, which makes it
-        with only_writer(outdir):
+        if outdir.exists() and not outdir.is_dir():
+            raise ValueError(f"{outdir}: is a file; balanced shards go to a separate, empty directory: name another")
+        begun = (outdir / UNFINISHED_NAME).is_file()  # by this command; of a stopped preprocessing it is a folder
+        if outdir.resolve() == indir.resolve() or (outdir.is_dir() and any(outdir.iterdir()) and not begun):
+            raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to a separate, empty directory")
+        with only_writer(outdir):  # which makes the folder
             manifest = make()
     with command():
         print(f"{manifest.counts['samples']} samples in {len(manifest.shards)} shards in {outdir}")
 
 
 def write_shards(
-    outdir: Path, number: int, shards: Iterable[tuple[str, int | None, Callable[[Path], int]]]
-) -> dict[str, ShardRecord]:
-    """Write shards: name, bin, and a function that writes a file and returns the number of its samples."""
-    _begin(outdir)
-    records = {}
-    for name, bin_id, write in progress("shards", number, "files", shards):
-        path = outdir / name
-        with atomic_path(path) as temporary:
-            num_samples = write(temporary)
-        records[name] = ShardRecord(num_samples, path.stat().st_size, checksum_of_file(path), bin_id)
-    return records
+    outdir: Path,
+    number: int,
+    shards: Iterable[tuple[str, int | None, Callable[[Path], int]]],
+    manifest_of: Callable[[dict[str, ShardRecord]], Manifest],
+) -> Manifest:
+    """Write the shards, and the manifest of their records; the files of a stopped run are removed.
 
-
-def finish(outdir: Path, manifest: Manifest) -> Manifest:
-    write_manifest(outdir, manifest)
-    (outdir / UNFINISHED_NAME).unlink()
-    return manifest
-
-
-def _check_outdir(indir: Path, outdir: Path) -> None:
-    """Raise ValueError unless the folder is missing, empty or left by a stopped run of this command."""
-    if outdir.exists() and not outdir.is_dir():
-        raise ValueError(f"{outdir}: is a file; balanced shards go to a separate, empty directory: name another")
-    begun = (outdir / UNFINISHED_NAME).is_file()  # of a stopped preprocessing it is a folder
-    if outdir.resolve() == indir.resolve() or (outdir.is_dir() and any(outdir.iterdir()) and not begun):
-        raise ValueError(f"{outdir}: is the input or not empty; balanced shards go to a separate, empty directory")
-
-
-def _begin(outdir: Path) -> None:
-    """Make the folder, and remove the files of a stopped run."""
+    Args:
+        shards: name, bin, and a function that writes a file and returns the number of its samples.
+    """
     outdir.mkdir(parents=True, exist_ok=True)
     if (outdir / UNFINISHED_NAME).exists():
         for pattern in (MANIFEST_NAME, NUM_SAMPLES_NAME, ".*.tmp", "shard-*"):
             for path in outdir.glob(pattern):
                 path.unlink()
     (outdir / UNFINISHED_NAME).touch()
+    records = {}
+    for name, bin_id, write in progress("shards", number, "files", shards):
+        path = outdir / name
+        with atomic_path(path) as temporary:
+            num_samples = write(temporary)
+        records[name] = ShardRecord(num_samples, path.stat().st_size, checksum_of_file(path), bin_id)
+    manifest = manifest_of(records)
+    write_manifest(outdir, manifest)
+    (outdir / UNFINISHED_NAME).unlink()
+    return manifest
 
 
 def _manifest(source: Manifest | None, shards: dict[str, ShardRecord], settings: dict) -> Manifest:
@@ -181,12 +175,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--indir", type=Path, required=True)
     parser.add_argument("--outdir", type=Path, required=True)
     parser.add_argument("--num-shards", type=int, required=True, help="files per bin")
-    parser.add_argument(
-        "--compression",
-        choices=("none", "snappy", "zstd", "lz4"),
-        default="snappy",
-        help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)",
-    )
+    parser.add_argument("--compression", **COMPRESSION_FLAG)
     arguments = parser.parse_args(argv)
     folders = arguments.indir, arguments.outdir
     rewrite(*folders, lambda: balance(*folders, arguments.num_shards, arguments.compression))

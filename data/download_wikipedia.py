@@ -32,25 +32,6 @@ _WIKIMEDIA = "https://dumps.wikimedia.org/{wiki}/{date}/"
 _ARCHIVE = "https://archive.org/download/{wiki}-{date}/"
 
 
-def dump_name(language: str, date: str) -> str:
-    """File name of a dump; ValueError if the date is not one."""
-    if not re.fullmatch(r"20\d{6}", date):
-        raise ValueError(
-            f"dump_date={date!r} must be YYYYMMDD, a date listed at https://dumps.wikimedia.org/{_wiki(language)}/"
-        )
-    return f"{_wiki(language)}-{date}-pages-articles-multistream.xml.bz2"
-
-
-def _wiki(language: str) -> str:
-    return check_language(language).lower().replace("-", "_") + "wiki"
-
-
-def addresses(language: str, date: str, mirrors: list[str]) -> list[str]:
-    """Folders that may hold the dump, each ending in a slash."""
-    patterns = [mirror.rstrip("/") + "/{wiki}/{date}/" for mirror in mirrors] or [_WIKIMEDIA, _ARCHIVE]
-    return [pattern.replace("{wiki}", _wiki(language)).replace("{date}", date) for pattern in patterns]
-
-
 def published_checksum(name: str, folders: list[str]) -> str:
     """The published checksum of a dump, "sha1:..."."""
     sums = name.replace("-pages-articles-multistream.xml.bz2", "-sha1sums.txt")
@@ -72,33 +53,32 @@ def published_checksum(name: str, folders: list[str]) -> str:
 def download_dump(
     language: str, date: str | None, folder: Path, *, mirrors: list[str], checksum: str | None = None
 ) -> Path:
-    date = date or _PINNED_DATES.get(language)
+    wiki = check_language(language).lower().replace("-", "_") + "wiki"
+    date, listed = date or _PINNED_DATES.get(language), f"https://dumps.wikimedia.org/{wiki}/"
     if date is None:
         raise ValueError(
             f"lang={language}: no dump is pinned for this language; name one with --dump-date, from the "
-            f"list at https://dumps.wikimedia.org/{_wiki(language)}/"
+            f"list at {listed}"
         )
-    name = dump_name(language, date)
-    folders, target, size = addresses(language, date, mirrors), folder / name, None
+    if not re.fullmatch(r"20\d{6}", date):
+        raise ValueError(f"dump_date={date!r} must be YYYYMMDD, a date listed at {listed}")
+    name, size = f"{wiki}-{date}-pages-articles-multistream.xml.bz2", None
+    patterns = [mirror.rstrip("/") + "/{wiki}/{date}/" for mirror in mirrors] or [_WIKIMEDIA, _ARCHIVE]
+    folders = [pattern.replace("{wiki}", wiki).replace("{date}", date) for pattern in patterns]
+    target = folder / name
     if checksum is None and name in _PINNED_DUMPS:
         checksum, size = _PINNED_DUMPS[name]
     checksum = checksum or published_checksum(name, folders)
     print(f"{name}: {'' if size is None else megabytes(size) + ', '}{checksum}", flush=True)
     if size is not None and not target.exists():
-        _tell_room(folder, size)
+        folder.mkdir(parents=True, exist_ok=True)
+        needed, free = size * (1 + TEXT_PER_DUMP_BYTE), shutil.disk_usage(folder).free
+        enough = "" if free > needed else ": this will not be enough"
+        room = f"needs about {megabytes(needed)} of disk, dump and text; {folder} has {megabytes(free)}"
+        print(room + enough, flush=True)
     fetch(target, [base + name for base in folders], checksum, size)
     print(f"{target}: complete ({checksum})", flush=True)
     return target
-
-
-def _tell_room(folder: Path, dump_bytes: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    needed, free = dump_bytes * (1 + TEXT_PER_DUMP_BYTE), shutil.disk_usage(folder).free
-    print(
-        f"needs about {megabytes(needed)} of disk, dump and text; {folder} has {megabytes(free)}"
-        + ("" if free > needed else ": this will not be enough"),
-        flush=True,
-    )
 
 
 def _parser() -> HelpParser:

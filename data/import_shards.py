@@ -17,12 +17,12 @@ from bert.samples.formats import hdf5
 from bert.samples.formats.arrow import arrow_columns
 from bert.samples.formats.parquet import parquet_columns
 from bert.samples.formats.shard_writer import ShardWriter
-from bert.samples.manifest import Manifest, shard_totals
+from bert.samples.manifest import Manifest, ShardRecord, shard_totals
 from bert.samples.sample_table import SampleTable, concatenate
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary_files import read_vocabulary
-from data.balance_shards import finish, rewrite, write_shards
+from data.balance_shards import rewrite, write_shards
 from data.preprocessing.pipeline import Piece, cut
 
 _ROW_GROUP_BYTES = 256 << 20
@@ -59,12 +59,15 @@ def import_shards(
 
     tables = enumerate(map(samples, plans))
     named = ((f"shard-{number}.{output_format}", None, partial(write, table)) for number, table in tables)
-    shards = write_shards(outdir, len(plans), named)
     # What the samples are decides how a training reads them: packed documents, the share of the masks.
     made_with = {name: value for name, value in source.made_with.items() if name not in _OF_FILES}
     settings = {**made_with, "imported_from": str(source.directory), "output_format": output_format}
-    counted = {"samples": sum(counts), **shard_totals(shards)}
-    return finish(outdir, Manifest(shards, source.vocabulary.sha256, settings, counted))
+
+    def manifest_of(shards: dict[str, ShardRecord]) -> Manifest:
+        counted = {"samples": sum(counts), **shard_totals(shards)}
+        return Manifest(shards, source.vocabulary.sha256, settings, counted)
+
+    return write_shards(outdir, len(plans), named, manifest_of)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -33,6 +33,7 @@ from bert.samples.masking import MASKED_SHARE
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary
 from data.preprocessing.pipeline import (
+    COMPRESSION_FLAG,
     FORMATS,
     Job,
     ShardPlan,
@@ -208,12 +209,7 @@ def _parser() -> HelpParser:
     parser.add_argument("--seed", type=int, default=12345)
     parser.add_argument("--num-shards", type=int, help="balanced shards (per bin); default: one part per block")
     parser.add_argument("--output-format", choices=FORMATS, default="parquet")
-    parser.add_argument(
-        "--compression",
-        choices=("none", "snappy", "zstd", "lz4"),
-        default="snappy",
-        help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)",
-    )
+    parser.add_argument("--compression", **COMPRESSION_FLAG)
     parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes, or Slurm jobs")
     parser.add_argument("--scheduler", choices=SCHEDULERS, default="local", help="see data/preprocessing/workers.py")
     parser.add_argument("--scheduler-address", help="of a Dask scheduler that runs already")

@@ -18,7 +18,7 @@ from bert import REPOSITORY
 from bert.commands.pretrain import POSITIONAL, parse_launch_arguments
 from bert.doctor import requirements
 from bert.doctor.requirements import declared, differences, packages, pins
-from bert.pretraining.recipes import PRESETS
+from bert.pretraining.recipes import PRESETS, RECIPES
 
 SCRIPTS = sorted([*(REPOSITORY / "scripts").rglob("*.sh"), REPOSITORY / ".ci/run"])
 
@@ -53,7 +53,7 @@ def test_shell_presets_are_the_presets(name):
     assert len(words) == len(POSITIONAL) == 32
     plan, preset = parse_launch_arguments(words), PRESETS[name]
     assert plan.world_size() == preset.world_size()
-    for config, recipe in zip(plan.phases, (preset.phase1(), preset.phase2()), strict=True):
+    for config, recipe in zip(plan.phases, (RECIPES[preset.phase1](), RECIPES[preset.phase2]()), strict=True):
         size = preset.world_size()
         assert config.batch.gradient_accumulation_steps(size) == recipe.batch.gradient_accumulation_steps(size)
         assert config.batch.batch_size == recipe.batch.batch_size

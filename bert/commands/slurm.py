@@ -152,7 +152,11 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
             return OK  # the next step answers
         when = one_of("PREPROCESS", environment.get("PREPROCESS") or "auto", ("auto", "only", "never"))
         if when != "only":
-            _check_gpus(plan)
+            try:  # before shards are made and not after
+                plan.ranks.devices(plan.phases[0].hardware.device)
+            except ValueError as error:
+                ask = "where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8 ..."
+                raise ValueError(f"{error}; {ask}") from None
         note_progress(plan, environment)
     runner = Runner()
     for config in () if when == "never" else plan.phases:
@@ -163,19 +167,15 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     return OK
 
 
-def _check_gpus(plan: LaunchPlan) -> None:
-    """ValueError if this node has too few GPUs, before shards are made and not after."""
-    try:
-        plan.ranks.devices(plan.phases[0].hardware.device)
-    except ValueError as error:
-        raise ValueError(f"{error}; where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8 ...") from None
-
-
 def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
     """Count the runs of this job that changed nothing: a time limit below the start-up time requeues it for ever."""
     job = environment.get("SLURM_JOB_ID", "")
     record_file = plan.phases[0].run.output_dir / f"slurm-{job}.json"
-    state, known = _state(plan), read_json(record_file)
+    state, known = [], read_json(record_file)  # of each phase what changes if a run makes progress
+    for config in plan.phases:
+        shards = config.data.input_dir
+        files = [*shards.glob("*"), *(shards / UNFINISHED_NAME).rglob("*")]
+        state.append([*map(str, list_steps(config.checkpoint_dir())), f"{len(files)} files of shards"])
     idle = known.get("runs_without_progress", 0) + 1 if known.get("state") == state else 0
     if idle >= MAX_RUNS_WITHOUT_PROGRESS:
         record_file.unlink()
@@ -185,16 +185,6 @@ def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:
         )
     record_file.parent.mkdir(parents=True, exist_ok=True)
     record_file.write_text(json.dumps({"state": state, "runs_without_progress": idle}) + "\n", encoding="utf-8")
-
-
-def _state(plan: LaunchPlan) -> list[list[str]]:
-    """The checkpoints of each phase and the number of its shard files, which change if a run makes progress."""
-    folders = []
-    for config in plan.phases:
-        shards = config.data.input_dir
-        files = [*shards.glob("*"), *(shards / UNFINISHED_NAME).rglob("*")]
-        folders.append([*map(str, list_steps(config.checkpoint_dir())), f"{len(files)} files of shards"])
-    return folders
 
 
 def _help() -> str:

@@ -96,10 +96,6 @@ class Hardware:
     def world_size(self) -> int:
         return self.num_nodes * self.devices_per_node
 
-    def lengthened(self) -> float:
-        """How many times as long an update takes on these nodes as its work and its all-reduce: stragglers."""
-        return self.num_nodes**self.part.node_exponent
-
     def all_reduce_seconds(self, num_bytes: float) -> float:
         """A ring over all devices: each link, and each node's network, carries 2 (n - 1) / n of the bytes."""
         efficiency, world_size = self.part.efficiency, self.world_size()

@@ -169,7 +169,7 @@ def update_time(
         all_reduce=hardware.all_reduce_seconds(gradients),
         optimizer=moved / bytes_rate,
         overhead=part.update_overhead_ms / 1e3 * model.num_hidden_layers / _LAYERS_OF_LARGE if kind.host_waits else 0.0,
-        lengthened=hardware.lengthened(),
+        lengthened=hardware.num_nodes**part.node_exponent,
     )
 
 
@@ -295,26 +295,21 @@ def _take_plan_flags(flags: MutableMapping[str, Any]) -> PlanFlags | None:
     return PlanFlags(**values) if planning else None
 
 
-def _planned(configs: Sequence[Any], hardware: Hardware, flags: PlanFlags) -> str:
-    """The plans of runs that follow each other, and their sum."""
-    mean, price = flags.mean_padded_length, flags.price_per_hour
-    plans, texts = [], []
-    for config in configs:
-        length = min(mean, config.data.max_seq_length) if mean and len(configs) > 1 else mean
-        plans.append(make_plan(config, hardware, price_per_hour=price, mean_padded_length=length))
-        texts.append(plan_report(plans[-1], f"{config.stage()} of {config.run.bert_model}"))
-    seconds = [time for plan in plans if (time := plan.seconds()) is not None]
-    if len(seconds) == len(plans) > 1:
-        cost = "" if price is None else f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
-        texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}")
-    return "\n\n".join(texts)
-
-
 def plan_inquiry(settings_of: Callable[[Any, int], Any]) -> Inquiry:
     """--plan; settings_of: (settings, number of devices) -> the settings that run there."""
 
     def answer(flags: PlanFlags, configs: Sequence[Any], _: int) -> str:
+        """The plans of runs that follow each other, and their sum."""
         hardware = parse_hardware(flags.hardware, load_parts(flags.parts or PARTS_FILE))
-        return _planned([settings_of(config, hardware.world_size()) for config in configs], hardware, flags)
+        mean, price, plans, texts = flags.mean_padded_length, flags.price_per_hour, list[Plan](), list[str]()
+        for config in (settings_of(config, hardware.world_size()) for config in configs):
+            length = min(mean, config.data.max_seq_length) if mean and len(configs) > 1 else mean
+            plans.append(make_plan(config, hardware, price_per_hour=price, mean_padded_length=length))
+            texts.append(plan_report(plans[-1], f"{config.stage()} of {config.run.bert_model}"))
+        seconds = [time for plan in plans if (time := plan.seconds()) is not None]
+        if len(seconds) == len(plans) > 1:
+            cost = "" if price is None else f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
+            texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}")
+        return "\n\n".join(texts)
 
     return Inquiry(_add_plan_flags, _take_plan_flags, answer, title="plan")

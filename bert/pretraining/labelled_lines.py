@@ -1,8 +1,8 @@
 """Labelled lines of a probe (--probe-file): a table with the columns text and label."""
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from data.text.columns import NoColumnError, TableForm
 from data.text.encodings import NotTextError
@@ -13,14 +13,10 @@ FOLDS = 3
 MOST_LINES = 2_000  # of a longer file, lines spread over all of it
 
 
-@dataclass(frozen=True)
-class LabelledLines:
+class LabelledLines(NamedTuple):
     texts: list[str]
     labels: list[str]
-
-    def most_frequent_share(self) -> float:
-        """The accuracy of always guessing the most frequent label."""
-        return Counter(self.labels).most_common(1)[0][1] / len(self.labels)
+    most_frequent_share: float  # the accuracy of always guessing the most frequent label
 
 
 def read_labelled_lines(path: Path) -> LabelledLines:
@@ -38,12 +34,12 @@ def read_labelled_lines(path: Path) -> LabelledLines:
     whole = [pair for pair in found if all(pair)]
     number = min(len(whole), MOST_LINES)
     chosen = [whole[index * len(whole) // number] for index in range(number)]
-    lines = LabelledLines([text for text, _ in chosen], [label for _, label in chosen])
-    counts = Counter(lines.labels)
+    counts = Counter(label for _, label in chosen)
     if len(counts) < 2 or min(counts.values()) < FOLDS:
         rare = f"{min(counts, key=counts.__getitem__)!r} on {min(counts.values())}" if counts else "none"
         raise ValueError(
-            f"probe_file={path} has {len(counts)} labels in {len(lines.labels)} lines, the rarest {rare}; it must have "
+            f"probe_file={path} has {len(counts)} labels in {number} lines, the rarest {rare}; it must have "
             f"two labels and each on at least {FOLDS} lines: add lines, or join labels"
         )
-    return lines
+    texts, labels = map(list, zip(*chosen, strict=True))
+    return LabelledLines(texts, labels, max(counts.values()) / number)

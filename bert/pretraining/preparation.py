@@ -70,21 +70,16 @@ def prepare_data(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_thi
 
 def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str]:
     """Text to balanced shards that fit the phase: its length, vocabulary and masking. `options` are further flags."""
-    static = config.data.masking == "static"
+    data, static = config.data, config.data.masking == "static"
     usual = {
+        "vocab_file": data.vocab_file,
+        "target_seq_length": data.max_seq_length,
+        "masking": True if static else None,
         "objective": "mlm" if config.run.objective == "mlm" else None,
-        "max_predictions_per_seq": config.data.max_predictions_per_seq if static else None,
-        "masked_lm_ratio": config.data.masked_lm_ratio
-        if static and config.data.masked_lm_ratio != MASKED_SHARE
-        else None,
+        "max_predictions_per_seq": data.max_predictions_per_seq if static else None,
+        "masked_lm_ratio": data.masked_lm_ratio if static and data.masked_lm_ratio != MASKED_SHARE else None,
     }
-    return module_command(
-        "data.preprocess_bert_pretrain",
-        vocab_file=config.data.vocab_file,
-        target_seq_length=config.data.max_seq_length,
-        masking=True if static else None,
-        **{**usual, **options},
-    )
+    return module_command("data.preprocess_bert_pretrain", **{**usual, **options})
 
 
 def prepare_quickstart(config: PretrainingConfig, run: Run) -> int:
@@ -174,7 +169,10 @@ class Steps:
         stale = list(itertools.dropwhile(lambda path: path != str(product), done))
         for path in {*stale, str(product)}:
             done.pop(path, None)
-            _remove(Path(path))
+            if Path(path).name in (MANIFEST_NAME, REPORT_NAME):
+                shutil.rmtree(Path(path).parent, ignore_errors=True)
+            else:
+                Path(path).unlink(missing_ok=True)
         code = self._run(command)
         if code == 0:
             if not product.exists():
@@ -182,13 +180,6 @@ class Steps:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             self._file.write_text(json.dumps({**done, str(product): words}, indent=2) + "\n", encoding="utf-8")
         return code
-
-
-def _remove(product: Path) -> None:
-    if product.name in (MANIFEST_NAME, REPORT_NAME):
-        shutil.rmtree(product.parent, ignore_errors=True)
-    else:
-        product.unlink(missing_ok=True)
 
 
 def _has_files(folder: Path) -> bool:

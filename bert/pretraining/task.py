@@ -66,8 +66,8 @@ class Pretraining(Task):
             lines = read_labelled_lines(file)
             is_lower = vocabulary.is_lowercase() if lowercase is None else lowercase
             self._probe = Probe(lines, config, data.max_seq_length, vocabulary, is_lower)
-            guess = lines.most_frequent_share()
-            logger.info(f"probe: {len(lines.texts):,} lines; guessing the most frequent label is right for {guess:.1%}")
+            guess = f"guessing the most frequent label is right for {lines.most_frequent_share:.1%}"
+            logger.info(f"probe: {len(lines.texts):,} lines; {guess}")
         self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out or config.run.probe_file)
         self.earlier_fingerprints = self._train.earlier_fingerprints()
         config = self.config = with_steps(config, self._train.mixes[-1].total(), group.world_size)

@@ -35,7 +35,7 @@ class Tracker:
     """Shows a run's scalars; opens with the first of them. Methods may raise, and the caller then stops using it."""
 
     def __init__(self, directory: Path):
-        self.directory = directory
+        self.directory, self.name = directory, f"{directory.parent.name}/{directory.name}"
         self.writer: Any = None
         self.hyper_parameters: dict[str, Any] = {}
 
@@ -76,7 +76,11 @@ class VisualDL(Tracker):
             self.write(step, finite({tag_of(name): value for name, value in row.items() if name != "epoch"}))
 
     def write(self, step: int, scalars: dict[str, float]) -> None:
-        self._check_thread()
+        worker = self.writer
+        for name in ("_file_writer", "_async_writer", "_worker"):
+            worker = getattr(worker, name, None)
+        if worker is not None and not worker.is_alive():  # as on a full disk; later calls would block for ever
+            raise OSError("its writing thread has ended; is the disk full?")
         for tag, value in scalars.items():
             self.writer.add_scalar(tag, value, step)
             if tag not in self._tags:
@@ -87,20 +91,11 @@ class VisualDL(Tracker):
             self.writer.add_hparams(table_row(self.hyper_parameters), self._tags)
         self.writer.close()
 
-    def _check_thread(self) -> None:
-        """Raise OSError if VisualDL's thread has ended, as it does on a full disk: later calls would block for ever."""
-        worker = self.writer
-        for name in ("_file_writer", "_async_writer", "_worker"):
-            worker = getattr(worker, name, None)
-        if worker is not None and not worker.is_alive():
-            raise OSError("its writing thread has ended; is the disk full?")
-
 
 def finite(scalars: dict[str, Any]) -> dict[str, float]:
     """The numbers among them, without infinities and NaN."""
     values = {tag: value.item() if hasattr(value, "item") else value for tag, value in scalars.items()}
-    numbers = {tag: value for tag, value in values.items() if isinstance(value, (int, float))}
-    return {tag: value for tag, value in numbers.items() if not isinstance(value, bool) and math.isfinite(value)}
+    return {tag: value for tag, value in values.items() if type(value) in (int, float) and math.isfinite(value)}
 
 
 def tag_of(name: str) -> str:

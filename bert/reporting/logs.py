@@ -230,10 +230,8 @@ class Log:
 
     def _show(self, message: str) -> None:
         """One line on the console, above the progress bar if there is one."""
-        if self._bar is not None:
-            self._console(lambda: self._bar.write(message, file=self._stream))
-        else:
-            self._console(lambda: print(message, file=self._stream, flush=True))
+        write = partial(print, flush=True) if self._bar is None else self._bar.write
+        self._console(lambda: write(message, file=self._stream))
 
 
 def to_json(values: Any, indent: int | None = None) -> str:

@@ -98,15 +98,14 @@ def progress(
 class RunProgress(threading.Thread):
     """Draws progress.json of a stage's folder, which rank 0 replaces about once a second, on standard output.
 
-    Args:
-        earlier: what an earlier run left in it, which is not drawn; None: what it holds now.
+    What an earlier run left in it is not drawn.
     """
 
-    def __init__(self, stage_dir: Path, title: str, earlier: Mapping[str, Any] | None = None):
+    def __init__(self, stage_dir: Path, title: str):
         super().__init__(daemon=True)
         self.file, self._title = stage_dir / PROGRESS_FILE, title
         self._closing, self._has_steps = threading.Event(), False
-        self._earlier = read_json(self.file) if earlier is None else earlier
+        self._earlier = read_json(self.file)
         self._bar = progress(f"{title}, preparing", None, "steps", terminal=sys.stdout)
         self.start()
 

@@ -102,7 +102,9 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     blocks = [text(f"Read at {now}: {until}."), heading("Results"), table_of_runs("", runs, results(runs))]
     blocks += [table(*rows) for rows in repetition_tables(runs, fewest=2)]
     blocks += [text(f"{run.name}: {complaint}") for run in runs for complaint in run.complaints]
-    pictures = [drawn for name in plotted_metrics(runs) if (drawn := draw(name, runs)) is not None]
+    logged = {name for run in runs for name in run.metric_names()}
+    plotted = [name for name in _FIRST if name in logged] + sorted(logged - {*_FIRST, *_UNPLOTTED})
+    pictures = [drawn for name in plotted if (drawn := draw(name, runs)) is not None]
     blocks += [block for run in runs if run.scores.get("classes") for block in classification(run.name, run.scores)]
     blocks += [heading("Curves"), *(pictures or [text("There is nothing to draw yet.")])]
     if len(runs) > 1:
@@ -253,12 +255,6 @@ def differences(runs: Sequence[RunRecord]) -> Rows:
     names = dict.fromkeys(name for run in runs for name in run.settings)
     values = {name: [run.settings.get(name) for run in runs] for name in names}
     return [[name, *map(_shown, values[name])] for name in names if len(set(map(repr, values[name]))) > 1]
-
-
-def plotted_metrics(runs: Sequence[RunRecord]) -> list[str]:
-    """The known metrics first, then the others that the runs logged."""
-    names = {name for run in runs for name in run.metric_names()}
-    return [name for name in _FIRST if name in names] + sorted(names - {*_FIRST, *_UNPLOTTED})
 
 
 def draw(name: str, runs: Sequence[RunRecord]) -> Block | None:

@@ -57,11 +57,7 @@ class RunRecord:
     def curve(self, name: str) -> list[tuple[int, float]]:
         """(step, value) where the metric is a number."""
         rows = self.held_out if name.startswith("eval_") else self.training
-        return [
-            (row["step"], float(row[name]))
-            for row in rows
-            if isinstance(row.get(name), (int, float)) and not isinstance(row[name], bool)
-        ]
+        return [(row["step"], float(row[name])) for row in rows if type(row.get(name)) in (int, float)]
 
     def last(self, name: str) -> Any:
         """The value in the summary, otherwise the last value of the curve; None if there is neither."""
@@ -191,15 +187,13 @@ def _json_lines(path: Path, complaints: list[str], prefix: str = "") -> Iterator
 
 
 def _mapping(path: Path, parse: Any, complaints: list[str]) -> dict[str, Any]:
-    values: Any = None
     try:
         values = parse(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict):
+            return values
+        complaints.append(f"{path.name} is damaged and was left out")
     except OSError as error:
         complaints.append(f"{path.name} cannot be read: {error.strerror}")
-        return {}
     except ValueError:
-        pass
-    if not isinstance(values, dict):
         complaints.append(f"{path.name} is damaged and was left out")
-        return {}
-    return values
+    return {}

@@ -36,8 +36,7 @@ class WeightsAndBiases(Tracker):
         identity = self.directory / "wandb_run"
         known = identity.read_text() if first_step and identity.is_file() else None
         place = {"project": os.environ.get("WANDB_PROJECT", "bert-on-paddle"), "dir": self.directory}
-        name = f"{self.directory.parent.name}/{self.directory.name}"
-        self.writer = wandb.init(**place, name=name, id=known, resume="allow", config=self.hyper_parameters)
+        self.writer = wandb.init(**place, name=self.name, id=known, resume="allow", config=self.hyper_parameters)
         identity.write_text(self.writer.id)
         self.writer.define_metric("*", step_metric="step")
 
@@ -60,8 +59,7 @@ class MLflow(Tracker):
             self.writer.update_run(self._run, "RUNNING")
             return
         experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "bert-on-paddle")).experiment_id
-        name = f"{self.directory.parent.name}/{self.directory.name}"
-        self._run = self.writer.create_run(experiment, run_name=name).info.run_id
+        self._run = self.writer.create_run(experiment, run_name=self.name).info.run_id
         identity.write_text(self._run)
         for parameter, value in table_row(self.hyper_parameters).items():
             self.writer.log_param(self._run, parameter, value)

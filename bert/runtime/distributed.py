@@ -30,6 +30,10 @@ class Group:
     def is_main(self) -> bool:
         return self.rank == 0
 
+    @property
+    def uses_gloo(self) -> bool:
+        return self.world_size > 1 and self.device == "cpu"
+
 
 def group_from_environment(device: str) -> Group:
     """The group that the launcher describes; a single rank without a launcher."""
@@ -48,19 +52,15 @@ def group_from_environment(device: str) -> Group:
 
 def initialize(group: Group) -> None:
     """Join the group: Gloo's rendezvous on CPU, which rank 0's endpoint serves, and Fleet's environment."""
-    if _uses_gloo(group):
+    if group.uses_gloo:
         gloo.join(group.rank, os.environ["PADDLE_TRAINER_ENDPOINTS"].split(","))
     paddle.distributed.fleet.init(is_collective=True, log_level="ERROR")
 
 
 def finalize(group: Group) -> None:
     """Leave the group once all ranks have called this."""
-    if _uses_gloo(group):
+    if group.uses_gloo:
         gloo.leave()
-
-
-def _uses_gloo(group: Group) -> bool:
-    return group.world_size > 1 and group.device == "cpu"
 
 
 _exchanges = itertools.count()
@@ -81,7 +81,7 @@ def exchange_texts(group: Group, text: str) -> list[str]:
 
 def gloo_on_cpu(group: Group) -> AbstractContextManager[None]:
     """Prevent Fleet's `minimize` from appending the NCCL communicator's operators on CPU ranks."""
-    if not _uses_gloo(group):
+    if not group.uses_gloo:
         return nullcontext()
     return gloo.replaced(CollectiveHelper, "_init_communicator", lambda *args, **kwargs: None)
 
@@ -98,7 +98,7 @@ def sums_as_updated(in_half_precision: bool) -> AbstractContextManager[None]:
 
 def fit_to_gloo(program: static.Program, group: Group) -> None:
     """Make a program that Fleet built for NCCL run on CPU ranks; nothing on GPUs and a single rank."""
-    if _uses_gloo(group):
+    if group.uses_gloo:
         gloo.fit_program(program)
 
 

@@ -58,10 +58,7 @@ def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:
         if name := part_of(paddle.device.cuda.get_device_name()):
             tflops = load_parts()[name].tflops
             return getattr(tflops, arithmetic) or tflops.float32, f"data sheet of {name.split('-')[0]}"
-    if device == "cpu":
-        rate = measured_gemm_tflops(executor, num_threads=_num_threads)
-    else:
-        rate = measured_gemm_tflops(executor)
+    rate = measured_gemm_tflops(executor, num_threads=_num_threads if device == "cpu" else None)
     return rate, "measured: float32 matrix product of 1,024 x 1,024"
 
 

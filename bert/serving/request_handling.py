@@ -14,7 +14,7 @@ from bert.serving.settings import ServerSettings
 from bert.serving.worker import ModelWorker
 
 MODEL_HEADER = "x-bert-model"  # of an answer: the fingerprint of the model
-_LISTED = 10  # refused inputs that an answer names
+LISTED = 10  # mistakes of a request, or refused inputs, that an answer names
 _RETRY_SECONDS = 2  # after a 503
 
 METRICS = CollectorRegistry()
@@ -129,7 +129,7 @@ def _answer_of(outcomes: Sequence[Outcome], timeout_seconds: float) -> Response:
         body = b'{"detail":' + texts[0][1] + b"}"
     else:
         place = b'{"type":"value_error","loc":["body","inputs",%d],"msg":%s}'
-        body = b'{"detail":[' + b",".join(place % (number, text) for number, text in texts[:_LISTED]) + b"]}"
+        body = b'{"detail":[' + b",".join(place % (number, text) for number, text in texts[:LISTED]) + b"]}"
     return Response(body, status, media_type="application/json")
 
 

@@ -23,14 +23,13 @@ from starlette.types import Message, Receive, Scope, Send
 from bert import __version__
 from bert.serving.connections import HEADER_BYTES
 from bert.serving.messages import ENCODE, PREDICT, Description
-from bert.serving.request_handling import METRICS, REQUEST_SECONDS, REQUESTS, Service, not_ready, problem
+from bert.serving.request_handling import LISTED, METRICS, REQUEST_SECONDS, REQUESTS, Service, not_ready, problem
 from bert.serving.schemas import Problem, request_schemas, text_fields
 
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
 _ALWAYS = {"/health", "/ready", "/metrics", *_PAGE_FILES}  # answered without a model
 _PROBES = ("/health", "/ready")  # need no key
-_LISTED = 10  # mistakes of a request that an answer names
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The body is too large"},
     429: {"model": Problem, "description": "Too many inputs wait; see Retry-After"},
@@ -123,7 +122,7 @@ async def _gone(request: Request) -> None:
 async def _refused(request: Request, error: Exception) -> JSONResponse:
     """422 with the first mistakes, without repeating the input."""
     assert isinstance(error, RequestValidationError)
-    listed = [{name: mistake[name] for name in ("type", "loc", "msg")} for mistake in error.errors()[:_LISTED]]
+    listed = [{name: mistake[name] for name in ("type", "loc", "msg")} for mistake in error.errors()[:LISTED]]
     return JSONResponse({"detail": listed}, 422)
 
 

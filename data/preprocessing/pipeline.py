@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,11 @@ from data.text.sentences import TokenizedDocuments, tokenize_documents
 from data.text.word_boundaries import word_segmenter
 
 FORMATS = ("parquet", "arrow")
+COMPRESSION_FLAG: dict[str, Any] = dict(
+    choices=("none", "snappy", "zstd", "lz4"),
+    default="snappy",
+    help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)",
+)
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)\d+\.(?:parquet|arrow)(?:_\d+)?")
 _ROWS_AT_ONCE = 8192
 _ROW_GROUP_BYTES = 256 << 20  # of all the shards together that a process writes at a time
@@ -70,16 +75,9 @@ def samples_key(settings: SampleSettings, vocabulary_sha256: str, sources: Seque
     return sha256_of(content.encode())[:16]
 
 
-class _Tools(NamedTuple):
-    """Objects that a process makes once; the tokenizer's cache of words does not change results."""
-
-    tokenizer: TextTokenizer
-    strings: TokenStrings
-    rule: MaskingRule
-
-
 @lru_cache(maxsize=1)
-def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
+def _tools(vocab_file: str, settings: SampleSettings) -> tuple[TextTokenizer, TokenStrings, MaskingRule]:
+    """Objects that a process makes once; the tokenizer's cache of words does not change results."""
     vocabulary = read_vocabulary(vocab_file)
     rule = MaskingRule.of(
         vocabulary,
@@ -87,7 +85,7 @@ def _tools(vocab_file: str, settings: SampleSettings) -> _Tools:
         max_predictions_per_seq=settings.max_predictions_per_seq or settings.pairs.target_seq_length,
         whole_word=settings.whole_word_masking,
     )
-    return _Tools(text_tokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule)
+    return text_tokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule
 
 
 def make_block(job: Job, block: Block) -> dict:
@@ -96,7 +94,7 @@ def make_block(job: Job, block: Block) -> dict:
     if record.exists() and _block_path(job, block.index).exists():  # earlier versions wrote another kind of file
         return json.loads(record.read_bytes())
     settings, counts = job.settings, Counter[str]()
-    tokenizer = _tools(job.vocab_file, settings).tokenizer
+    tokenizer, *_ = _tools(job.vocab_file, settings)
     segmenter = word_segmenter(settings.word_segmenter) if settings.word_segmenter else None
     packs = settings.objective == "mlm"
     how = segmenter, None if packs else settings.pairs.longest_sentence()
@@ -139,15 +137,6 @@ def _bins_of(lengths: np.ndarray, bin_size: int | None) -> list[np.ndarray]:
     return [np.flatnonzero(bin_of == bin_id) for bin_id in range(int(bin_of.max()) + 1 if len(lengths) else 0)]
 
 
-class _BlockSamples(NamedTuple):
-    """A block: its tokens, which of them continue words, its pairs by bin, and the number that names a pair's masks."""
-
-    token_ids: np.ndarray
-    continues: np.ndarray | None
-    spans: Spans
-    ids: np.ndarray
-
-
 def _block_path(job: Job, index: int) -> Path:
     return job.folder / f"{index}.npz"
 
@@ -162,10 +151,11 @@ def _write_block(path: Path, documents: TokenizedDocuments, spans: Spans, ids: n
 
 
 @lru_cache(maxsize=2)
-def _read_block(path: Path) -> _BlockSamples:
+def _read_block(path: Path) -> tuple[np.ndarray, np.ndarray | None, Spans, np.ndarray]:
+    """A block: its tokens, which of them continue words, its pairs by bin, and the number that names a pair's masks."""
     with np.load(path) as file:
         spans = Spans(*(file[field.name] for field in fields(Spans)))
-        return _BlockSamples(file["token_ids"], file.get("continues"), spans, file["ids"])
+        return file["token_ids"], file.get("continues"), spans, file["ids"]
 
 
 @dataclass(frozen=True)
@@ -307,14 +297,13 @@ def cut_one(job: Job, plan: ShardPlan) -> None:
 def _parts(job: Job, piece: Piece) -> Iterator[tuple[pa.Table, int]]:
     """The rows of a piece as tables of some thousand rows, each with its number of masks."""
     _, strings, rule = _tools(job.vocab_file, job.settings)
-    block = _read_block(_block_path(job, piece.block))
+    token_ids, continues, spans, ids = _read_block(_block_path(job, piece.block))
     key = stream_key(job.settings.pairs.seed, "static masks", piece.block)
     for start in range(piece.start, piece.stop, _ROWS_AT_ONCE):
         rows = slice(start, min(start + _ROWS_AT_ONCE, piece.stop))
-        samples = spans_to_table(block.token_ids, block.spans.take(rows), strings.vocabulary, block.continues)
+        samples = spans_to_table(token_ids, spans.take(rows), strings.vocabulary, continues)
         if job.settings.masking == "static":
-            is_separate = job.settings.separate_documents
-            samples = _masked(samples, hash64(key, block.ids[rows]), rule, is_separate)
+            samples = _masked(samples, hash64(key, ids[rows]), rule, job.settings.separate_documents)
         table = parquet_columns(samples, strings) if job.output_format == "parquet" else arrow_columns(samples)
         yield table, len(samples.masks.positions) if samples.masks else 0
 

@@ -51,11 +51,11 @@ class ShardStatistics:
         """Tokens of all samples, special ones counted."""
         return int(self.tokens.sum())
 
-    def padding(self, multiple: int = 8) -> dict[str, float]:
-        """Share of padding if every sample were padded to the longest there is, and to the longest of its bin."""
+    def padding(self) -> dict[str, float]:
+        """Share of padding, to a multiple of 8, if samples were padded to the longest of all, and of its bin."""
 
         def share(groups: Iterable[Counter]) -> float:
-            padded = sum(sum(group.values()) * -(-max(group) // multiple) * multiple for group in groups if group)
+            padded = sum(sum(group.values()) * -(-max(group) // 8) * 8 for group in groups if group)
             return 1 - self.num_tokens() / padded
 
         if not self.lengths:

@@ -69,11 +69,6 @@ class Extraction:
     def bytes_per_span(self) -> int:
         return self.span_bytes or (_SPAN_BYTES if self.dump.suffix == ".bz2" else _XML_SPAN_BYTES)
 
-    def work_folder(self) -> Path:
-        """Folder of the spans' files until all are complete; its name depends on the dump and the settings."""
-        stamp = [self.settings(), self.dump.stat().st_mtime_ns, _FILES_VERSION]
-        return self.output / UNFINISHED_NAME / sha256_of(json.dumps(stamp, sort_keys=True).encode())[:16]
-
 
 def extract(job: Extraction, num_workers: int) -> dict:
     """Write the text and its report; finished spans of an earlier run with the same dump and settings are kept."""
@@ -83,7 +78,8 @@ def extract(job: Extraction, num_workers: int) -> dict:
         return finished
     check_free(job.folder())
     site = Site.of(read_namespaces(job.dump))
-    folder = job.work_folder()
+    stamp = [job.settings(), job.dump.stat().st_mtime_ns, _FILES_VERSION]
+    folder = job.output / UNFINISHED_NAME / sha256_of(json.dumps(stamp, sort_keys=True).encode())[:16]
     folder.mkdir(parents=True, exist_ok=True)
     extract_span(job, site, folder, spans[-1])  # first, because a truncated dump fails there
     counts: Counter = Counter()

@@ -107,7 +107,8 @@ def _without_nesting(text: str, site: Site) -> str:
         content = _closed(stack, kind, num_open)
         if kind == "template" and content.startswith("{") and text.startswith("}", position):
             position += 1  # {{{parameter}}}
-        stack[-1][1].append(_rendered(kind, content, site))
+        shown = _template_text(content) if kind == "template" else _link_text(content, site) if kind == "link" else "\n"
+        stack[-1][1].append(shown)
     stack[-1][1].append(text[position:])
     return _closed(stack, "page", num_open)
 
@@ -119,12 +120,6 @@ def _closed(stack: list[tuple[str, list[str]]], kind: str, num_open: Counter[str
     del stack[place:]
     num_open.subtract(kind for kind, _ in constructs)
     return "".join(part for _, parts in constructs for part in parts)
-
-
-def _rendered(kind: str, content: str, site: Site) -> str:
-    if kind == "template":
-        return _template_text(content)
-    return _link_text(content, site) if kind == "link" else "\n"
 
 
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*|simple")

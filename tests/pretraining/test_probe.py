@@ -34,7 +34,7 @@ def test_lines_of_a_long_table_are_taken_from_all_of_it(tmp_path):
     rows = (f"{'ab'[number >= 4000]},line {number}\n" for number in range(5000))
     (tmp_path / "lines.csv").write_text("label,text\n" + "".join(rows))
     lines = read_labelled_lines(tmp_path / "lines.csv")
-    assert len(lines.texts) == MOST_LINES and lines.most_frequent_share() == 0.8
+    assert len(lines.texts) == MOST_LINES and lines.most_frequent_share == 0.8
 
 
 def test_a_line_whose_label_is_null_has_none(tmp_path):

@@ -31,7 +31,7 @@ def test_the_name_of_the_model_and_its_sizes_agree(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_can_be_planned(name):
     preset = PRESETS[name]
-    first, second = preset.phase1(), preset.phase2()
+    first, second = RECIPES[preset.phase1](), RECIPES[preset.phase2]()
     assert (first.run.phase, second.run.phase) == (1, 2)
     base = {"global_rope_theta": second.model.global_rope_theta}
     assert first.model.model_copy(update=base) == second.model
@@ -80,7 +80,8 @@ def test_more_nodes_keep_the_global_batch(precision):
         preset = PRESETS[f"dgxa100-80g_{'' if nodes == 1 else f'{nodes}x'}8gpu_{precision}"]
         assert preset.world_size() == 8 * nodes
         sizes = [
-            recipe().batch.resolved_global_batch_size(preset.world_size()) for recipe in (preset.phase1, preset.phase2)
+            RECIPES[recipe]().batch.resolved_global_batch_size(preset.world_size())
+            for recipe in (preset.phase1, preset.phase2)
         ]
         assert sizes == [65_536, 32_768]
 

@@ -1,6 +1,6 @@
 """Published pre-training recipes and the quickstart's; PRESETS are complete trainings and the machines they are for.
 
-A recipe is one phase. It contains only settings; its docstring names its source and what differs from its parent.
+A recipe is one phase. It contains only settings; its text names its source and what differs from its parent.
 Global batches are given, micro-steps per update are not: the same recipe keeps its global batch on any number of GPUs.
 Data of published recipes is read from $BERT_PREP_WORKING_DIR.
 """
@@ -8,6 +8,7 @@ Data of published recipes is read from $BERT_PREP_WORKING_DIR.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
@@ -18,6 +19,7 @@ _SHARDS = Path("$BERT_PREP_WORKING_DIR/pretrain")
 QUICKSTART_DIR = Path("results/quickstart")
 _QUICKSTART_DATA = QUICKSTART_DIR / "data"
 Recipe = Callable[[], PretrainingConfig]
+Pair = tuple[Recipe, Recipe]  # phase 1, phase 2
 
 
 def phase1_large() -> PretrainingConfig:
@@ -63,44 +65,25 @@ def phase2_large() -> PretrainingConfig:
     )
 
 
-def phase1_large_tf32() -> PretrainingConfig:
-    """Float32 with TF32 matrix products: half as many sequences fit in a micro-batch."""
-    return derive(phase1_large(), amp=False, tf32="on", batch_size=128)
+def _derived(recipes: Pair, **changes: Any) -> Pair:
+    first, second = recipes
+    return lambda: derive(first(), **changes), lambda: derive(second(), **changes)
 
 
-def phase2_large_tf32() -> PretrainingConfig:
-    """Float32 with TF32 matrix products: half as many sequences fit in a micro-batch."""
-    return derive(phase2_large(), amp=False, tf32="on", batch_size=32)
-
-
-def phase1_large_pytorch() -> PretrainingConfig:
-    """NVIDIA's PyTorch recipe: the rate decays with the square root over all updates."""
-    return derive(phase1_large(), lr_decay_power=0.5, lr_decay_from="start")
-
-
-def phase2_large_pytorch() -> PretrainingConfig:
-    """NVIDIA's PyTorch recipe: the rate decays with the square root over all updates."""
-    return derive(phase2_large(), lr_decay_power=0.5, lr_decay_from="start")
-
-
-def phase1_large_tensorflow() -> PretrainingConfig:
-    """NVIDIA's TensorFlow 1 recipe: as PyTorch's, and the trust ratio is applied to biases and LayerNorm too."""
-    return derive(phase1_large_pytorch(), always_adapt=True)
-
-
-def phase2_large_tensorflow() -> PretrainingConfig:
-    """NVIDIA's TensorFlow 1 recipe: as PyTorch's, and the trust ratio is applied to biases and LayerNorm too."""
-    return derive(phase2_large_pytorch(), always_adapt=True)
-
-
-def phase1_base() -> PretrainingConfig:
-    """BERT-base with the rates and batches of BERT-large; NVIDIA publishes this pair with LAMB at other batches."""
-    return derive(phase1_large(), model=BUILT_IN_MODELS["bert-base-uncased"], bert_model="bert-base-uncased")
-
-
-def phase2_base() -> PretrainingConfig:
-    """BERT-base with the rates and batches of BERT-large; NVIDIA publishes this pair with LAMB at other batches."""
-    return derive(phase2_large(), model=BUILT_IN_MODELS["bert-base-uncased"], bert_model="bert-base-uncased")
+_LARGE: Pair = (phase1_large, phase2_large)
+# Float32 with TF32 matrix products: half as many sequences fit in a micro-batch.
+_TF32: Pair = (
+    lambda: derive(phase1_large(), amp=False, tf32="on", batch_size=128),
+    lambda: derive(phase2_large(), amp=False, tf32="on", batch_size=32),
+)
+# NVIDIA's PyTorch recipe: the rate decays with the square root over all updates.
+_PYTORCH = _derived(_LARGE, lr_decay_power=0.5, lr_decay_from="start")
+# NVIDIA's TensorFlow 1 recipe: as PyTorch's, and the trust ratio is applied to biases and LayerNorm too.
+_TENSORFLOW = _derived(_PYTORCH, always_adapt=True)
+# BERT-base with the rates and batches of BERT-large; NVIDIA publishes this pair with LAMB at other batches.
+_BASE = _derived(_LARGE, model=BUILT_IN_MODELS["bert-base-uncased"], bert_model="bert-base-uncased")
+# Both phases of BERT-base as first trained.
+_ADAMW = {"optimizer": "AdamW", "batch_size": 32, "global_batch_size": 256, "num_steps_per_checkpoint": 1_000}
 
 
 def phase1_base_adamw() -> PretrainingConfig:
@@ -109,31 +92,13 @@ def phase1_base_adamw() -> PretrainingConfig:
     Of the paper's million updates the first nine tenths have length 128; its one linear decay over all of them is
     cut at the boundary, so this phase ends at a tenth of the peak.
     """
-    return derive(
-        phase1_base(),
-        optimizer="AdamW",
-        learning_rate=1e-4,
-        end_learning_rate=1e-5,
-        max_steps=900_000,
-        warmup_proportion=10_000 / 900_000,
-        batch_size=32,
-        global_batch_size=256,
-        num_steps_per_checkpoint=1_000,
-    )
+    rates = {"learning_rate": 1e-4, "end_learning_rate": 1e-5, "warmup_proportion": 10_000 / 900_000}
+    return derive(_BASE[0](), max_steps=900_000, **rates, **_ADAMW)
 
 
 def phase2_base_adamw() -> PretrainingConfig:
     """The last tenth of the updates, at length 512: the decay continues to zero without a second warm-up."""
-    return derive(
-        phase2_base(),
-        optimizer="AdamW",
-        learning_rate=1e-5,
-        max_steps=100_000,
-        warmup_proportion=0.0,
-        batch_size=32,
-        global_batch_size=256,
-        num_steps_per_checkpoint=1_000,
-    )
+    return derive(_BASE[1](), max_steps=100_000, learning_rate=1e-5, warmup_proportion=0.0, **_ADAMW)
 
 
 def phase1_modernbert_base() -> PretrainingConfig:
@@ -143,7 +108,7 @@ def phase1_modernbert_base() -> PretrainingConfig:
     this one over 50 billion tokens, the vocabulary of a WordPiece. Shards: `--objective mlm`, 1,024 tokens.
     """
     return derive(
-        phase1_base(),
+        _BASE[0](),
         model=BUILT_IN_MODELS["modernbert-base"],
         bert_model="modernbert-base",
         objective="mlm",
@@ -245,8 +210,8 @@ def quickstart_phase2() -> PretrainingConfig:
 class Preset:
     """The recipes of both phases; with more nodes an update has fewer micro-steps and is otherwise the same."""
 
-    phase1: Recipe
-    phase2: Recipe
+    phase1: str
+    phase2: str
     num_nodes: int = 1
     processes_per_node: int = 8
 
@@ -255,24 +220,25 @@ class Preset:
 
 
 NODE_COUNTS = (1, 2, 4, 8, 16, 32)
-_DGX_RECIPES: dict[str, tuple[Recipe, Recipe]] = {
-    "amp": (phase1_large, phase2_large),
-    "tf32": (phase1_large_tf32, phase2_large_tf32),
+_PAIRS: dict[str, Pair] = {
+    "large": _LARGE,
+    "large_tf32": _TF32,
+    "large_pytorch": _PYTORCH,
+    "large_tensorflow": _TENSORFLOW,
+    "base": _BASE,
+    "base_adamw": (phase1_base_adamw, phase2_base_adamw),
+    "modernbert_base": (phase1_modernbert_base, phase2_modernbert_base),
 }
 PRESETS: dict[str, Preset] = {
-    f"dgxa100-80g_{'' if nodes == 1 else f'{nodes}x'}8gpu_{precision}": Preset(*recipes, num_nodes=nodes)
-    for precision, recipes in _DGX_RECIPES.items()
+    f"dgxa100-80g_{'' if nodes == 1 else f'{nodes}x'}8gpu_{precision}": Preset(
+        f"phase1_{recipes}", f"phase2_{recipes}", nodes
+    )
+    for precision, recipes in {"amp": "large", "tf32": "large_tf32"}.items()
     for nodes in NODE_COUNTS
 }
-PRESETS |= {
-    "large": Preset(phase1_large, phase2_large),
-    "large_pytorch": Preset(phase1_large_pytorch, phase2_large_pytorch),
-    "large_tensorflow": Preset(phase1_large_tensorflow, phase2_large_tensorflow),
-    "base": Preset(phase1_base, phase2_base),
-    "base_adamw": Preset(phase1_base_adamw, phase2_base_adamw),
-    "modernbert_base": Preset(phase1_modernbert_base, phase2_modernbert_base),
-    "quickstart": Preset(quickstart_phase1, quickstart_phase2, processes_per_node=1),
-}
+PRESETS |= {name: Preset(f"phase1_{name}", f"phase2_{name}") for name in _PAIRS if name != "large_tf32"}
+PRESETS["quickstart"] = Preset("quickstart_phase1", "quickstart_phase2", processes_per_node=1)
 RECIPES: dict[str, Recipe] = {
-    recipe.__name__: recipe for preset in PRESETS.values() for recipe in (preset.phase1, preset.phase2)
+    f"phase{phase}_{name}": recipe for name, recipes in _PAIRS.items() for phase, recipe in enumerate(recipes, 1)
 }
+RECIPES |= {"quickstart_phase1": quickstart_phase1, "quickstart_phase2": quickstart_phase2}
