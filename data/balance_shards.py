@@ -62,7 +62,7 @@ def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snap
                 writer.write(_in_bin(read(paths[piece.block]).slice(piece.start, piece.stop - piece.start), bin_id))
         return sum(piece.stop - piece.start for piece in pieces)
 
-    shards = ((name, bin_id, partial(write, bin_id, *rows)) for name, bin_id, *rows in plans)
+    shards = ((plan[0], plan[1], partial(write, *plan[1:])) for plan in plans)
     settings = {"num_shards": num_shards, "output_format": "parquet", "compression": compression}
     return write_shards(outdir, len(plans), shards, lambda records: _manifest(source, records, settings))
 

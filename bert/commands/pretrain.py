@@ -161,7 +161,7 @@ def _preset_form(name: str, line: CommandLine) -> _Form:
             device = {"device": "cpu"}  # with any number of ranks
     phases = {}
     for phase, recipe in ((1, preset.phase1), (2, preset.phase2)):
-        output_dir = {**line.training, **line.phases[phase]}.get("output_dir", recipe().run.output_dir)
+        output_dir = {**line.training, **line.phases[phase]}.get("output_dir", RECIPES[recipe]().run.output_dir)
         report = Path(output_dir) / f"phase{phase}" / "report.json"  # beside the phase's other files
         phases[phase] = {"config": recipe, "report_file": report}
     return _Form(name, launch, phases, device)

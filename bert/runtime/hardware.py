@@ -34,11 +34,10 @@ def use_cores(cpu_threads: int, affinity: str, local_rank: int, local_world_size
             os.sched_setaffinity(0, [processor for core in mine for processor in core.processors])
         except OSError as error:  # a sandbox may forbid it; the run is slower then
             warnings.warn(f"enable_cpu_affinity has no effect here: {error}")
-    num_threads = cpu_threads or num_threads_of(mine, local_world_size, cpu_quota())
     global _num_threads
-    _num_threads = num_threads
-    set_cpu_threads(num_threads)
-    return num_threads
+    _num_threads = cpu_threads or num_threads_of(mine, local_world_size, cpu_quota())
+    set_cpu_threads(_num_threads)
+    return _num_threads
 
 
 def _near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
@@ -48,8 +47,8 @@ def _near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
     return gpu_local_processors(visible_devices())[:local_world_size]
 
 
-def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:
-    """The peak of one rank's device in TFLOP/s and its source: the data sheet, or a measured float32 matrix product.
+def peak_tflops(executor, device: str, arithmetic: str) -> float:
+    """The peak of one rank's device in TFLOP/s by its data sheet, or by a measured float32 matrix product.
 
     Args:
         arithmetic: short (half precision), tf32 or float32.
@@ -57,9 +56,8 @@ def peak_tflops(executor, device: str, arithmetic: str) -> tuple[float, str]:
     if device == "gpu":
         if name := part_of(paddle.device.cuda.get_device_name()):
             tflops = load_parts()[name].tflops
-            return getattr(tflops, arithmetic) or tflops.float32, f"data sheet of {name.split('-')[0]}"
-    rate = measured_gemm_tflops(executor, num_threads=_num_threads if device == "cpu" else None)
-    return rate, "measured: float32 matrix product of 1,024 x 1,024"
+            return getattr(tflops, arithmetic) or tflops.float32
+    return measured_gemm_tflops(executor, num_threads=_num_threads if device == "cpu" else None)
 
 
 def measured_gemm_tflops(executor, size: int = 1024, seconds: float = 0.4, num_threads: int | None = None) -> float:

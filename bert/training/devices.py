@@ -48,7 +48,7 @@ def open_device(config: TrainingConfig, group: Group) -> Device:
     place = place_of(group.device)
     executor = static.Executor(place)
     arithmetic = "short" if config.precision.amp else "float32" if config.precision.tf32 == "off" else "tf32"
-    peak = config.hardware.peak_tflops or peak_tflops(executor, group.device, arithmetic)[0]
+    peak = config.hardware.peak_tflops or peak_tflops(executor, group.device, arithmetic)
     return Device(executor, static.global_scope(), place, group, Collective(group, executor), peak)
 
 

@@ -12,9 +12,8 @@ from bert.pretraining.recipes.published import NODE_COUNTS
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_documented_and_survives_yaml(name, tmp_path, monkeypatch):
+def test_every_recipe_survives_yaml(name, tmp_path, monkeypatch):
     monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
-    assert RECIPES[name].__doc__
     config = RECIPES[name]()
     assert resolve_config({"config": name}, ENTRY) == config
     (tmp_path / "settings.yaml").write_text(dump_yaml(config))

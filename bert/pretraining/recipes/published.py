@@ -208,7 +208,7 @@ def quickstart_phase2() -> PretrainingConfig:
 
 @dataclass(frozen=True)
 class Preset:
-    """The recipes of both phases; with more nodes an update has fewer micro-steps and is otherwise the same."""
+    """The names of both phases' recipes; with more nodes an update has fewer micro-steps and is otherwise the same."""
 
     phase1: str
     phase2: str
