@@ -109,6 +109,8 @@ def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine, makes_d
     data = output_dir / "data"
     if makes_data:
         require_writable(output_dir)
+    elif not data.exists():
+        print(f"The quickstart's data are made at its start, in {data}; until then they cannot be counted.", flush=True)
     settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
     if task.questions is not None:
         files = task.questions[form.quickstart]
