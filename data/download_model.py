@@ -22,15 +22,6 @@ from data.fetching.model_cache import CONFIGS, LISTING_FILE, fetch_model, used_n
 from data.fetching.published_models import ModelName, known_names, parse_name
 
 
-def published_model(text: str) -> ModelName:
-    model = parse_name(text)
-    if model is None:
-        close = difflib.get_close_matches(text, known_names(), 3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "for example bert-base-uncased; see --help"
-        raise ValueError(f"{text!r} is not the name of a published model; {hint}")
-    return model
-
-
 def copy_model(model: ModelName, folder: Path) -> Path:
     """A folder with the files of a model, copied from the cache; an interrupted copy is completed."""
     listing = read_json(folder / LISTING_FILE)
@@ -69,7 +60,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output-dir", type=Path, metavar="DIR", help="a new folder instead of the cache")
     arguments = parser.parse_args(argv)
     with command(arguments.output_dir, "interrupted; the same command resumes"):
-        model = published_model(arguments.name)
+        model = parse_name(arguments.name)
+        if model is None:
+            close = difflib.get_close_matches(arguments.name, known_names(), 3)
+            hint = f"did you mean {' or '.join(close)}?" if close else "for example bert-base-uncased; see --help"
+            raise ValueError(f"{arguments.name!r} is not the name of a published model; {hint}")
         folder = copy_model(model, arguments.output_dir) if arguments.output_dir else fetch_model(model)
         print("\n".join(summary(model, folder)))
 

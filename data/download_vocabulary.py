@@ -30,22 +30,17 @@ _ADDRESSES = (
 )
 
 
-def download_vocabulary(name: str, folder: Path, mirrors: list[str] | None = None) -> Path:
-    """The verified vocabulary as folder/NAME-vocab.txt; mirrors are folders that hold files of that name."""
-    sha256, num_bytes = VOCABULARIES[name]
-    patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in mirrors or []] or _ADDRESSES
-    urls = [pattern.replace("{name}", name) for pattern in patterns]
-    return fetch(folder / f"{name}-vocab.txt", urls, f"sha256:{sha256}", num_bytes)
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
     parser.add_argument("--outdir", type=Path, required=True)
     parser.add_argument("--name", choices=sorted(VOCABULARIES), default="bert-large-uncased")
     parser.add_argument("--mirror", action="append", help="URL of a folder with NAME-vocab.txt; may be repeated")
     arguments = parser.parse_args(argv)
+    name, (sha256, num_bytes) = arguments.name, VOCABULARIES[arguments.name]
+    patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in arguments.mirror or []] or _ADDRESSES
+    urls = [pattern.replace("{name}", name) for pattern in patterns]
     with command(arguments.outdir):
-        path = download_vocabulary(arguments.name, arguments.outdir, arguments.mirror)
+        path = fetch(arguments.outdir / f"{name}-vocab.txt", urls, f"sha256:{sha256}", num_bytes)
         print(f"{path}: {len(read_vocabulary(path))} tokens")
 
 

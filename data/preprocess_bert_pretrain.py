@@ -13,6 +13,7 @@ import shutil
 import time
 from collections import Counter, defaultdict
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,11 +122,7 @@ def _make_shards(job: Job, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
         groups[plan.number].append(plan)
     cut_one(job, plans[0])
     finished = run(make_shards, [(job, tuple(group)) for group in groups.values()])
-    results = (
-        result
-        for group, records in zip(groups.values(), finished, strict=True)
-        for result in zip(group, records, strict=True)
-    )
+    results = zip(chain.from_iterable(groups.values()), chain.from_iterable(finished), strict=True)
     return {plan.name: record for plan, record in progress("shards", len(plans), "files", results)}
 
 

@@ -68,13 +68,6 @@ class Part(Settings):
             return self.tflops.short, 2
         return (self.tflops.tf32 if precision.tf32 != "off" and self.tflops.tf32 else self.tflops.float32), 4
 
-    def flops_rates(self, precision: PrecisionSettings) -> dict[Unit, float]:
-        """FLOP/s that operators reach under these settings; those bound by memory have none."""
-        peak, width = self.arithmetic(precision)
-        share = self.efficiency
-        gemm = share.gemm if width == 2 else share.gemm_float32 or share.gemm
-        return {"product": peak * 1e12 * gemm, "fused attention": peak * 1e12 * (share.attention or share.gemm)}
-
     def usable_bytes(self) -> float:
         return (self.memory_gb - self.reserved_gb) * 1e9
 

@@ -154,8 +154,10 @@ def update_time(
     """Time of one update of `micro_steps` micro-batches of `batch_size` sequences on each device."""
     part, model, precision = hardware.part, config.model, config.precision
     kind, amp = kind or program_kind(config), precision.amp
-    rates, (_, width) = part.flops_rates(precision), part.arithmetic(precision)
-    bytes_rate = part.bandwidth * 1e9 * part.efficiency.bandwidth
+    (peak, width), share = part.arithmetic(precision), part.efficiency  # rates: FLOP/s that operators reach
+    gemm = share.gemm if width == 2 else share.gemm_float32 or share.gemm
+    rates = {"product": peak * 1e12 * gemm, "fused attention": peak * 1e12 * (share.attention or share.gemm)}
+    bytes_rate = part.bandwidth * 1e9 * share.bandwidth
     work = MicroBatch(model, batch_size, length, _predictions(config, length), width, kind)
     seconds = [(op.unit, max(op.flops / rates.get(op.unit, math.inf), op.bytes / bytes_rate)) for op in operators(work)]
     gradients = all_reduce_bytes(model, half=micro_steps == 1 and precision.sums_in_half_precision())

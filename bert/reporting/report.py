@@ -108,12 +108,19 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     blocks += [block for run in runs if run.scores.get("classes") for block in classification(run.name, run.scores)]
     blocks += [heading("Curves"), *(pictures or [text("There is nothing to draw yet.")])]
     if len(runs) > 1:
-        rows = differences(runs)
+        names = dict.fromkeys(name for run in runs for name in run.settings)
+        settings = {name: [run.settings.get(name) for run in runs] for name in names}
+        rows = [[name, *map(_shown, values)] for name, values in settings.items() if len(set(map(repr, values))) > 1]
         blocks += [heading("Settings that differ"), table_of_runs("setting", runs, rows) if rows else text("None.")]
+    starts = [
+        [run.name, leg.started(), _shown(leg.first_step), _shown(leg.last_step), duration(leg.seconds())]
+        for run in runs
+        for leg in run.legs
+    ]
     blocks += [
         heading("Starts"),
         text("Each start of a run, with the steps it logged; those after the first continue a checkpoint."),
-        table(["run", "started", "first step logged", "last step logged", "time"], starts(runs)),
+        table(["run", "started", "first step logged", "last step logged", "time"], starts),
         heading("Settings"),
     ]
     for run in runs:
@@ -209,14 +216,6 @@ def results(runs: Sequence[RunRecord]) -> Rows:
     return rows
 
 
-def starts(runs: Sequence[RunRecord]) -> Rows:
-    return [
-        [run.name, leg.started(), _shown(leg.first_step), _shown(leg.last_step), duration(leg.seconds())]
-        for run in runs
-        for leg in run.legs
-    ]
-
-
 def _checkpoints(run: RunRecord) -> str | None:
     steps = ", ".join(map(str, run.checkpoints))
     return f"{steps} ({run.checkpoint_bytes / 1e6:,.0f} MB)" if steps else None
@@ -249,12 +248,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def differences(runs: Sequence[RunRecord]) -> Rows:
-    names = dict.fromkeys(name for run in runs for name in run.settings)
-    values = {name: [run.settings.get(name) for run in runs] for name in names}
-    return [[name, *map(_shown, values[name])] for name in names if len(set(map(repr, values[name]))) > 1]
 
 
 def draw(name: str, runs: Sequence[RunRecord]) -> Block | None:
