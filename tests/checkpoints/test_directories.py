@@ -281,17 +281,6 @@ def test_leftovers_of_a_killed_process_of_the_same_number_do_not_stop_the_next(t
 # Pruning and space
 
 
-def test_pruning_keeps_the_newest_whoever_wrote_them(tmp_path):
-    for step in (3, 20, 100, 9):
-        write_checkpoint(tmp_path, step, files())
-    prune(tmp_path, 3)
-    assert list_steps(tmp_path) == [9, 20, 100]
-    prune(tmp_path, 3)
-    assert list_steps(tmp_path) == [9, 20, 100]
-    prune(tmp_path, 1)
-    assert list_steps(tmp_path) == [100]
-
-
 def test_pruning_that_fails_half_way_leaves_no_half_step(tmp_path, monkeypatch):
     for step in (1, 2, 3):
         write_checkpoint(tmp_path, step, files())

@@ -93,27 +93,6 @@ def test_impossible_batches_are_refused(batch, world_size, text):
         BatchSettings(**batch).gradient_accumulation_steps(world_size)
 
 
-def test_a_model_survives_its_json(tmp_path):
-    model = BUILT_IN_MODELS["bert-quickstart"]
-    (tmp_path / "model.json").write_text(model.to_json())
-    assert json.loads(model.to_json())["hidden_act"] == "gelu_new"
-    assert BertConfig.from_json_file(tmp_path / "model.json") == model
-
-
-def test_keys_of_other_libraries_are_ignored(tmp_path):
-    values = {
-        "hidden_size": 32,
-        "num_attention_heads": 4,
-        "model_type": "bert",
-        "torch_dtype": "float32",
-        "architectures": ["BertForMaskedLM"],
-        "position_embedding_type": "absolute",
-        "directionality": "bidi",
-    }
-    (tmp_path / "model.json").write_text(json.dumps(values))
-    assert BertConfig.from_json_file(tmp_path / "model.json") == BertConfig(hidden_size=32, num_attention_heads=4)
-
-
 def test_keys_that_a_modernberts_description_leaves_out_have_hugging_faces_values(tmp_path):
     published = BUILT_IN_MODELS["modernbert-base"].model_copy(update={"vocab_size": 50_368, "pad_token_id": 50_283})
     for values, model in (

@@ -191,22 +191,6 @@ def test_what_fails_on_other_checks_is_named(bench):
 # ---- machines and recipes --------------------------------------------------------------------------------------------
 
 
-def test_a_recipe_is_measured_with_its_micro_batch_or_the_largest_that_fits(tmp_path):
-    one_a100 = Machine("gpu", 1, EIGHT_A100.gpus[:1])
-    for machine, recipe, micro_steps, batch_size in (
-        (EIGHT_A100, "phase1_large", 8, 256),
-        (EIGHT_A100, "phase1_base_adamw", 1, 32),
-        (one_a100, "phase2_large", 8, 64),
-    ):
-        published, hardware = RECIPES[recipe](), machine.hardware(machine.num_ranks)
-        config = test_recipes.shortened(published, bench_of(machine, tmp_path), "name", hardware)
-        assert (config.batch.gradient_merge_steps, config.batch.batch_size) == (micro_steps, batch_size)
-        assert config.model == published.model and config.optimizer == published.optimizer and config.run.benchmark
-    small = V100.hardware(1)
-    config = test_recipes.shortened(RECIPES["phase1_large"](), bench_of(V100, tmp_path), "name", small)
-    assert 0 < config.batch.batch_size < 256 and make_plan(config, small).fits
-
-
 UNJUDGED = {"speed is judged": False}
 
 

@@ -7,13 +7,12 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from bert.checkpoints.progress import LoopState, SpikeState
+from bert.checkpoints.progress import LoopState
 from bert.exit_codes import DIVERGED
 from bert.training.loss_guards import (
     LEAST,
     STOP_AFTER,
     WARN_AFTER,
-    WINDOW,
     BestMetric,
     DivergenceGuard,
     EvaluationGuard,
@@ -131,19 +130,6 @@ def test_an_interval_that_an_interruption_cut_is_judged_as_a_whole(tmp_path):
     resumed = spike_guard(tmp_path, state=written_and_read(state), start=54)
     spike = resumed.detect(interval(10.0, 60, size=6))
     assert spike is not None and (spike.first, spike.last, spike.loss) == (50, 60, pytest.approx(6.4))
-
-
-def test_a_roll_back_skips_the_batches_of_all_spikes_so_far_and_losses_are_bounded(tmp_path):
-    state = LoopState(spikes=SpikeState(skipped_batches=[(5, 7)]))
-    guard = spike_guard(tmp_path, state=state)
-    feed(guard, [1.0 + number / 100 for number in range(99)])
-    assert len(state.spikes.losses) == WINDOW
-    restored = runs.fresh_progress(tiny.pretraining_config(tmp_path), step=20)
-    guard._restore, guard._rolls_back = lambda step: restored, True
-    progress = guard.after_interval(interval(90.0, 21))
-    assert progress is restored and progress.carried.spikes.skipped_batches == [(5, 7), (990, 21)]
-    state.spikes = SpikeState(skipped_batches=[(5, 7), (20, 21)])
-    assert [step for step in range(30) if guard.skips(step)] == [5, 6, 20]
 
 
 # ---- evaluations -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """run_squad.py on a tiny model that learns to find the Nile: training, scores, prediction, dialogue, refused input."""
 
-import io
 import json
 import random
 from pathlib import Path
@@ -16,7 +15,6 @@ from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.squad.metrics import answers_of, score_squad_2
 from bert.finetuning.squad.task import SquadTask
 from bert.inference.heads import load_model
-from bert.inference.terminal import talk
 from bert.runtime.paddle_api import static
 from bert.training import training_run
 from tests.finetuning.squad.test_features import VOCABULARY
@@ -157,19 +155,6 @@ def test_benchmark_gives_both_speeds_and_saves_nothing(trained):
     summary = json.loads((config.stage_dir() / "benchmark/summary.json").read_text())
     assert summary["training_sequences_per_second"] > 0 and summary["inference_sequences_per_second"] > 0
     assert not checkpoint_files.list_steps(config.checkpoint_dir())
-
-
-def test_a_conversation(trained):
-    reader = load_model(trained.run.output_dir)
-    typed = "\nThe Nile is\na long river.\n\nWhat?\nWho is long?\n\nThe sea.\n\nWhat?\n"
-    out = io.StringIO()
-    assert talk(reader, io.StringIO(typed), out) == 0
-    shown = out.getvalue()
-    assert shown.count("Paste a paragraph") == 3 and "  Nile   [" in shown and "(no answer)" in shown
-    assert talk(reader, io.StringIO(""), io.StringIO()) == 0
-    out = io.StringIO()
-    assert talk(reader, io.StringIO("The Nile.\n\nWh\udc80t?\nWhat?\n"), out) == 0
-    assert "half of a surrogate pair" in out.getvalue() and "  Nile   [" in out.getvalue()
 
 
 @pytest.mark.parametrize(
