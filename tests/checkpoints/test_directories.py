@@ -33,7 +33,8 @@ from bert.checkpoints.directories import (
 )
 from bert.files import only_writer
 from data.fetching.transfer import exclusive
-from tests.support.full_counts import times
+from tests.faults.boundaries import count_boundaries, kill_at
+from tests.support.full_counts import IS_FULL, times
 
 CONTENTS = {
     "bert.safetensors": bytes(range(256)) * 4,
@@ -267,6 +268,33 @@ def test_an_error_at_any_call_leaves_the_old_or_the_new_checkpoint_whole(
         act(parent)  # and the next save works
         assert contents_of(parent / str(step)) == NEW
     assert failures > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", [4, 5], ids=["same_step", "new_step"])
+def test_kill_9_at_every_boundary_leaves_a_whole_checkpoint_and_the_next_run_continues(tmp_path, refusals, step):
+    """Calls and returns of system calls in a save and its pruning to one checkpoint: a third of them, or all."""
+
+    def save_and_prune(parent: Path) -> None:
+        with run_lock(parent):
+            write_checkpoint(parent, step, files(NEW))
+            prune(parent, 1)
+
+    write_checkpoint(tmp_path / "whole", 4, files())
+    boundaries = count_boundaries(lambda: save_and_prune(tmp_path / "whole"))
+    assert boundaries > 30
+    tried = range(boundaries) if IS_FULL else range(step % 3, boundaries, 3)
+    for boundary in tried:
+        parent = tmp_path / str(boundary)
+        write_checkpoint(parent, 4, files())
+        kill_at(boundary, lambda parent=parent: save_and_prune(parent))
+        with run_lock(parent):  # the kernel released the lock; what was set aside comes back
+            newest = newest_valid(parent)
+            assert newest is not None and not refusals(), boundary
+            assert contents_of(newest.directory) in (CONTENTS, NEW), boundary
+        save_and_prune(parent)
+        assert contents_of(newest_valid(parent).directory) == NEW
+        assert {path.name for path in parent.iterdir()} == {str(step), ".lock"}
 
 
 def test_leftovers_of_a_killed_process_of_the_same_number_do_not_stop_the_next(tmp_path):

@@ -1,9 +1,12 @@
 """Converted models give the outputs of the original within 1e-5: a published encoder, and our own networks in
 PaddleNLP and transformers. tests/inference/test_exporting.py does the same for exported models.
+
+BERT_FULL_FAULTS=1 tries 50 inputs in transformers instead of 3; it needs torch: BERT_TORCH_VENV names its environment.
 """
 
 import importlib.util
 import json
+import os
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +27,10 @@ from tests.conversion import recorded_outputs
 from tests.conversion.test_round_trips import TASKS, native
 from tests.support import foreign, minilm
 from tests.support.commands import refused
+from tests.support.full_counts import times
 
 TOLERANCE = dict(rtol=0, atol=1e-5)
+TORCH_VENV = os.environ.get("BERT_TORCH_VENV")
 VALUE = "bert.encoder.layer.1.attention.self.value.weight"
 package = minilm.package  # the fixture
 
@@ -153,6 +158,13 @@ def test_a_check_that_cannot_be_made_is_refused_first(to_format, rule, tmp_path,
 @pytest.fixture(scope="module")
 def expected(checkpoints) -> dict[str, dict[str, np.ndarray]]:
     return {task: our_outputs(folder, task, random_feed()) for task, folder in checkpoints.items()}
+
+
+@pytest.mark.skipif(TORCH_VENV is None, reason="BERT_TORCH_VENV names no environment with torch and transformers")
+def test_transformers_loads_what_is_written_for_it(checkpoints, tmp_path):
+    models, feed = recorded_outputs.write_models(checkpoints, "transformers", tmp_path), random_feed(times(3, 50))
+    found = recorded_outputs.ask(Path(TORCH_VENV, "bin/python"), "transformers", models, feed, tmp_path)
+    compare_all(found, {task: our_outputs(folder, task, feed) for task, folder in checkpoints.items()})
 
 
 @pytest.mark.parametrize("library", recorded_outputs.FORMATS)
