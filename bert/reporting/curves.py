@@ -12,7 +12,7 @@ from bert.interpreter import shell_command
 from bert.reporting.run_record import read_metrics
 
 _PORT = 8040
-REPLAYED_ROWS = 2_000  # of the training metrics; VisualDL itself draws a sample of about that many points
+REPLAYED_ROWS = 2_000  # of the training metrics, evenly thinned; VisualDL itself draws about that many points
 # Columns of the table: sections that are changed most first, then facts such as world_size, then the model's sizes.
 _SECTIONS = ("optimizer", "batch", "run", "precision", "data")
 _LAST_SECTION = "model"
@@ -71,7 +71,10 @@ class VisualDL(Tracker):
 
         self.writer = LogWriter(logdir=str(self.directory / "visualdl"))
         self._tags: list[str] = []
-        for row in rows_until(self.directory / "metrics.jsonl", first_step):
+        read = read_metrics(self.directory / "metrics.jsonl", []) if first_step > 0 else ([], [])
+        training, held_out = ([row for row in rows if row["step"] <= first_step] for rows in read)
+        every = max(1, -(-len(training) // REPLAYED_ROWS))
+        for row in sorted([*training[::every], *held_out], key=lambda row: row["step"]):
             step = row.pop("step")
             self.write(step, finite({tag_of(name): value for name, value in row.items() if name != "epoch"}))
 
@@ -115,12 +118,3 @@ def table_row(parameters: dict[str, Any]) -> dict[str, Any]:
             # VisualDL would show a boolean as 0 or 1.
             row[key] = item if isinstance(item, (int, float, str)) and not isinstance(item, bool) else str(item)
     return row
-
-
-def rows_until(metrics_file: Path, first_step: int) -> list[dict[str, Any]]:
-    """Rows of metrics.jsonl up to a step; of the training metrics at most REPLAYED_ROWS, evenly thinned."""
-    if first_step <= 0 or not metrics_file.exists():
-        return []
-    training, held_out = ([row for row in rows if row["step"] <= first_step] for rows in read_metrics(metrics_file, []))
-    every = max(1, -(-len(training) // REPLAYED_ROWS))
-    return sorted([*training[::every], *held_out], key=lambda row: row["step"])
