@@ -153,7 +153,10 @@ def update_time(
 ) -> UpdateTime:
     """Time of one update of `micro_steps` micro-batches of `batch_size` sequences on each device."""
     part, model, precision = hardware.part, config.model, config.precision
-    kind, amp = kind or program_kind(config), precision.amp
+    if kind is None:  # the program of these settings on a GPU that has every kernel
+        fused: set[Fusion] = {_FUSIONS[name] for name in config.wanted_kernels()}
+        fused |= {"qkv"} if config.hardware.fuse_mha else set()
+        kind = ProgramKind(frozenset(fused), config.optimizer.optimizer == "AdamW", config.hardware.recompute)
     (peak, width), share = part.arithmetic(precision), part.efficiency  # rates: FLOP/s that operators reach
     gemm = share.gemm if width == 2 else share.gemm_float32 or share.gemm
     rates = {"product": peak * 1e12 * gemm, "fused attention": peak * 1e12 * (share.attention or share.gemm)}
@@ -162,7 +165,7 @@ def update_time(
     seconds = [(op.unit, max(op.flops / rates.get(op.unit, math.inf), op.bytes / bytes_rate)) for op in operators(work)]
     gradients = all_reduce_bytes(model, half=micro_steps == 1 and precision.sums_in_half_precision())
     moved = update_bytes(
-        model.num_parameters(), micro_steps=micro_steps, lamb=config.optimizer.optimizer == "Lamb", casts=amp
+        model.num_parameters(), micro_steps=micro_steps, lamb=config.optimizer.optimizer == "Lamb", casts=precision.amp
     )
     return UpdateTime(
         micro_steps=micro_steps,
@@ -173,14 +176,6 @@ def update_time(
         overhead=part.update_overhead_ms / 1e3 * model.num_hidden_layers / _LAYERS_OF_LARGE if kind.host_waits else 0.0,
         lengthened=hardware.num_nodes**part.node_exponent,
     )
-
-
-def program_kind(config: Any) -> ProgramKind:
-    """The program of these settings on a GPU that has every kernel."""
-    fused: set[Fusion] = {_FUSIONS[name] for name in config.wanted_kernels()}
-    if config.hardware.fuse_mha:
-        fused.add("qkv")
-    return ProgramKind(frozenset(fused), config.optimizer.optimizer == "AdamW", config.hardware.recompute)
 
 
 def _predictions(config: Any, length: float) -> float:
