@@ -42,9 +42,9 @@ class Repetition(NamedTuple):
         return True
 
     def recorded_command(self) -> str:
-        """The command without the flags that only bring data which the run lacked."""
+        """The command without the flags that ask, and those that only bring data which the run lacked."""
         words = [word for flag in self.words for word in flag.split("=", 1)]
-        for flag, length in (("--download", 1), ("--max-bad-line-fraction", 2)):
+        for flag, length in (("--download", 1), ("--max-bad-line-fraction", 2), *((flag, 1) for flag in _QUESTIONS)):
             while flag in words:
                 del words[words.index(flag) : words.index(flag) + length]
         return " ".join(words)
