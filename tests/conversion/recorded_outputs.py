@@ -58,17 +58,18 @@ def ask(python: str | Path, library: str, models: dict[str, Path], feed: dict[st
 
 
 def record(library: str, python: str, folder: Path) -> None:
-    from tests.conversion import test_modernbert, test_roberta
+    from tests.conversion import test_networks
     from tests.conversion.test_parity import random_feed
     from tests.conversion.test_round_trips import TASKS, native
 
     own = {task: native(folder / f"{library}_own" / task, heads) for task, heads in TASKS.items()}
     _record(library, library, python, own, random_feed(3), folder)
     if library == "transformers":
-        own = {task: test_modernbert.native(folder / "modern_own" / task, task) for task in test_modernbert.TASKS}
-        _record("modernbert", library, python, own, test_modernbert.random_feed(), folder)
-        own = {task: test_roberta.native(folder / "roberta_own" / task, task) for task in test_modernbert.TASKS}
-        _record("roberta", library, python, own, test_modernbert.random_feed(), folder)
+        for name, config in test_networks.CONFIGS.items():
+            own = {
+                task: test_networks.native(folder / f"{name}_own" / task, task, config) for task in test_networks.TASKS
+            }
+            _record(name, library, python, own, test_networks.random_feed(), folder)
 
 
 def _record(name: str, library: str, python: str, own: dict[str, Path], feed: dict, folder: Path) -> None:

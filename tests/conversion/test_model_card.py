@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from bert.config.architecture import BertConfig
-from tests.conversion import test_roberta
+from tests.conversion import test_networks
 from tests.conversion.test_round_trips import TASKS, convert, native
 from tests.support.commands import refused
 
@@ -142,13 +142,15 @@ def test_damaged_records_are_left_out(pretrained, tmp_path):
 
 
 def test_a_roberta_has_its_name_and_its_mask(tmp_path):
-    body = card(convert(test_roberta.native(tmp_path / "ours", "masked-lm"), tmp_path / "out", "hf"))[1]
+    body = card(
+        convert(test_networks.native(tmp_path / "ours", "masked-lm", test_networks.ROBERTA), tmp_path / "out", "hf")
+    )[1]
     assert "A RoBERTa of 2 layers" in body and '"The <mask> was late again."' in body
 
 
 def test_paddlenlp_gets_the_tokens_of_a_bpe_from_transformers(tmp_path, capsys):
-    bert = BertConfig(**{**test_roberta.CONFIG.model_dump(), "model_type": "bert"})
-    source = test_roberta.native(tmp_path / "ours", "masked-lm", bert)
+    bert = BertConfig(**{**test_networks.ROBERTA.model_dump(), "model_type": "bert"})
+    source = test_networks.native(tmp_path / "ours", "masked-lm", bert)
     body = card(convert(source, tmp_path / "out", "paddlenlp"))[1]
     assert "from paddlenlp.transformers import BertForMaskedLM" in body
     assert "PaddleNLP reads no tokenizer.json; transformers' AutoTokenizer makes" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network
 from bert.inference.records import flat
 from bert.inference.trained_model import probabilities
-from tests.conversion import test_roberta
+from tests.conversion import test_networks
 from tests.conversion.test_parity import our_outputs
 from tests.inference import models
 from tests.inference.models import feed_of, model
@@ -57,7 +57,7 @@ def test_masks_are_filled_with_the_most_likely_words(folders):
 
 
 def test_the_mask_may_have_the_vocabularys_own_name(tmp_path):
-    model = load_model(test_roberta.native(tmp_path / "roberta", "masked-lm"))
+    model = load_model(test_networks.native(tmp_path / "roberta", "masked-lm", test_networks.ROBERTA))
     own, both, berts = model.predict(["The <mask> is [MASK].", "The [MASK] is <mask>.", "The [MASK] is [MASK]."])
     assert own == both == berts and len(own["masks"]) == 2 and "<mask>" not in own["filled"]
 

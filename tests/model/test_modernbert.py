@@ -1,6 +1,6 @@
 """The block of ModernBERT: its parameters, the window, rotary positions, and that it trains as BERT does.
 
-That its outputs are those of transformers: tests/conversion/test_modernbert.py.
+That its outputs are those of transformers: tests/conversion/test_networks.py.
 """
 
 from dataclasses import replace
