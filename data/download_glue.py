@@ -19,7 +19,7 @@ from data.fetching.transfer import exclusive, fetch
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
-TASKS: dict[str, dict[str, tuple[str, int]]] = {
+ARCHIVES: dict[str, dict[str, tuple[str, int]]] = {
     "CoLA": {"CoLA.zip": ("f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff", 376_971)},
     "SST-2": {"SST-2.zip": ("d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa", 7_439_277)},
     "MRPC": {
@@ -54,7 +54,7 @@ def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> P
 def _make(task: str, final: Path, mirrors: list[str] | None) -> None:
     archives = final.parent / "archives"
     files = []
-    for name, (sha256, num_bytes) in TASKS[task].items():
+    for name, (sha256, num_bytes) in ARCHIVES[task].items():
         address = _MRPC_ADDRESS if name.startswith("msr_") else _ADDRESS
         urls = [f"{mirror.rstrip('/')}/{name}" for mirror in mirrors or [address]]
         files.append(fetch(archives / name, urls, f"sha256:{sha256}", num_bytes))
@@ -109,7 +109,7 @@ def _lines(path: Path) -> list[str]:
 def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
     parser.add_argument("--outdir", type=Path, required=True)
-    parser.add_argument("--task", nargs="+", choices=sorted(TASKS), default=sorted(TASKS))
+    parser.add_argument("--task", nargs="+", choices=sorted(ARCHIVES), default=sorted(ARCHIVES))
     parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")
     arguments = parser.parse_args(argv)
     with command(arguments.outdir):

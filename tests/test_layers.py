@@ -50,7 +50,6 @@ ORDER = (
     "bert.finetuning",
     "bert.labels",
     "bert.glue",
-    "bert.tasks",
     "bert.inference",
     "bert.serving",
     "bert.doctor",
@@ -63,11 +62,11 @@ ORDER = (
 # These packages never load Paddle; modules of the others that must not are listed one by one.
 PADDLE_FREE = (
     *("bert.arrays", "bert.config", "bert.reporting", "bert.tokenization", "bert.samples", "bert.planning"),
-    *("bert.conversion", "bert.doctor", "bert.launching", "bert.commands", "bert.commands", "bert.interpreter", "data"),
+    *("bert.conversion", "bert.doctor", "bert.launching", "bert.commands", "bert.interpreter", "data"),
 )
 _PADDLE_FREE_PARTS = {  # package -> its modules
     "bert.checkpoints": "directories progress writer",
-    "bert": "exit_codes tasks",
+    "bert": "exit_codes",
     "bert.finetuning": (
         "config loader model_files ner.config ner.conll ner.features "
         "prediction_files squad.config squad.examples squad.features squad.metrics squad.predictions "

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from bert.config.settings_base import Settings
-from bert.runtime.topology import allowed_processors, cpu_quota, nvidia_smi, visible_devices
+from bert.runtime.topology import allowed_processors, cpu_quota, no_gpu, nvidia_smi, visible_devices
 
 
 class Ranks(Settings):
@@ -32,6 +32,8 @@ class Ranks(Settings):
         count = gpus_for(device)
         if device == "cpu" or (device == "auto" and count == 0 and self.num_processes == 1):
             return None
+        if count == 0 and device == "gpu":
+            raise ValueError(no_gpu(device))
         if self.num_processes > count:
             remedy = f"--num-gpus {count}" if count else "--device cpu to start them on the CPU"
             raise ValueError(

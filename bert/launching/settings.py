@@ -1,4 +1,4 @@
-"""Settings of a launch beside those of its trainings; and what a command line stands for."""
+"""Settings of a launch, and `LaunchPlan`: the trainings that a command line asks for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -22,7 +22,7 @@ _BINS = 4
 _LEAST_SAMPLES_IN_A_BIN = 50  # times the global batch: with fewer, a bin's last batches are too rare
 _EVALUATION_SHARE = 0.05  # of the time
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-_CHECKPOINTS = 6  # at most: the three newest, the best, that before the decay, and one that is being written
+_CHECKPOINTS = 6  # `TrainingConfig.most_checkpoints` of the three newest
 
 
 class Choice(NamedTuple, Generic[Value]):

@@ -1,4 +1,4 @@
-"""`bash scripts/run_pretraining.sh --text FOLDER`: from a folder of files to a model that is sized for it.
+"""The steps of a training on own text: data, training, report.
 
 The plan is made from the text, the machine and its measured speed, and printed first. The data are made once. With
 --hours the time decides the end: the rate is stable until the last share of the time, in which it decays. The command

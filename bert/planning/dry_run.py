@@ -50,7 +50,7 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
 def size_rows(config: TrainingConfig, world_size: int, keeps_best: bool) -> dict[str, str]:
     """Memory of a rank, and what checkpoints take."""
     memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
-    best, most = " and the best" if keeps_best else "", checkpoint * (config.run.keep_checkpoints + 1 + keeps_best)
+    best, most = " and the best" if keeps_best else "", checkpoint * config.most_checkpoints(keeps_best)
     return {
         "memory": f"about {megabytes(memory.total())} a rank: parameters {megabytes(memory.parameters)}, gradients "
         f"{megabytes(memory.gradients)}, optimizer {megabytes(memory.optimizer)}, activations "

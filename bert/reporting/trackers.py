@@ -7,6 +7,7 @@ import importlib.util
 import os
 from collections.abc import Iterable
 
+from bert.config.training_settings import OTHER_TRACKERS
 from bert.interpreter import install_command, python
 from bert.reporting.curves import Tracker, VisualDL, table_row
 
@@ -75,12 +76,8 @@ class MLflow(Tracker):
         self.writer.set_terminated(self._run)
 
 
-TRACKERS: dict[str, type[Tracker]] = {
-    "visualdl": VisualDL,
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-    "mlflow": MLflow,
-}
+_OTHERS: tuple[type[Tracker], ...] = (TensorBoard, WeightsAndBiases, MLflow)  # in the order of their names
+TRACKERS: dict[str, type[Tracker]] = {"visualdl": VisualDL, **dict(zip(OTHER_TRACKERS, _OTHERS, strict=True))}
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 
 

@@ -109,6 +109,14 @@ def nvidia_smi(*arguments: str) -> list[str]:
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
+def no_gpu(device: str) -> str:
+    """The error of a --device that names a GPU where there is none."""
+    return (
+        f"device={device} needs paddlepaddle-gpu and a visible CUDA card, found none; install it (bash "
+        "scripts/setup.sh gpu), check CUDA_VISIBLE_DEVICES, or pass --device cpu"
+    )
+
+
 def processor_facts() -> dict[str, str]:
     """What Linux states about the first processor: "model name", "vendor_id", "flags" ..."""
     pairs = (line.partition(":") for line in _read(ROOT / "proc/cpuinfo").split("\n\n")[0].splitlines())

@@ -1,4 +1,4 @@
-"""Divides global batches among ranks in micro-batches, which threads prepare ahead."""
+"""Divides global batches among ranks in micro-batches, which threads prepare ahead: which samples a rank gets."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
+
+import numpy as np
 
 from bert.config.batch_settings import BatchSchedule
 from bert.samples.collation import MicroBatch
@@ -134,3 +136,17 @@ class GlobalBatchLoader(ABC):
         """This rank's share of a global batch's samples in one micro-step."""
         start = (micro_step * self._world_size + self._rank) * self._micro_batch_size
         return slice(start, start + self._micro_batch_size)
+
+
+def deal(lengths: np.ndarray, num_micro_steps: int, world_size: int) -> np.ndarray:
+    """int64 [n]: the order in which micro-batches take the samples of a global batch, that of micro-step 0 first.
+
+    A micro-batch has samples of like length, so that it needs little padding, and the micro-batches of one micro-step
+    have like lengths. Ranks take them back and forth (0 1 2 2 1 0 0 1 2 ...), so that they have like work.
+
+    Args:
+        lengths: int64 [n], tokens of each sample; n is a multiple of num_micro_steps * world_size.
+    """
+    order = np.argsort(-lengths, kind="stable").reshape(num_micro_steps, world_size, -1)
+    order[1::2] = order[1::2, ::-1].copy()
+    return order.reshape(-1)

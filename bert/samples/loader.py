@@ -15,7 +15,7 @@ from bert.arrays.ragged import offsets_of
 from bert.randomness import permutation, stream_key
 from bert.samples.collation import MicroBatch
 from bert.samples.dataset import PretrainingDataset
-from bert.samples.global_batches import GlobalBatchLoader, prefetched
+from bert.samples.global_batches import GlobalBatchLoader, deal, prefetched
 from bert.samples.order import TableCache, Window
 from bert.samples.packing import Packing
 from bert.samples.sample_table import LocatedSamples
@@ -108,20 +108,6 @@ class PretrainingLoader(GlobalBatchLoader):
             if window.following and self._num_workers:
                 self._tables.prepare(window.following)
         return LocatedSamples(ids, tables, table_of, rows)
-
-
-def deal(lengths: np.ndarray, num_micro_steps: int, world_size: int) -> np.ndarray:
-    """int64 [n]: the order in which micro-batches take the samples of a global batch, that of micro-step 0 first.
-
-    A micro-batch has samples of like length, so that it needs little padding, and the micro-batches of one micro-step
-    have like lengths. Ranks take them back and forth (0 1 2 2 1 0 0 1 2 ...), so that they have like work.
-
-    Args:
-        lengths: int64 [n], tokens of each sample; n is a multiple of num_micro_steps * world_size.
-    """
-    order = np.argsort(-lengths, kind="stable").reshape(num_micro_steps, world_size, -1)
-    order[1::2] = order[1::2, ::-1].copy()
-    return order.reshape(-1)
 
 
 def evaluation_batches(

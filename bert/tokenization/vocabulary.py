@@ -1,4 +1,4 @@
-"""BERT's vocabulary: its tokens, their ids, and what a vocab.txt says about words."""
+"""BERT's vocabulary: its tokens, which of them are refused, their ids, and what a vocab.txt says about words."""
 
 import hashlib
 import re

@@ -10,6 +10,7 @@ from bert.runtime.cpu_linear import computes_bfloat16
 from bert.runtime.distributed import Collective, Group, initialize
 from bert.runtime.hardware import peak_tflops, use_cores
 from bert.runtime.paddle_api import default_device, paddle, place_of, static
+from bert.runtime.topology import no_gpu
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +33,7 @@ class Device:
 def choose_device(config: TrainingConfig) -> str:
     device = default_device() if config.hardware.device == "auto" else config.hardware.device
     if device == "gpu" and default_device() != "gpu":
-        raise ValueError(
-            "device=gpu needs paddlepaddle-gpu and a visible CUDA card, found none; install "
-            "it (bash scripts/setup.sh gpu), check CUDA_VISIBLE_DEVICES, or pass --device cpu"
-        )
+        raise ValueError(no_gpu(device))
     if device == "cpu" and config.precision.amp and paddle.is_compiled_with_cuda():
         raise ValueError(
             "amp=true on device=cpu: this Paddle, made for GPUs, has no such operators on a CPU; train on a GPU, "

@@ -1,4 +1,4 @@
-"""Stop requests: a signal or a file sets a flag, and all ranks save after the same update."""
+"""Stop requests (a signal or a file; all ranks save after the same update), and the watchdog of a rank that hangs."""
 
 import faulthandler
 import logging

@@ -19,7 +19,7 @@ from bert.training.devices import Device
 from program import TRAINING_METRICS, TrainingProgram
 
 _MOST_MFU = 1.2
-_MOST_INTERVALS = 1000  # remembered for the speed of late
+_MOST_INTERVALS = 1000  # kept for the recent speed
 
 
 @dataclasses.dataclass

@@ -33,7 +33,7 @@ def test_every_pinned_checksum_is_one():
     pins = [
         *download_vocabulary.VOCABULARIES.values(),
         *(pin for files in download_squad.FILES.values() for pin in files.values()),
-        *(pin for files in download_glue.TASKS.values() for pin in files.values()),
+        *(pin for files in download_glue.ARCHIVES.values() for pin in files.values()),
     ]
     for sha256, num_bytes in pins:
         assert check_checksum(f"sha256:{sha256}") and num_bytes > 1000
@@ -88,7 +88,7 @@ def mrpc_files() -> dict[str, bytes]:
 
 
 def glue(tmp_path, monkeypatch, task: str, files: dict[str, bytes]) -> Path:
-    monkeypatch.setitem(download_glue.TASKS, task, {name: pin(data) for name, data in files.items()})
+    monkeypatch.setitem(download_glue.ARCHIVES, task, {name: pin(data) for name, data in files.items()})
     with serving({f"/{name}": Served(data) for name, data in files.items()}) as url:
         for _ in range(2):
             download_glue.main(["--outdir", str(tmp_path / "glue"), "--task", task, "--mirror", url])

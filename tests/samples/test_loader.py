@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from bert.config.batch_settings import BatchSchedule
 from bert.samples.dataset import PretrainingDataset
-from bert.samples.loader import PretrainingLoader, deal, evaluation_batches, evaluation_unigram_entropy
+from bert.samples.global_batches import deal
+from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.mixture import MIXTURE_NAME, Mix, write_mixture
 from bert.samples.order import SampleOrder
