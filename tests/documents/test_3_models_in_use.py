@@ -33,7 +33,8 @@ def test_a_model_is_served(clone):
             shown[line.split("localhost:8000")[1].split()[0]] = run(line, clone).stdout
         assert json.loads(shown["/predict"])["results"][0]["label"]
         assert json.loads(shown["/ready"]) == {"status": "ready"} and "bert_requests_total" in shown["/metrics"]
-        assert output_of(f".venv/bin/python -c {shlex.quote(example('import requests'))}", clone).startswith("['")
+        client = shlex.quote(example("import requests\n\ntexts"))
+        assert output_of(f".venv/bin/python -c {client}", clone).startswith("['")
     finally:
         server.terminate()
     assert server.wait(60) == 0

@@ -93,7 +93,8 @@ def pytest_report_teststatus(report, config):
 
 
 def pytest_sessionfinish(session):
-    if session.config.stash[CHECKS].machine.num_ranks == 0 and session.testscollected:
+    is_run = session.testscollected and not session.config.option.collectonly
+    if session.config.stash[CHECKS].machine.num_ranks == 0 and is_run:
         session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
