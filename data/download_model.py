@@ -50,7 +50,7 @@ def summary(model: ModelName, folder: Path) -> list[str]:
     return [
         f"{model}: {layers} layers of {hidden}, {heads} heads, {vocabulary} tokens; see its page for the licence",
         *(f"  {name:<32}{megabytes((folder / name).stat().st_size):>10}" for name in names),
-        f"complete and verified: --from-pretrained-params {folder}",
+        f"complete: --from-pretrained-params {folder}",
     ]
 
 

@@ -216,7 +216,10 @@ def test_the_packages_of_the_servers_image_are_enough(tmp_path):
     for path in copied("serve"):
         target = tmp_path / "image" / path.relative_to(REPOSITORY)
         target.parent.mkdir(parents=True, exist_ok=True)
-        (shutil.copytree if path.is_dir() else shutil.copy)(path, target)
+        if path.is_dir():
+            shutil.copytree(path, target, dirs_exist_ok=True)  # a file of it may have been copied before
+        else:
+            shutil.copy(path, target)
     (start,) = of("ENTRYPOINT", "serve")
     words = [*json.loads(start), str(model(tmp_path / "model", "token-classification")), "--port", "0"]
     log = tmp_path / "log"

@@ -26,7 +26,7 @@ def test_the_cache_is_filled_and_the_result_is_described(tmp_path, served, capsy
     shown = capsys.readouterr().out
     folder = tmp_path / f"cache/hub/models--someone--tiny-bert/snapshots/{COMMIT}"
     assert "someone/tiny-bert: 2 layers of 8, 2 heads, 106 tokens" in shown and "\n  model.safetensors " in shown
-    assert shown.endswith(f"complete and verified: --from-pretrained-params {folder}\n")
+    assert shown.endswith(f"complete: --from-pretrained-params {folder}\n")
 
 
 def test_a_folder_is_a_copy_of_the_cache_and_works_alone(tmp_path, served, monkeypatch):

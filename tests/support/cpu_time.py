@@ -14,7 +14,8 @@ from bert import REPOSITORY
 
 LIMIT = 5.0  # seconds of a core of an AMD EPYC (Zen 5)
 LOOP_SECONDS = 0.1  # of `_loop` on it
-WITHOUT_LIMIT = [REPOSITORY / "tests" / name for name in ("journeys", "cluster", "documents", "newcomer", "figures")]
+_UNLIMITED = ("journeys", "cluster", "documents", "newcomer", "figures", "gpu/selftest")
+WITHOUT_LIMIT = [REPOSITORY / "tests" / name for name in _UNLIMITED]
 
 
 def pytest_addoption(parser):
