@@ -27,7 +27,7 @@ def served(monkeypatch):
     """A mirror with small files, whose checksums are the pinned ones."""
     pins = {name: (hashlib.sha256(data).hexdigest(), len(data)) for name, data in DATA.items()}
     monkeypatch.setitem(download_squad.FILES, "1.1", {name: pins[name] for name in DATA if name.endswith("json")})
-    monkeypatch.setitem(download_glue.TASKS, "AX", {"AX.tsv": pins["AX.tsv"]})
+    monkeypatch.setitem(download_glue.ARCHIVES, "AX", {"AX.tsv": pins["AX.tsv"]})
     files = {f"/{name}": Served(data) for name, data in DATA.items()}
     with serving(files) as url:
         monkeypatch.setenv("BERT_DATA_MIRROR", url)
