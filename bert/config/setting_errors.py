@@ -100,8 +100,8 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
 def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
     """What took the place of a word that was left out, or `did you mean ...?` with the known word of another trainer's
     name or the most similar one; else `otherwise`."""
-    if _plain(word) in LEFT_OUT:
-        return f"it was left out: {LEFT_OUT[_plain(word)]}"
+    if (name := _plain(word).removeprefix("no-")) in LEFT_OUT:
+        return f"it was left out: {LEFT_OUT[name]}"
     plain = {_plain(name): name for name in known}
     same = (name for names in OTHER_TRAINERS if _plain(word) in names for name in names if name in plain)
     close = [*same, *difflib.get_close_matches(_plain(word), list(plain), n=1, cutoff=0.6)]

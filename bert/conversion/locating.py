@@ -43,9 +43,12 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
         path = step.parent  # of the run below the folder that was named
     steps = checkpoint_files.list_steps(path)
     if steps and not _holds_weights(path):  # the final step is earlier than the newest after early stopping
-        newest = checkpoint_files.newest_valid(path, checkpoint_files.final_step(path), notes.append)
+        final = checkpoint_files.final_step(path)
+        newest = checkpoint_files.newest_valid(path, final, notes.append)
         if newest is None:
-            raise ConversionError(f"{path} holds steps {steps}, none of them valid: " + "; ".join(notes))
+            later = f"; name a later step if it will do: {path / str(steps[-1])}" if steps[-1] != final else ""
+            tried = steps[: steps.index(final) + 1] if final in steps else steps
+            raise ConversionError(f"{path} holds steps {tried}, none of them valid: {'; '.join(notes)}{later}")
         others = f"; the folder has {', '.join(map(str, steps))}" if len(steps) > 1 else ""
         notes.append(f"step {newest.directory.name} of {path} is taken{others}")
         path = newest.directory

@@ -7,7 +7,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -255,6 +255,8 @@ def filled_rows(path: Path, form: RowForm) -> Iterator[Row]:
 def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
     """The texts of a request: a text, a sequence of texts, or an object with all of one tuple of the keys."""
     if not isinstance(raw, Mapping):
+        if not isinstance(raw, Iterable):
+            raise ValueError(f"{raw!r} must be text")
         return (raw,) if isinstance(raw, str) else tuple(raw)
     names = next((names for names in keys if all(name in raw for name in names)), None)
     if names is None:

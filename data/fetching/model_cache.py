@@ -205,10 +205,13 @@ def _fetch_from_paddlenlp(model: ModelName, weights: bool) -> Path:
 def _fetch_from_hub(model: ModelName, weights: bool) -> Path:
     hub, revision, page = constants.ENDPOINT, revision_of(model), f"{constants.ENDPOINT}/{model.repository}"
     configure_http_backend(HttpsSession)
-    with _explained(model, page):
-        info = HfApi(endpoint=hub).model_info(
-            model.repository, revision=revision, files_metadata=True, timeout=TIMEOUT_SECONDS
-        )
+    try:
+        with _explained(model, page):
+            info = HfApi(endpoint=hub).model_info(
+                model.repository, revision=revision, files_metadata=True, timeout=TIMEOUT_SECONDS
+            )
+    except requests.exceptions.ChunkedEncodingError as error:
+        raise _unreachable(model, error) from None
     commit = info.sha or ""
     if not _COMMIT.fullmatch(commit) or (_COMMIT.fullmatch(revision) and commit != revision):
         raise DownloadError(f"{hub}: asked for {revision} of {model}, it describes {commit!r}; check HF_ENDPOINT")
@@ -267,6 +270,10 @@ def _explained(model: ModelName, page: str) -> Iterator[None]:
         raise DownloadError(f"{hub} has no revision {revision} of {model.repository}; check what follows @") from None
     except errors.GatedRepoError:
         raise DownloadError(f"{model} is gated, and your account has no access: ask for it at {page}") from None
+    except requests.exceptions.JSONDecodeError:  # such as a page to log in
+        raise DownloadError(
+            f"{hub} does not answer as the Hugging Face hub does (no JSON); check HF_ENDPOINT"
+        ) from None
     except (requests.RequestException, errors.LocalEntryNotFoundError) as error:
         cause = (error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) else None) or error
         if getattr(getattr(cause, "response", None), "status_code", None) not in (401, 404):

@@ -241,6 +241,7 @@ def test_show_config_and_dry_run_are_answered_and_end(capsys):
         ("--config zzz", "the recipes are phase1_large"),
         ("--config phase1_large --lerning-rate 3", "--lerning-rate is not a flag; did you mean --learning-rate?"),
         ("--config phase1_large --learning-rates 3", "it was left out: give each --learning-rate an --output-dir"),
+        ("--config phase1_large --no-fit-batch-size", "it was left out: a batch that does not fit"),
         ("--config phase1_large --learning-r 3", "--learning-r is not a flag"),
         ("--config phase1_large --lr 3", "--lr is not a flag; did you mean --learning-rate?"),
         ("--config phase1_large --per_device_train_batch_size 3", "did you mean --batch-size?"),

@@ -138,7 +138,9 @@ def test_a_run_that_early_stopping_ended_is_used_with_its_best_weights(tmp_path)
     write_best(run, 3, {"is_final": True})
     assert load_model(tmp_path / "results").opened.path == load_model(run).opened.path == run / "3"
     (run / "3" / "bert_config.json").write_text("{}")
-    with pytest.raises(ValueError, match="none of them valid"):
+    with pytest.raises(
+        ValueError, match=r"holds steps \[3\], none of them valid.*; name a later step if it will do: .*/7$"
+    ):
         load_model(run)
 
 
@@ -163,6 +165,7 @@ def test_a_request_that_cannot_be_taken_is_named(folders):
         ("w\udc80", "not UTF-8, or half of a surrogate pair"),
         ({"sentense": "word1"}, "the object has the keys sentense; it must have text"),
         ({"text": 3}, "3 must be text"),
+        (None, "None must be text"),
         (("word1", "word2"), r"2 text\(s\) in a request; this model takes one text"),
     ):
         with pytest.raises(ValueError, match=message):

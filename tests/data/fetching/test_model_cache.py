@@ -136,8 +136,10 @@ def test_no_network_and_offline_are_one_line(monkeypatch, tmp_path):
 
 def test_a_server_that_is_no_hub_is_named(monkeypatch):
     page = Served(b"<html>Welcome", headers={"Content-Type": "text/html"})
-    with pytest.raises(DownloadError, match="check HF_ENDPOINT|cannot be reached"):
+    with pytest.raises(DownloadError, match="does not answer as the Hugging Face hub does"):
         fetched({API: page}, monkeypatch)
+    with pytest.raises(DownloadError, match="cannot be reached .*; the same command resumes"):
+        fetched({API: Served(b"{}", extra_length=9)}, monkeypatch)
 
 
 def test_a_gated_model_needs_a_token_which_only_the_hub_receives(monkeypatch):
