@@ -79,6 +79,8 @@ class PredictRequest(ModelSettings):
             raise ValueError(f"--output {self.output}: the folder does not exist; make it first")
         if self.output and self.output.is_dir():
             raise ValueError(f"--output {self.output} is a folder; name a file in it")
+        if self.output and self.output.resolve() in (path.resolve() for path in self.files):
+            raise ValueError(f"--output {self.output} is an input, which it would replace; name another file")
         if self.text_pair_column and not self.text_column:
             raise ValueError(f"text_pair_column={self.text_pair_column} needs text_column; pass --text-column")
         if self.form() == "parquet" and [path.suffix.lower() for path in self.files] != [".parquet"]:

@@ -42,12 +42,14 @@ class Repetition(NamedTuple):
         return True
 
     def recorded_command(self) -> str:
-        """The command without the flags that ask, and those that only bring data which the run lacked."""
+        """The flags in a fixed order, without those that ask, or only bring data which the run lacked."""
         words = [word for flag in self.words for word in flag.split("=", 1)]
         for flag, length in (("--download", 1), ("--max-bad-line-fraction", 2), *((flag, 1) for flag in _QUESTIONS)):
             while flag in words:
                 del words[words.index(flag) : words.index(flag) + length]
-        return " ".join(words)
+        starts = [number for number, word in enumerate(words) if number == 0 or word.startswith("--")]
+        groups = (words[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True))
+        return " ".join(" ".join(group) for group in sorted(groups))
 
 
 def main(task: str, words: Sequence[str]) -> int:
@@ -59,7 +61,8 @@ def main(task: str, words: Sequence[str]) -> int:
             parser.add_argument(
                 "--output-dir", type=Path, help="default: results/seeds/NAME, of all tasks results/scores"
             )
-            parser.usage = "%(prog)s [all [DATA_DIR] CHECKPOINT] [arguments of a single run] --seeds N"
+            tasks = "[all [DATA_DIR] CHECKPOINT] " if task == "glue" else ""
+            parser.usage = f"%(prog)s {tasks}[arguments of a single run] --seeds N"
             arguments, rest = parser.parse_known_args(words)
             for flag in {"--seed", "--steps-this-run"} & (flags := _flags(rest)):
                 raise ValueError(f"{flag} is set for each run; --seeds and --first-seed choose the seeds, Ctrl-C stops")

@@ -94,6 +94,11 @@ def test_an_ended_run_is_not_repeated_and_more_can_be_added(start):
         start("ner", "--seeds", "2", "--epochs", "7")
 
 
+def test_flags_in_another_order_are_the_same_command(start):
+    assert start("ner", "--seeds", "1", "--epochs", "1", "--config=x")[1] == [("mine", 2e-5, 1)]
+    assert start("ner", "--seeds", "1", "--config", "x", "--epochs=1")[1] == []
+
+
 def test_a_task_that_fails_is_named_at_the_end_and_the_others_go_on(start, capsys):
     words = ("all", "glue", "weights", "--seeds", "2")
     code, runs = start("glue", *words, codes={("mrpc", 1): DIVERGED, ("mnli", 1): BAD_INPUT})

@@ -114,6 +114,7 @@ WRONG = {
     "{model} --encode --task masked-lm": "--encode makes vectors, --task masked-lm something else",
     "{model} --output no/where.jsonl": "--output no/where.jsonl: the folder does not exist",
     "{model} --output {empty}": "empty is a folder; name a file in it",
+    "{model} {file} --output {file}": "in.txt is an input, which it would replace; name another file",
     "{model} --output x.npy": "--output x.npy is for vectors; pass --encode",
     "{model} {file} --output x.parquet": "--output x.parquet is for one .parquet as input",
     "{model} --show x --output y": "--show prints what the model can do",
