@@ -133,7 +133,8 @@ def test_a_value_error_on_one_rank_ends_all_with_its_text(tmp_path):
     (tmp_path / "refusing.py").write_text(REFUSING.replace("REPOSITORY", str(REPOSITORY)))
     words = make_data(tmp_path / "data").argv(tmp_path / "out", steps=100_000)
     with tree(tmp_path, TRAINING, str(tmp_path / "log"), str(tmp_path / "refusing.py"), *words) as process:
-        assert process.wait(240) == 2
+        # Paddle's launcher gives the code of the rank that it sees first: the other one ends with 1, without its peer.
+        assert process.wait(240) in (2, 1)
         assert not living(str(tmp_path))
     assert "error: shard-7.parquet: sample 5 is damaged; copy it again" in (tmp_path / "output").read_text()
 
