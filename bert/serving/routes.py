@@ -7,7 +7,9 @@ import hmac
 import ipaddress
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
+from email.message import Message as Header
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,12 +20,22 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
-from starlette.types import Message, Receive, Scope, Send
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert import __version__
 from bert.serving.connections import HEADER_BYTES
 from bert.serving.messages import ENCODE, PREDICT, Description
-from bert.serving.request_handling import LISTED, METRICS, REQUEST_SECONDS, REQUESTS, Service, not_ready, problem
+from bert.serving.request_handling import (
+    LISTED,
+    METRICS,
+    MODEL_HEADER,
+    REQUEST_SECONDS,
+    REQUESTS,
+    Service,
+    not_ready,
+    problem,
+)
 from bert.serving.schemas import Problem, request_schemas, text_fields
 
 _PAGE = Path(__file__).with_name("page")
@@ -32,6 +44,7 @@ _ALWAYS = {"/health", "/ready", "/metrics", *_PAGE_FILES}  # answered without a 
 _PROBES = ("/health", "/ready")  # need no key
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The body is too large"},
+    415: {"model": Problem, "description": "The header says that the body is not plain JSON"},
     429: {"model": Problem, "description": "Too many inputs wait; see Retry-After"},
     500: {"model": Problem, "description": "The model failed at an input"},
     503: {"model": Problem, "description": "The model is not ready; see Retry-After"},
@@ -41,7 +54,7 @@ _POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'"
 _POLICY_OF_DOCS = _POLICY + b"; style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline'"
 
 
-def make_app(service: Service) -> "Guard":
+def make_app(service: Service) -> ASGIApp:
     """The application; /predict, /encode and /model answer once the model is loaded."""
     app = FastAPIOffline(
         title="BERT on Paddle", version=__version__, redoc_url=None, separate_input_output_schemas=False
@@ -68,7 +81,11 @@ def make_app(service: Service) -> "Guard":
             return FileResponse(file, headers={"cache-control": "no-cache"})
 
         app.add_api_route(path, page, include_in_schema=False, response_class=FileResponse)
-    return Guard(app, service)
+    guard, origins = Guard(app, service), service.settings.allow_origin.replace(",", " ").split()
+    if not origins:
+        return guard
+    shown = [MODEL_HEADER, "retry-after"]  # outside of the guard: a browser's first question comes without the key
+    return CORSMiddleware(guard, origins, ["GET", "POST"], allow_headers=["authorization"], expose_headers=shown)
 
 
 def _add_model_routes(app: FastAPI, service: Service, description: Description) -> None:
@@ -111,6 +128,22 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
     if description.can_encode:
         add_post(ENCODE, "Sentence vectors")
     app.openapi_schema = None  # made again at the next request for it
+
+
+def _other_than_json(headers: Mapping[bytes, bytes]) -> str:
+    """Why a body is not read, by its header: it is not JSON in UTF-8; "" if it may be."""
+    given = headers.get(b"content-type", b"").decode("latin-1")[:100]
+    coding = headers.get(b"content-encoding", b"identity").decode("latin-1")[:100]
+    header = Header()
+    header["content-type"] = given
+    kind, charset = header.get_content_type(), header.get_content_charset("utf-8")
+    if coding.lower() != "identity":
+        return f"content-encoding: {coding} is not read; send the JSON as it is, without that header"
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        return f"content-type: {given or '(none)'} must be application/json; curl: -H 'content-type: application/json'"
+    if charset not in ("utf-8", "utf8", "us-ascii"):
+        return f"content-type: charset={charset} must be utf-8; send the JSON in UTF-8, and omit charset"
+    return ""
 
 
 async def _gone(request: Request) -> None:
@@ -185,6 +218,9 @@ class Guard:
             refusal = problem(401, "the key of this server (BERT_API_KEY) is missing or wrong")
             refusal.headers["www-authenticate"] = "Basic realm=bert"  # browsers then ask for it
             return refusal
+        is_question = scope["method"] == "POST" and scope["path"] in (f"/{PREDICT}", f"/{ENCODE}")
+        if is_question and (reason := _other_than_json(headers)):
+            return problem(415, reason)
         return None
 
     def _is_ours(self, host: str) -> bool:

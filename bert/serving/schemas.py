@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     FailFast,
     Field,
@@ -108,7 +109,9 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
     fields: dict[str, Any] = {field: (text, ...) if needed else (text | None, None) for field, needed in texts.items()}
     values: Any = create_model(f"{name}Input", __base__=RequestObject, **fields)
     values.model_config["json_schema_extra"] = {"example": {field: _EXAMPLES[field] for field in texts}}
-    inputs = Annotated[list[values], Field(min_length=1, max_length=limits.max_inputs), FailFast()]
+    single: Any = BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given, values | text)
+    item = Annotated[values, single] if texts.get("text") and sum(texts.values()) == 1 else values
+    inputs = Annotated[list[item], Field(min_length=1, max_length=limits.max_inputs), FailFast()]  # type: ignore[valid-type]
     top_k: dict[str, Any] = {}
     if kind == PREDICT and description.task in ("masked-lm", "question-answering"):
         top_k["top_k"] = (Annotated[int, Field(ge=1, le=_MOST_TOP_K, strict=True)], description.top_k)

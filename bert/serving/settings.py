@@ -1,10 +1,11 @@
 """Settings and command line of the server. The descriptions of the fields are the flags' help."""
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from bert.config.settings_base import Settings
 from bert.inference.settings import ModelSettings, model_parser
@@ -16,6 +17,9 @@ _DESCRIPTION = (
 )
 
 
+_ORIGIN = re.compile(r"[a-z][a-z+.-]*://[^/\sA-Z*?#]+")
+
+
 class Address(Settings):
     host: str = Field("127.0.0.1", description="address to listen on; 127.0.0.1 is this machine only")
     port: int = Field(8000, ge=0, lt=65536, description="0: any that is free")
@@ -24,7 +28,21 @@ class Address(Settings):
         description="names by which clients address the server (Host), separated by commas; IP addresses always pass; "
         "*: any, also those of pages that attack the network of their reader",
     )
+    allow_origin: str = Field(
+        "", description="pages of other sites that may ask from a browser (CORS): https://NAME,https://NAME; *: any"
+    )
     access_log: bool = Field(False, description="log each request on standard error")
+
+    @field_validator("allow_origin")
+    @classmethod
+    def _are_origins(cls, origins: str) -> str:
+        for origin in origins.replace(",", " ").split():
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise ValueError(
+                    f"--allow-origin {origin} must be as a browser sends it: https://NAME or https://NAME:PORT, in "
+                    "lower case, without a path or a / at the end"
+                )
+        return origins
 
 
 class Limits(Settings):

@@ -36,7 +36,7 @@ def test_results_come_in_order_and_the_schema_is_published(server):
     operations = {path: list(methods) for path, methods in schema["paths"].items()}
     assert operations["/predict"] == operations["/encode"] == ["post"]
     responses = schema["paths"]["/predict"]["post"]["responses"]
-    assert set(responses) == {"200", "413", "422", "429", "500", "503", "504"}
+    assert set(responses) == {"200", "413", "415", "422", "429", "500", "503", "504"}
     assert schema["components"]["schemas"]["PredictInput"]["properties"]["text"]["maxLength"] == 300
 
 
@@ -63,7 +63,8 @@ def test_the_pages_need_nothing_from_elsewhere(server):
         ({}, ["inputs"], "Field required"),
         ({"inputs": []}, ["inputs"], "at least 1 item"),
         ({"inputs": {}}, ["inputs"], "valid list"),
-        ({"inputs": ["text"]}, ["inputs", 0], "dictionary"),
+        ({"inputs": [7]}, ["inputs", 0], "dictionary"),
+        ({"inputs": ["good", " "]}, ["inputs", 1, "text"], "the text is empty"),
         ({"inputs": [{"text": 3}]}, ["inputs", 0, "text"], "valid string"),
         ({"inputs": [{"text": None}]}, ["inputs", 0, "text"], "valid string"),
         ({"inputs": [{"text": "  \n"}]}, ["inputs", 0, "text"], "the text is empty"),
@@ -102,10 +103,48 @@ def test_bodies_that_are_not_requests(server, data, status):
 
 
 def test_other_types_paths_and_methods(server):
-    form = requests.post(f"{server.url}/predict", data={"text": "a"}, timeout=30)
-    assert form.status_code == 422
     assert server.get("/nowhere").status_code == 404 and server.get("/predict").status_code == 405
     assert requests.get(f"{server.url}/../../setup.py", timeout=30).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({}, "content-type: (none) must be application/json; curl: -H 'content-type: application/json'"),
+        ({"content-type": "application/x-www-form-urlencoded"}, "content-type: application/x-www-form-urlencoded must"),
+        ({"content-type": "application/json", "content-encoding": "gzip"}, "content-encoding: gzip is not read; send"),
+        ({"content-type": "application/json; charset=latin-1"}, "charset=latin-1 must be utf-8"),
+    ],
+)
+def test_a_header_that_announces_no_plain_json_is_named(server, headers, reason):
+    answer = requests.post(f"{server.url}/predict", data=b'{"inputs": ["a text"]}', headers=headers, timeout=30)
+    assert answer.status_code == 415 and reason in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("kind", ["application/json", 'Application/JSON; Charset="UTF-8"', "application/vnd.api+json"])
+def test_plain_strings_are_texts(server, kind):
+    headers, body = {"content-type": kind}, '{"inputs": ["a text", {"text": "täxt"}]}'.encode()
+    answer = requests.post(f"{server.url}/predict", data=body, headers=headers, timeout=30)
+    assert [result["label"] for result in answer.json()["results"]] == ["good", "good"]
+
+
+def test_pages_of_other_origins_may_ask_only_where_they_are_allowed(server, tmp_path):
+    page = {"origin": "https://page.example"}
+    asked = {**page, "access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+    assert requests.options(f"{server.url}/predict", headers=asked, timeout=30).status_code == 405
+    flags = ("--allow-origin", "https://page.example, http://localhost:3000")
+    with serving(tmp_path, "masked-lm", *flags, fake=True, BERT_API_KEY="sesame") as other:
+        asked["access-control-request-headers"] = "authorization, content-type"
+        preflight = requests.options(f"{other.url}/predict", headers=asked, timeout=30)
+        assert preflight.status_code == 200 and "POST" in preflight.headers["access-control-allow-methods"]
+        assert "authorization" in preflight.headers["access-control-allow-headers"].lower()
+        headers = {**page, "authorization": "Bearer sesame"}
+        answer = requests.post(f"{other.url}/predict", json={"inputs": ["a [MASK]"]}, headers=headers, timeout=30)
+        assert answer.headers["access-control-allow-origin"] == "https://page.example" and answer.json()["results"]
+        for refused in ({**asked, "origin": "https://page.example.org"}, {**asked, "origin": "null"}):
+            assert requests.options(f"{other.url}/predict", headers=refused, timeout=30).status_code == 400
+    with pytest.raises(ValueError, match="--allow-origin page.example must be as a browser sends it"):
+        parse_settings(["model", "--allow-origin", "page.example"])
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/nowhere"])
