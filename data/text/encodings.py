@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from io import IncrementalNewlineDecoder
 from itertools import chain
 
-from charset_normalizer import from_bytes
+from data.text.code_pages import guess
 
 MAX_ROW_CHARACTERS = 256 << 20  # of what has to be parsed as a whole: a line of jsonl, a file of json
 _SAMPLE_BYTES = 1 << 16
-_MIN_RATIO = 20  # multi-byte characters per error; with more it is damaged UTF-8, with fewer another encoding
+MAX_LINE_BYTES = 1 << 22  # that are decoded as one
+_MIN_RATIO = 20  # UTF-8 characters for each byte in error of damaged UTF-8; bytes in error for each of a mixed file
+_EAST_ASIAN = ("gb", "big5", "euc", "cp9", "shift", "johab", "iso2022", "hz")
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -20,11 +22,6 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_CODE_PAGES = {
-    **dict.fromkeys(("pl", "cs", "sk", "hu", "sl", "hr", "bs", "ro", "sq"), "cp1250"),
-    **dict.fromkeys(("lt", "lv", "et"), "cp1257"),
-    **dict.fromkeys(("tr", "az"), "cp1254"),
-}
 _LETTERS = b" abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ODD = bytes([0, *range(1, 8), *range(14, 27), *range(28, 32)])  # not in text in any encoding but UTF-16 and UTF-32
 _COMMON = re.compile(
@@ -64,10 +61,13 @@ codecs.register_error(_HANDLER, _replace_and_count)
 
 
 def check_encoding(name: str) -> None:
-    """ValueError unless it is "auto" or a codec that decodes any bytes, marking errors."""
-    remedy = "use auto, or a name like utf-8, latin-1 or gb18030"
+    """ValueError unless it is "auto" or a codec that decodes any bytes, marking errors, or "auto:" and one."""
+    remedy = (
+        "use auto, or a name like utf-8, latin-1 or gb18030, or auto:cp1250 where only some files or lines are UTF-8"
+    )
     if name == "auto":
         return
+    name = name.removeprefix("auto:")
     try:
         is_text = codecs.lookup(name)._is_text_encoding
     except (LookupError, ValueError) as error:
@@ -83,59 +83,84 @@ def check_encoding(name: str) -> None:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The codec's name, the length of the byte order mark, and how it was found."""
+    """The codec's name, the length of the byte order mark, and how it was found.
+
+    Attributes:
+        others: the codec of the lines that are not `name`, in a file that mixes both; "": all are.
+    """
 
     name: str
     mark_bytes: int
     found_by: str
+    others: str = ""
+
+    def code_page(self) -> str:
+        """The codec of what is not Unicode; "" if all is."""
+        return self.others or ("" if self.name.startswith("utf") else self.name)
 
 
-def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en") -> Encoding:
+def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", code_page: str = "") -> Encoding:
     """Detect the encoding of a file in that language; open_chunks reads its bytes from the start.
 
-    UTF-8 if all of it is valid, or nearly all and it has many multi-byte characters; otherwise charset-normalizer's
-    guess on 64 KiB around the first byte that is not UTF-8.
+    UTF-8 if all of it is valid, or nearly all and it has many multi-byte characters. Otherwise the code page that is
+    given, or that the lines which are not UTF-8 suggest. If other lines are UTF-8, each is read as what it is.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")(_HANDLER)
-    sample, errors, multibyte = b"", 0, 0
-    for number, chunk in enumerate(chain(filter(None, open_chunks()), [b""])):
-        if number == 0:
-            head = chunk[:_SAMPLE_BYTES]
-            for mark, name in _MARKS:
-                if head.startswith(mark):
-                    return Encoding(name, len(mark), "byte order mark")
-            if wide := _wide_without_mark(head):
-                return Encoding(wide, 0, "two bytes a character, no mark")
-        text, undecodable = _decode_chunk(decoder, chunk)
-        if undecodable and not errors:
-            place = max(0, len(text[: text.find("\ufffd")].encode()) - _SAMPLE_BYTES // 4)
-            sample = chunk[place : place + _SAMPLE_BYTES] or head
-        errors += undecodable
-        multibyte += len(text) - len(text.encode("ascii", "ignore")) - text.count("\ufffd")
-    if multibyte >= _MIN_RATIO * errors:
-        return Encoding("utf-8", 0, "valid but for some bytes" if errors else "valid")
-    guess = _guess(sample, language)
-    return Encoding(guess, 0, "charset-normalizer") if guess else Encoding("utf-8", 0, "no better guess")
+    head = next(filter(None, open_chunks()), b"")[:_SAMPLE_BYTES]
+    for mark, name in _MARKS:
+        if head.startswith(mark):
+            return Encoding(name, len(mark), "byte order mark")
+    if wide := _wide_without_mark(head):
+        return Encoding(wide, 0, "two bytes a character, no mark")
+    multibyte, damage, foreign = 0, 0, 0  # UTF-8 characters, bytes in error among them, and those of other lines
+    samples = {False: b"", True: b""}  # the first lines that are damaged, and of another encoding
+    for block in _whole_lines(open_chunks()):
+        text, errors = _as_utf8(block)
+        if not errors:
+            multibyte += _multibyte(text)
+            continue
+        for line in block.splitlines(keepends=True):
+            text, errors = _as_utf8(line)
+            is_foreign = errors > _multibyte(text)
+            multibyte, damage = multibyte + _multibyte(text), damage + errors * (not is_foreign)
+            foreign += errors * is_foreign
+            if errors and len(samples[is_foreign]) < _SAMPLE_BYTES:
+                samples[is_foreign] += line
+    if not foreign and multibyte >= _MIN_RATIO * damage:
+        return Encoding("utf-8", 0, "valid but for some bytes" if damage else "valid")
+    sample = (samples[True] or samples[False])[:_SAMPLE_BYTES]
+    found, by = code_page or guess(sample, language), "as before" if code_page else "likeliest"
+    if found is None or (not foreign and multibyte > damage):
+        return Encoding("utf-8", 0, "no better guess")
+    shares = 1 if found.startswith(_EAST_ASIAN) else _MIN_RATIO  # whose characters are UTF-8 by chance now and then
+    if foreign and shares * multibyte >= foreign:
+        return Encoding("utf-8", 0, f"other lines {found}, {by}", others=found)
+    return Encoding(found, 0, by)
 
 
-def _decode_chunk(decoder: codecs.IncrementalDecoder, chunk: bytes) -> tuple[str, int]:
-    """(text, number of undecodable bytes); an empty chunk is the end."""
+def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes in blocks that end with a line, or in a line that is very long with a space."""
+    rest = b""
+    for chunk in chunks:
+        data = rest + chunk
+        end = data.rfind(b"\n") + 1 or (data.rfind(b" ") + 1 if len(data) > MAX_LINE_BYTES else 0)
+        yield data[:end]
+        rest = data[end:]
+    yield rest
+
+
+def _as_utf8(data: bytes) -> tuple[str, int]:
+    """(text, number of undecodable bytes)"""
+    return _decode_chunk(codecs.getincrementaldecoder("utf-8")(_HANDLER), data, is_last=True)
+
+
+def _multibyte(text: str) -> int:
+    return 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore")) - text.count("\ufffd")
+
+
+def _decode_chunk(decoder: codecs.IncrementalDecoder, chunk: bytes, is_last: bool) -> tuple[str, int]:
+    """(text, number of undecodable bytes)"""
     before = _undecodable["bytes"]
-    return decoder.decode(chunk, final=not chunk), _undecodable["bytes"] - before
-
-
-def _guess(sample: bytes, language: str) -> str | None:
-    """charset-normalizer's guess; among equally likely code pages, the one for the language."""
-    matches = from_bytes(sample)
-    best = matches.best()
-    if best is None or best.encoding in ("utf_8", "ascii"):
-        return None
-    code_page = _CODE_PAGES.get(language, "cp1252")
-    for match in matches:
-        equal = match.chaos <= best.chaos + 0.01 and match.coherence >= best.coherence - 0.05
-        if equal and code_page in (match.encoding, *match.could_be_from_charset):
-            return code_page
-    return codecs.lookup(best.encoding).name
+    return decoder.decode(chunk, final=is_last), _undecodable["bytes"] - before
 
 
 def _wide_without_mark(sample: bytes) -> str | None:
@@ -209,27 +234,49 @@ def only_text(pieces: Iterator[str]) -> Iterator[str]:
 def decoded(
     open_chunks: Callable[[], Iterable[bytes]], codec: str, language: str, counts: Counter, check: bool = True
 ) -> tuple[Encoding, Iterator[str]]:
-    """The encoding (of that codec; "auto": detected) and the text; with `check`, NotTextError for other files."""
+    """The encoding and the text; with `check`, NotTextError for other files.
+
+    Args:
+        codec: its name; "auto": detected; "auto:CODEC": that one for what is not UTF-8.
+    """
     if check:
         check_magic(next(iter(open_chunks()), b""))
-    encoding = detect(open_chunks, language) if codec == "auto" else Encoding(codec, 0, "as told")
+    auto, _, code_page = codec.partition(":")
+    encoding = detect(open_chunks, language, code_page) if auto == "auto" else Encoding(codec, 0, "as told")
     pieces = decode(open_chunks(), encoding, counts)
     return encoding, only_text(pieces) if check else pieces
 
 
 def decode(chunks: Iterable[bytes], encoding: Encoding, counts: Counter) -> Iterator[str]:
     """The text in pieces, without its byte order mark and without NUL; undecodable bytes become U+FFFD."""
-    decoder = codecs.getincrementaldecoder(encoding.name)(_HANDLER)
-    skip = encoding.mark_bytes
-    for chunk in chain(filter(None, chunks), [b""]):
-        text, undecodable = _decode_chunk(decoder, chunk[skip:] if chunk else b"")
+    for text, undecodable in (
+        _by_lines(chunks, encoding.others, counts) if encoding.others else _by_chunks(chunks, encoding)
+    ):
         counts["undecodable bytes"] += undecodable
-        skip = 0
         if "\x00" in text:
             counts["NUL characters removed"] += text.count("\x00")
             text = text.replace("\x00", "")
         if text:
             yield text
+
+
+def _by_chunks(chunks: Iterable[bytes], encoding: Encoding) -> Iterator[tuple[str, int]]:
+    decoder, skip = codecs.getincrementaldecoder(encoding.name)(_HANDLER), encoding.mark_bytes
+    for chunk in chain(filter(None, chunks), [b""]):
+        yield _decode_chunk(decoder, chunk[skip:], is_last=not chunk)
+        skip = 0
+
+
+def _by_lines(chunks: Iterable[bytes], code_page: str, counts: Counter) -> Iterator[tuple[str, int]]:
+    """Each line as UTF-8, or in the code page if more of its bytes are in error than characters are right."""
+    for block in _whole_lines(chunks):
+        text, errors = _as_utf8(block)
+        for line in block.splitlines(keepends=True) if errors else [block]:
+            text, errors = _as_utf8(line)
+            if errors > _multibyte(text):
+                counts["lines in another encoding than the rest"] += 1
+                text, errors = _decode_chunk(codecs.getincrementaldecoder(code_page)(_HANDLER), line, is_last=True)
+            yield text, errors
 
 
 def lines(chunks: Iterable[str]) -> Iterator[tuple[str, bool]]:
