@@ -126,6 +126,9 @@ class MaskFiller(TrainedModel):
             for text, masks in zip(texts, self._fill(texts, self.top_k), strict=True)
         ]
 
+    def tokenize(self, texts: Request) -> None:
+        """Done by `check`."""
+
     def columns(self) -> dict[str, type]:
         return {"filled": str, "masks": str}
 
@@ -266,6 +269,9 @@ class Tagger(TrainedModel):
             raise ValueError(
                 f"{opened.path} is not a tagger of spans: class {error}; put its classes into labels.json there"
             ) from None
+
+    def tokenize(self, texts: Request) -> None:
+        self.tokenizer.encode_words([text[start:end] for text in texts for start, end in split_words(text)])
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         texts = [text for (text,) in requests]

@@ -17,7 +17,7 @@ from bert.inference.model_folder import OpenedModel
 from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm, filled_rows, texts_of
 from bert.labels.features import sentence_features
 from bert.model.head_specs import HEADS
-from bert.tokenization.library import text_tokenizer
+from bert.tokenization.library import LibraryTokenizer, text_tokenizer
 
 Result = dict[str, Any]
 Run = Callable[[Sequence[Request]], list[Result]]
@@ -78,6 +78,8 @@ class TrainedModel:
                     "the text holds bytes that are not UTF-8, or half of a surrogate pair; save it as UTF-8"
                 )
         self.check(texts)
+        if isinstance(self.tokenizer, LibraryTokenizer):  # whose rules may fail at a text
+            self.tokenize(texts)
         return texts
 
     def text_keys(self) -> Keys:
@@ -90,6 +92,10 @@ class TrainedModel:
             form = json.dumps(dict.fromkeys(self.keys[0], "..."))
             pair = f" (two: separated by a tab, or {form})" if 2 in self.num_texts else ""
             raise ValueError(f"{len(texts)} text(s) in a request; this model takes {_NUMBERS[self.num_texts]}{pair}")
+
+    def tokenize(self, texts: Request) -> None:
+        """Split texts as this head does; UnreadableTextError if the tokenizer cannot."""
+        self.tokenizer.encode_texts(texts)
 
     def row_form(self, kind: str = "auto", keys: Keys = ()) -> RowForm:
         """Where the texts are in rows of a kind of input; `keys` are in place of the model's own."""

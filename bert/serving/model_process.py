@@ -16,6 +16,7 @@ from bert.inference.settings import ModelSettings
 from bert.inference.trained_model import MASK, Result, TrainedModel
 from bert.model.head_specs import HEADS
 from bert.serving.messages import DONE, FAILED, LATE, PREDICT, REFUSED, Batch, Description, Figures, Outcome
+from bert.tokenization.text_process import UnreadableTextError
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,8 @@ class ModelServer:
         except Exception as error:
             if len(requests) > 1:
                 return [self._run(kind, [request])[0] for request in requests]
+            if isinstance(error, UnreadableTextError):
+                return [Outcome(REFUSED, _json(str(error)))]
             logger.error("an input failed: %s: %s", type(error).__name__, error)
             text = f"the model failed at this input: {type(error).__name__}: {str(error)[:500]}"
             return [Outcome(FAILED, _json(text))]

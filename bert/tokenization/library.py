@@ -6,17 +6,17 @@ A tokenizer.json with BERT's own rules is read as a plain `Vocabulary`, whose to
 import re
 import string
 import unicodedata
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from bert.arrays.ragged import offsets_of
+from bert.tokenization.text_process import RARE, Facts, TextProcess, text_process
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.wordpiece import TokenizedTexts, WordPieceTokenizer, chunks
 
@@ -30,7 +30,6 @@ _SPECIAL_NAMES = {
 }
 _WORD_MARKS = ("\u0120", "\u2581")  # what byte-level BPE and SentencePiece write for the space before a word
 _BYTE_LEVEL_SPACES = "\u0120\u010a\u0109\u010d"  # space, line feed, tab and carriage return of byte-level BPE
-_RARE = "\U00013080"  # a letter that hardly any vocabulary has
 # Kana and Chinese characters, whose texts have no spaces between words; each begins a word, as in BERT's WordPieces.
 _WITHOUT_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _ROUNDING = 128  # published embeddings are rounded up to a multiple of at most this
@@ -50,7 +49,7 @@ class LibraryVocabulary(Vocabulary):
     @classmethod
     def read(cls, path: str | Path, content: bytes) -> "LibraryVocabulary":
         """ValueError if the library does not read the content, or if it lacks a special token."""
-        ids = _loaded(content, path).get_vocab(with_added_tokens=True)
+        ids = text_process(content, str(path)).facts.ids
         tokens = sorted(ids, key=ids.__getitem__)
         if [ids[token] for token in tokens] != list(range(len(tokens))):
             raise ValueError(
@@ -62,12 +61,9 @@ class LibraryVocabulary(Vocabulary):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.pair_separators()  # a tokenizer that frames its texts otherwise is refused before anything slow
-        is_read = False
-        with suppress(ValueError), _errors_named(self.source):
-            is_read = bool(self.tokenizer.encode(_RARE, add_special_tokens=False).ids)
-        if not is_read:
+        if not self._facts.knows_rare:
             raise ValueError(
-                f"{self.source}: it has no token for unknown characters ({_RARE}), so that a text with one has no "
+                f"{self.source}: it has no token for unknown characters ({RARE}), so that a text with one has no "
                 "tokens; name one in its model (unk_token, unk_id), or use another tokenizer"
             )
 
@@ -82,16 +78,20 @@ class LibraryVocabulary(Vocabulary):
         found["[UNK]"] = found["[MASK]"] if found["[UNK]"] is None else found["[UNK]"]
         return {role: index for role, index in found.items() if index is not None}
 
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """Takes special tokens in a text for plain text."""
-        tokenizer = self.library_tokenizer()
-        tokenizer.encode_special_tokens = True
-        return tokenizer
+    def process(self) -> TextProcess:
+        """What runs its rules."""
+        return text_process(self.content, self.source)
+
+    @property
+    def _facts(self) -> Facts:
+        return self.process().facts
 
     def library_tokenizer(self) -> Tokenizer:
-        """Takes special tokens in a text for what they are."""
-        return _loaded(self.content, self.source)
+        """In this process: to be written, not for texts."""
+        tokenizer = Tokenizer.from_buffer(self.content)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return tokenizer
 
     def is_wordpiece(self) -> bool:
         return False
@@ -112,8 +112,7 @@ class LibraryVocabulary(Vocabulary):
             )
 
     def is_lowercase(self, stated: bool | None = None) -> bool:
-        normalizer = self.tokenizer.normalizer
-        lowercase = normalizer is not None and normalizer.normalize_str("A") == "a"
+        lowercase = self._facts.lowercase
         if stated not in (None, lowercase):
             raise ValueError(
                 f"lower-casing={str(stated).lower()} contradicts {self.source}, which itself "
@@ -123,18 +122,14 @@ class LibraryVocabulary(Vocabulary):
 
     @cached_property
     def _word_mark(self) -> str | None:
-        tokens = self.tokenizer.encode("a b", add_special_tokens=False).tokens
-        return next((mark for mark in _WORD_MARKS if any(token.startswith(mark) for token in tokens)), None)
-
-    @cached_property
-    def _prefix(self) -> str:
-        return getattr(self.tokenizer.model, "continuing_subword_prefix", None) or ""
+        words = self._facts.words
+        return next((mark for mark in _WORD_MARKS if any(token.startswith(mark) for token in words)), None)
 
     def check_extendable(self) -> None:
         raise ValueError(f"add_words: {self.source} is not a WordPiece, whose words stand alone; leave --add-words out")
 
     def knows_words(self) -> bool:
-        return bool(self._prefix or self._word_mark)
+        return bool(self._facts.prefix or self._word_mark)
 
     def continuations(self) -> np.ndarray:
         return self._continues
@@ -142,26 +137,24 @@ class LibraryVocabulary(Vocabulary):
     @cached_property
     def _continues(self) -> np.ndarray:
         """Punctuation marks and Chinese characters are words; none continues one where words are not known."""
-        if self._prefix:
-            return np.array([token.startswith(self._prefix) for token in self.tokens], bool)
+        if self._facts.prefix:
+            return np.array([token.startswith(self._facts.prefix) for token in self.tokens], bool)
         continues = np.zeros(len(self), bool)
         if self._word_mark:
             starts = (self._word_mark, "\\u", *_BYTE_LEVEL_SPACES)
-            for index in self.replacement_ids():
-                if not self.tokens[index].startswith(starts):
-                    text = self.tokenizer.decode([index]) or self.tokens[index]
-                    continues[index] = not _WITHOUT_SPACES.match(text) and not all(map(_is_punctuation, text))
+            inner = [i for i in self.replacement_ids().tolist() if not self.tokens[i].startswith(starts)]
+            for index, text in zip(inner, self.process().decode(inner), strict=True):
+                text = text or self.tokens[index]
+                continues[index] = not _WITHOUT_SPACES.match(text) and not all(map(_is_punctuation, text))
         return continues
 
     def replacement_ids(self) -> np.ndarray:
-        added = self.tokenizer.get_added_tokens_decoder()
-        special = {index for index, token in added.items() if token.special}
-        special |= {self.id_of(role) for role in _SPECIAL_NAMES}
+        special = {*self._facts.special, *(self.id_of(role) for role in _SPECIAL_NAMES)}
         words = [i for i, token in enumerate(self.tokens) if i not in special and not token.startswith("[unused")]
         return np.array(words, np.int64)
 
     def shown(self, index: int) -> str:
-        text = self.tokenizer.decode([index], skip_special_tokens=False).strip().removeprefix(self._prefix)
+        text = self.process().decode([int(index)])[0].strip().removeprefix(self._facts.prefix)
         text = text or _WORD_MARKS[1]  # a space alone
         return f" {text}" if self.knows_words() and not self._continues[index] else text
 
@@ -171,9 +164,8 @@ class LibraryVocabulary(Vocabulary):
 
     def pair_separators(self) -> int:
         cls_id, sep_id = self.id_of("[CLS]"), self.id_of("[SEP]")
-        with _errors_named(self.source):
-            ids = self.tokenizer.encode("a", "b").ids
-        if not self.tokenizer.num_special_tokens_to_add(is_pair=True):
+        ids = self._facts.pair
+        if not self._facts.frames:
             return 1
         number = ids.count(sep_id) - 1
         if ids[0] != cls_id or ids[-1] != sep_id or ids.count(cls_id) != 1 or number not in (1, 2):
@@ -184,34 +176,11 @@ class LibraryVocabulary(Vocabulary):
         return number
 
     def second_type(self) -> int:
-        is_framed = self.tokenizer.num_special_tokens_to_add(is_pair=True)
-        return self.tokenizer.encode("a", "b").type_ids[-1] if is_framed else 1
+        return self._facts.pair_types[-1] if self._facts.frames else 1
 
 
 def _is_punctuation(letter: str) -> bool:
     return letter in string.punctuation or unicodedata.category(letter).startswith("P")
-
-
-@contextmanager
-def _errors_named(source: str | Path) -> Iterator[None]:
-    """ValueError for what the library raises: no narrower type than Exception, or a panic of Rust, which is none."""
-    try:
-        yield
-    except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise ValueError(
-            f"{source} is not a tokenizer.json that can be read ({str(error)[:200]}); save it again with Hugging "
-            "Face's tokenizers, or pass a vocab.txt"
-        ) from None
-
-
-def _loaded(content: bytes, source: str | Path) -> Tokenizer:
-    with _errors_named(source):
-        tokenizer = Tokenizer.from_buffer(content)
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
 
 
 class LibraryTokenizer:
@@ -219,7 +188,7 @@ class LibraryTokenizer:
 
     def __init__(self, vocabulary: LibraryVocabulary) -> None:
         self.vocabulary = vocabulary
-        self._tokenizer, self._mask_tokenizer = vocabulary.tokenizer, vocabulary.library_tokenizer()
+        self._process = vocabulary.process()
         # The model of a Unigram takes special tokens in a text for tokens, whatever the tokenizer is told.
         self._of_text = np.arange(len(vocabulary)).astype(vocabulary.id_dtype())
         self._of_text[[vocabulary.id_of(role) for role in _SPECIAL_NAMES]] = vocabulary.id_of("[UNK]")
@@ -231,13 +200,13 @@ class LibraryTokenizer:
     def encode_masked(self, text: str) -> list[int]:
         """Token ids of a text in which [MASK] stands for words; other special tokens in it are what they are too."""
         masked = text.replace("[MASK]", self.vocabulary.name_of("[MASK]"))
-        return self._mask_tokenizer.encode(masked, add_special_tokens=False).ids
+        return self._process.encode([masked], special=True)[0]
 
     def encode_texts(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of many texts: (ids [T], offsets int64 [len(texts) + 1])."""
         parts, lengths = [np.zeros(0, self.vocabulary.id_dtype())], list[int]()
         for chunk in chunks(texts):
-            rows = [text.ids for text in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False)]
+            rows = self._process.encode(chunk)
             parts.append(self._of_text[np.array([*chain.from_iterable(rows)], np.int64)])
             lengths += map(len, rows)
         return np.concatenate(parts), offsets_of(lengths)
@@ -262,16 +231,16 @@ class LibraryTokenizer:
         """The tokens of each text with their characters, without the white space that a token may begin with."""
         columns = [np.zeros((0, 3), np.int64)]
         for chunk in chunks(texts):
-            columns += map(_spans, chunk, self._tokenizer.encode_batch(chunk, add_special_tokens=False))
+            columns += map(_spans, chunk, self._process.encode(chunk, offsets=True))
         lengths = [len(column) for column in columns[1:]]
         ids, starts, ends = np.concatenate(columns).T
         return TokenizedTexts(self._of_text[ids], starts.astype(np.int32), ends.astype(np.int32), offsets_of(lengths))
 
 
-def _spans(text: str, encoding: Encoding) -> np.ndarray:
+def _spans(text: str, row: tuple[list[int], list[tuple[int, int]]]) -> np.ndarray:
     """int64 [tokens, 3]: id, first character that is not white space, one past the last."""
     rows = []
-    for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+    for index, (start, end) in zip(*row, strict=True):
         while start < end - 1 and text[start].isspace():
             start += 1
         rows.append((index, start, end))

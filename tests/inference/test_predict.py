@@ -19,12 +19,14 @@ import pytest
 
 import run_predict
 from bert import REPOSITORY
+from bert.checkpoints import directories as checkpoint_files
 from bert.commands import predict
 from bert.inference import heads
 from bert.inference.heads import load_model
 from bert.inference.terminal import talk
 from tests.inference import models
 from tests.inference.models import records
+from tests.support import tokenizer_files
 from tests.support.peak_memory import peak_of
 
 folders = models.folders  # fixture
@@ -64,6 +66,26 @@ def test_only_bad_lines_are_a_failure(folders, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("word1\n\n")
     found, _ = run(capsys, folders["pretraining"], tmp_path / "in.txt", code=2)
     assert all("error" in record for record in found) and len(found) == 2
+
+
+def test_a_text_at_which_a_foreign_tokenizer_panics_is_a_bad_line(folders, tmp_path, capsys):
+    folder = shutil.copytree(folders["sequence-classification"], tmp_path / "model")
+    (folder / "vocab.txt").unlink()
+    content = json.loads(tokenizer_files.content("unigram", 60))
+    content["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": "(a+)+$"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    (folder / checkpoint_files.MANIFEST).unlink()
+    checkpoint_files.write_manifest(folder, step=7)
+    (tmp_path / "in.txt").write_text(f"word1\n{'a' * 40}!\nword2\n")
+    found, err = run(capsys, folder, tmp_path / "in.txt", "--output", tmp_path / "out.jsonl")
+    found = records((tmp_path / "out.jsonl").read_text())
+    assert [("label" in record, record.get("line")) for record in found] == [(True, None), (False, 2), (True, None)]
+    assert "in.txt:2: the text 'aaaa" in err and "retry-limit-in-match over" in err and "3 lines, 1 of them bad" in err
 
 
 def test_questions_and_entities_from_the_command_line(folders, tmp_path, capsys):

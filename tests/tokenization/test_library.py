@@ -10,7 +10,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from bert.conversion.vocabularies import Tokens, write_tokenizer
 from bert.labels.features import sentence_features
 from bert.samples.masking import MaskingRule, choose_positions
+from bert.tokenization import text_process
 from bert.tokenization.library import LibraryVocabulary, text_tokenizer
+from bert.tokenization.text_process import UnreadableTextError
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_copy
@@ -239,3 +241,27 @@ def test_the_size_of_a_model_may_be_rounded_up(tmp_path):
             tokens.check_model_size(size)
     with pytest.raises(ValueError, match="lower-casing=true contradicts .* itself keeps capitals; omit the flag"):
         tokens.is_lowercase(True)
+
+
+def split_by(regex: str) -> dict:
+    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "reason"),
+    [
+        ({"pre_tokenizer": split_by("(a+)+$")}, "a" * 40 + "!", "retry-limit-in-match over"),  # a panic of Rust
+        ({"pre_tokenizer": split_by(r"(?<x>a\g<x>?b|a\g<x>?c)")}, "a" * 1000, "it takes more than 0 s of CPU time"),
+    ],
+)
+def test_a_text_that_would_end_or_stop_the_process_is_named_and_others_are_split(
+    tmp_path, monkeypatch, change, text, reason
+):
+    file = tokenizer_files.write(tmp_path, "unigram")
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    tokenizer = text_tokenizer(read_vocabulary(file))
+    monkeypatch.setattr(text_process, "_LEAST_SECONDS", 0.4)
+    for encode in (tokenizer.encode_texts, tokenizer.encode_with_offsets):
+        with pytest.raises(UnreadableTextError, match=f"the text '{text[:20]}.* {file}.*{reason}"):
+            encode(["cats", text, "dogs"])
+    assert tokenizer.encode("cats") == Tokenizer.from_file(str(file)).encode("cats", add_special_tokens=False).ids
