@@ -24,9 +24,10 @@ from bert.commands import predict
 from bert.inference import heads
 from bert.inference.heads import load_model
 from bert.inference.terminal import talk
+from bert.tokenization.vocabulary_files import read_vocabulary
+from bert.tokenization.wordpiece import reference_tokenizer
 from tests.inference import models
 from tests.inference.models import records
-from tests.support import tokenizer_files
 from tests.support.peak_memory import peak_of
 
 folders = models.folders  # fixture
@@ -68,10 +69,10 @@ def test_only_bad_lines_are_a_failure(folders, tmp_path, capsys):
     assert all("error" in record for record in found) and len(found) == 2
 
 
-def test_a_text_at_which_a_foreign_tokenizer_panics_is_a_bad_line(folders, tmp_path, capsys):
-    folder = shutil.copytree(folders["sequence-classification"], tmp_path / "model")
+def test_a_text_at_which_a_foreign_tokenizer_panics_is_a_bad_line(tmp_path, capsys):
+    folder = models.model(tmp_path / "model", "sequence-classification")
+    content = json.loads(reference_tokenizer(read_vocabulary(folder / "vocab.txt"), True).to_str())
     (folder / "vocab.txt").unlink()
-    content = json.loads(tokenizer_files.content("unigram", 60))
     content["pre_tokenizer"] = {
         "type": "Split",
         "pattern": {"Regex": "(a+)+$"},
