@@ -33,7 +33,7 @@ from data.wikipedia.wikitext import Site, prose_of
 
 _SPAN_BYTES = 16 << 20
 _XML_SPAN_BYTES = 64 << 20
-_VERSION = 1  # of the extraction; raise it when its result changes
+_VERSION = 2  # of the extraction; raise it when its result changes
 _FILES_VERSION = 2  # of the files of unfinished extractions
 
 
@@ -125,7 +125,7 @@ def extract_span(job: Extraction, site: Site, folder: Path, span: Span) -> dict:
     reader = SpanReader(job.dump, span)
     with SourceWriter(folder, job.max_file_bytes, f"{span.index}-") as writer:
         for page in _articles(reader, counts):
-            text = " ".join(prose_of(page.text, site, job.language))
+            text = " ".join(prose_of(page.text, site, job.language, counts))
             if len(text) < max(1, job.min_characters):
                 counts["dropped: no sentences" if not text else "dropped: short"] += 1
                 continue

@@ -1,4 +1,7 @@
-"""Converts wiki markup to prose: removes templates, tables, lists, headings, references, files and formulas.
+"""Converts wiki markup to prose: removes tables, lists, headings, references, files and templates.
+
+Templates of templates.yaml are shown as a reader sees them. Another one inside a sentence, or a formula, would leave a
+hole: brackets around it are removed, otherwise its sentence.
 
 Every step is one pass of a regular expression or of a stack of limited depth, so the time is proportional to the length
 of the page for any markup. Of markup that is never closed only the marks are removed, not the text after them.
@@ -7,8 +10,11 @@ of the page for any markup. Of markup that is never closed only the marks are re
 import html
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
+
+from data.text.lddl_writer import utf8
+from data.text.sentences import split_sentences
+from data.wikipedia.templates import HOLE, template_text
 
 _CANONICAL_FILES, _CANONICAL_CATEGORIES = frozenset(("file", "image", "media")), frozenset(("category",))
 
@@ -38,6 +44,7 @@ _DROPPED_TAGS = (
     "ref math chem ce gallery timeline syntaxhighlight source pre score hiero imagemap graph mapframe maplink "
     "templatedata templatestyles inputbox poem indicator categorytree includeonly style script section references"
 ).split()
+_FORMULA_TAGS = frozenset("math chem ce score hiero".split())
 _RAW_TAG = re.compile(rf"<(nowiki|{'|'.join(_DROPPED_TAGS)})\b([^<>]*)>", re.I)
 _RAW_ENDS = {name: re.compile(rf"</{name}\s*>", re.I) for name in ("nowiki", *_DROPPED_TAGS)}
 
@@ -45,11 +52,13 @@ _RAW_ENDS = {name: re.compile(rf"</{name}\s*>", re.I) for name in ("nowiki", *_D
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.S)  # as in MediaWiki, an unclosed one extends to the end
 
 
-def prose_of(wikitext: str, site: Site = Site(), language: str = "en") -> list[str]:
-    """The paragraphs of a page that hold sentences, each on one line, in order."""
+def prose_of(wikitext: str, site: Site = Site(), language: str = "en", counts: Counter[str] | None = None) -> list[str]:
+    """The paragraphs of a page that hold sentences, each on one line, in order; `counts` gets the sentences dropped."""
     text = _without_raw_tags(_COMMENT.sub("", wikitext))
-    text = html.unescape(_without_inline_marks(_without_nesting(text, site)))
-    return [paragraph for lines in _paragraphs(text) if (paragraph := _sentences(_tidy(lines), language))]
+    text = html.unescape(_without_inline_marks(_without_nesting(text, site, language)))
+    counts = Counter() if counts is None else counts
+    whole = (_without_holes(" ".join(lines), language, counts) for lines in _paragraphs(text))
+    return [paragraph for text in whole if (paragraph := _sentences(_tidy(text), language))]
 
 
 def _without_raw_tags(text: str) -> str:
@@ -67,6 +76,8 @@ def _without_raw_tags(text: str) -> str:
             continue
         if name == "nowiki":
             pieces.append(text[position : end.start()].translate(_HIDDEN))
+        elif name in _FORMULA_TAGS:
+            pieces.append(HOLE)
         position = end.end()
     pieces.append(text[position:])
     return "".join(pieces)
@@ -78,7 +89,7 @@ _OPENERS = {"{{": "template", "[[": "link", "{|": "table", "<table": "html table
 _CLOSERS = {"}}": "template", "]]": "link", "|}": "table", "</table": "html table"}
 
 
-def _without_nesting(text: str, site: Site) -> str:
+def _without_nesting(text: str, site: Site, language: str) -> str:
     """Replace templates, links and tables, also nested ones, with the text that a reader sees in a sentence.
 
     A closing mark ends the innermost construct of its kind; constructs still open inside it become text. So do those
@@ -107,8 +118,11 @@ def _without_nesting(text: str, site: Site) -> str:
         content = _closed(stack, kind, num_open)
         if kind == "template" and content.startswith("{") and text.startswith("}", position):
             position += 1  # {{{parameter}}}
-        shown = _template_text(content) if kind == "template" else _link_text(content, site) if kind == "link" else "\n"
-        stack[-1][1].append(shown)
+        if kind == "template":
+            shown = template_text(content, language)
+            stack[-1][1].append(shown.translate(_HIDDEN) if shown in ("'", "'s") else shown)
+        else:
+            stack[-1][1].append(_link_text(content, site) if kind == "link" else "\n")
     stack[-1][1].append(text[position:])
     return _closed(stack, "page", num_open)
 
@@ -144,49 +158,6 @@ def _link_text(content: str, site: Site) -> str:
     return re.sub(r"\s*\([^()]*\)$", "", target) if bar else target
 
 
-def _first(values: list[str]) -> str:
-    return "".join(values[:1])
-
-
-def _converted(values: list[str]) -> str:
-    """{{convert|5|km|mi}} -> "5 km", {{convert|5|to|8|km}} -> "5 to 8 km"."""
-    is_range = len(values) > 3 and values[1] in ("to", "-", "\u2013", "and", "by", "x", "or")
-    return " ".join(values[:4] if is_range else values[:2])
-
-
-_TEMPLATES: tuple[tuple[str, Callable[[list[str]], str]], ...] = (
-    ("nowrap, nobr, small, smaller, big, larger, em, strong, abbr, tooltip, sic, nihongo, ill", _first),
-    ("interlanguage link, val, visible anchor, vanchor, sup, sub, uc, lc, formatnum, as written, not a typo", _first),
-    ("lang, transl, transliteration", lambda values: "".join(values[-1:])),
-    ("langx", lambda values: "".join(values[1:2])),
-    ("convert, cvt", _converted),
-    ("circa, c., ca.", lambda values: f"c. {_first(values)}"),
-    ("as of", lambda values: f"As of {_first(values)}"),
-    ("frac, sfrac", "/".join),
-    ("linktext", "".join),
-    ("ndash, en dash, snd, spaced ndash, \u2013", lambda _: " \u2013 "),
-    ("mdash, em dash, \u2014", lambda _: "\u2014"),
-    ("'", lambda _: "'"),
-    ("'s", lambda _: "'s"),
-    ("=", lambda _: "="),
-    ("!", lambda _: ""),
-    ("nbsp", lambda _: " "),
-)  # English Wikipedia's; all other templates are removed
-_KEPT_TEMPLATES = {name: render for names, render in _TEMPLATES for name in names.split(", ")}
-
-
-def _template_text(content: str) -> str:
-    """The text of the few templates that occur inside sentences; "" for all others."""
-    head, _, rest = content.partition("|")
-    name = head.strip().lower().replace("_", " ")
-    if name.startswith("formatnum:"):
-        return name.removeprefix("formatnum:")
-    render = _KEPT_TEMPLATES.get(name, _first if name.startswith("lang-") else None)
-    if render is None:
-        return ""
-    return render([value.strip() for value in rest.split("|") if "=" not in value])
-
-
 _QUOTES = re.compile("'{2,}")
 _MAGIC_WORD = re.compile(r"__[^\W\d]{3,40}?__")
 _VARIANT = re.compile(r"-\{([^{}]*)\}-")
@@ -205,11 +176,32 @@ _INLINE_MARKS = (
 
 
 def _without_inline_marks(text: str) -> str:
+    text = "\n".join(_without_quotes(line) if "''" in line else line for line in text.split("\n"))
     for pattern, replacement in _INLINE_MARKS:
         text = pattern.sub(replacement, text)
-    text = _QUOTES.sub(lambda marks: "'" if len(marks[0]) == 4 else "", text)
     text = _MAGIC_WORD.sub(lambda word: "" if word[0] == word[0].upper() else word[0], text)  # not __init__
     return _VARIANT.sub(_variant, text)
+
+
+def _without_quotes(line: str) -> str:
+    """A line without its marks of bold (three quotes) and italics (two), by MediaWiki's rule.
+
+    Of four quotes, and of more than five, the first ones are text. If the numbers of both kinds of marks are odd, one
+    mark of bold is a quote before italics: the first one after a word of one letter, else after a longer word, else
+    after a space.
+    """
+    texts, marks = _QUOTES.split(line), [len(mark) for mark in _QUOTES.findall(line)]
+    quotes = [1 if size == 4 else max(0, size - 5) for size in marks]
+    sizes = [size - number for size, number in zip(marks, quotes, strict=True)]
+    if sum(size != 2 for size in sizes) % 2 and sum(size != 3 for size in sizes) % 2:
+        ranks: dict[int, int] = {}
+        for place, size in enumerate(sizes):
+            if size == 3:
+                before = (texts[place] + "'" * quotes[place])[-2:]
+                ranks.setdefault(2 if before[-1:] == " " else 0 if before[:1] == " " else 1, place)
+        if ranks:
+            quotes[ranks[min(ranks)]] += 1
+    return texts[0] + "".join("'" * number + text for number, text in zip(quotes, texts[1:], strict=True))
 
 
 def _variant(match: re.Match) -> str:
@@ -221,21 +213,30 @@ def _variant(match: re.Match) -> str:
     return first.partition(":")[2] if ":" in first else first
 
 
-_NO_PROSE = frozenset("*#:;|!=")
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # scripts without spaces
+_STOPS = ".!?\u2026\u3002\uff01\uff1f\uff0e\u0964\u0965\u06d4\u061f\u0589\u1362\u1367\u104b\u17d4\u1803\u0df4"
+_SHOWS_NOTHING = re.compile(  # a template that is alone, before a paragraph, or attached to what it annotates
+    rf"^[\s{HOLE}]+$|^\s*{HOLE}+(?=[^\s{HOLE}{_UNSPACED},.;:'\u2019-])|(?<=[{re.escape(_STOPS)}]){HOLE}+"
+    rf"|(?<=[^\s{HOLE}{_UNSPACED}(\[{{\u00ab\u201c\u201e\u2018\uff08\u300c\u300e'\u2019/=<>~\u2013\u2014-]){HOLE}+"
+    rf"(?=[\s,.;:!?)\]\u00bb\u201d\u2026]|$)"
+)
+_BRACKETS = re.compile(rf"\s?[(\uff08][^()\uff08\uff09{HOLE}]*+{HOLE}[^()\uff08\uff09]*+[)\uff09]")
+_NO_PROSE = frozenset(("", *"*#:;|!="))
 
 
 def _paragraphs(text: str) -> list[list[str]]:
     """The lines of each paragraph; list items, headings, rules and remains of tables are left out."""
     groups: list[list[str]] = [[]]
     for line in text.split("\n"):
-        bare = line.strip()
-        if not bare or bare[0] in _NO_PROSE or bare.startswith(("----", "{|")):
+        bare = _SHOWS_NOTHING.sub("", line).strip() if HOLE in line else line.strip()
+        if not bare or bare.lstrip(f" {HOLE}")[:1] in _NO_PROSE or bare.startswith(("----", "{|")):
             groups.append([])
         else:
             groups[-1].append(bare)
     return [group for group in groups if group]
 
 
+_MAX_BRACKETS = 4  # in one another
 _UNSEEN: dict[int, str | None] = {**dict.fromkeys((0xAD, 0x200B, 0x2060, 0xFEFF, 0xFFFC, 0xFFFE, 0xFFFF)), **_SHOWN}
 _GAPS = (  # left by removed templates
     (re.compile(r"\s?[(\[\uff08](?:[\s,;:/\uff0c\uff1b\u3001\u2013\u2014-])*+[)\]\uff09]"), ""),
@@ -245,9 +246,21 @@ _GAPS = (  # left by removed templates
 )
 
 
-def _tidy(lines: list[str]) -> str:
-    """Join the lines and remove gaps: "( ; )", " ," and similar."""
-    text = " ".join(" ".join(lines).translate(_UNSEEN).split())
+def _without_holes(paragraph: str, language: str, counts: Counter[str]) -> str:
+    """A paragraph without the brackets and the sentences in which a reader sees what is not known here."""
+    for _ in range(_MAX_BRACKETS):
+        if HOLE not in paragraph:
+            return paragraph
+        paragraph = _BRACKETS.sub("", paragraph)
+    sentences = split_sentences(utf8(paragraph).decode(), language, counts)
+    kept = [sentence for sentence in sentences if HOLE not in sentence]
+    counts["sentences dropped: a template or formula in them is not known"] += len(sentences) - len(kept)
+    return "".join(kept)
+
+
+def _tidy(text: str) -> str:
+    """Remove gaps: "( ; )", " ," and similar."""
+    text = " ".join(text.translate(_UNSEEN).split())
     for pattern, replacement in _GAPS:
         text = pattern.sub(replacement, text)
     return text.strip()
@@ -255,7 +268,6 @@ def _tidy(lines: list[str]) -> str:
 
 _CLOSING = "'\"\u2019\u201d\u00bb\u203a)]\u300d\u300f\uff09\u3011"
 _WIDE_STOPS = "\u3002\uff01\uff1f\uff0e"
-_STOPS = ".!?\u2026" + _WIDE_STOPS + "\u0964\u0965\u06d4\u061f\u0589\u1362\u1367\u104b\u17d4\u1803\u0df4"
 _SENTENCE_END = re.compile(
     rf"[{re.escape(_STOPS)}][{re.escape(_CLOSING)}]*(?=\s|$)"
     rf"|[{_WIDE_STOPS}][{re.escape(_CLOSING)}]*"

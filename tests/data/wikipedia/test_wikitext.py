@@ -1,11 +1,14 @@
 import gc
+import re
 import time
+from collections import Counter
 
 import mwparserfromhell
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data.wikipedia.templates import HOLE, patterns_of, template_text
 from data.wikipedia.wikitext import Site, prose_of
 from tests.support.dumps import article
 
@@ -45,7 +48,7 @@ def one(markup: str, language: str = "en") -> str:
         ),
         ("The river<ref>never closed runs far.", "The rivernever closed runs far."),
         ("The river <!-- not <ref> this -->runs. <!-- and the rest", "The river runs."),
-        ("Where <math>x^2 \\{{y}\\}</math> is, <chem>H2O</chem> flows.", "Where is, flows."),
+        ("It flows<math>x^2 \\{{y}\\}</math> (by <chem>H2O</chem>).", "It flows."),
         ("Use <nowiki>[[brackets]] and '''quotes'''</nowiki> here.", "Use [[brackets]] and '''quotes''' here."),
         ("Use <nowiki/>this<nowiki /> here.", "Use this here."),
         ("<gallery>\na.jpg|A caption.\n</gallery>The river.", "The river."),
@@ -66,7 +69,14 @@ def one(markup: str, language: str = "en") -> str:
         ('It<br/>is H<sub>2</sub>O <span style="x">and</span> <small>so</small> on.', "It is H2O and so on."),
         ("If 3 < 5 and 7 > 2, it is so.", "If 3 < 5 and 7 > 2, it is so."),
         ("Paris ({{IPA|x}}; {{lang-fr}}) is , well , here ( {{x}} ).", "Paris is, well, here."),
-        ("Paris ({{IPA|x}}; born {{x}}, 1900) is here.", "Paris (born, 1900) is here."),
+        ("Paris ({{IPA|x}}; born {{x}}, 1900) is here.", "Paris is here."),
+        ("Paris ({{IPA|x}}; born in 1900) is here.", "Paris (born in 1900) is here."),
+        ("The ''Eagle'''s stage flew.", "The Eagle's stage flew."),
+        ("The ''Eagle''{{'s}} stage and ''Eagle''<nowiki>'</nowiki>s.", "The Eagle's stage and Eagle's."),
+        ("Le journal l'''Équipe'' et L{{'}}'''Andalousie'''.", "Le journal l'Équipe et L'Andalousie."),
+        ("'''''a''' b'' and '''a ''b'''''.", "a b and a b."),
+        ("''A.\nB'''s.", "A. Bs."),
+        ("a '''b ''c d'''e.", "a b c de."),
         ("The soft&shy;ware\u200b runs.", "The software runs."),
         ("He said -{zh-hans:\u6c34;zh-hant:\u8c41}- here -{H|zh:x}-.", "He said \u6c34 here."),
         ("<blockquote>A quoted sentence is kept.</blockquote>", "A quoted sentence is kept."),
@@ -76,6 +86,77 @@ def one(markup: str, language: str = "en") -> str:
 )
 def test_markup_becomes_what_a_reader_reads(markup, text):
     assert one(markup) == text
+
+
+@pytest.mark.parametrize(
+    ("markup", "language", "text"),
+    [
+        ("The {{ship|HMS|Victory}} met {{USS|Maine|ACR-1}}.", "en", "The HMS Victory met USS Maine (ACR-1)."),
+        ("{{formatnum:1234567}}, {{US$|5}} or {{val|1.3|e=5|u=kg}}.", "en", "1,234,567, US$5 or 1.3×10⁵ kg."),
+        (
+            "An {{sclass|Iowa|battleship}} of {{circa|1900|1910}}.",
+            "en",
+            "An Iowa-class battleship of c. 1900 – c. 1910.",
+        ),
+        ("{{mvar|x}}, {{math|''y''}}, {{frac|3|1|2}}, {{as of|2010|5}}.", "en", "x, y, 3 1/2, As of May 2010."),
+        ("Es liegt {{Höhe|1500|DE-NN}} hoch, hat {{formatnum:12345}}.", "de", "Es liegt 1.500 m hoch, hat 12.345."),
+        (
+            'Am {{Datum|5|8|1900}} {{laS|urbs}} {{"|gut}}, {{§|5}}.',
+            "de",
+            "Am 5. August 1900 lateinisch urbs „gut“, § 5.",
+        ),
+        ("Il naît le {{date|5|mai|1900}} au {{s-|XIX|e}}.", "fr", "Il naît le 5 mai 1900 au XIXe siècle."),
+        ("{{unité|12345|rues}}, {{nobr|5 km}} et {{1er}}, {{av JC}}", "fr", "12 345 rues, 5 km et 1er, av. J.-C."),
+        ("C'est {{lang|en|texte=the sea}} du {{date|5|8|1900}}.", "fr", "C'est the sea du 5 août 1900."),
+        ("El {{siglo|XIX||s}} y {{siglo|V|a}} mide {{unidad|1234|km}}.", "es", "El siglo XIX y V a. C. mide 1234 km."),
+        ("El {{fecha|5|8|1900}} {{barco|HMS|Victory}} fue.", "es", "El 5 de agosto de 1900 HMS Victory fue."),
+        ("È {{M|12345|u=km}}, {{TA|5 anni}}, {{cn|bello}}.", "it", "È 12.345 km, 5 anni, bello."),
+        (
+            "No {{séc|XIX}} há {{fmtn|12345|km}} em {{dtlink|5|8|1900}}.",
+            "pt",
+            "No século XIX há 12 345 km em 5 de agosto de 1900.",
+        ),
+        ("{{liczba|12345}}, {{okręt|HMS|Victory}} i {{link-interwiki|X|tekst=Y}}.", "pl", "12 345, HMS Victory i Y."),
+        ("De {{eeuw|19}}, {{datum|5|8|1900}}: {{formatnum:1234}}.", "nl", "De 19e eeuw, 5 augustus 1900: 1.234."),
+        ("Это {{date|5|8|1900}}, {{нп5|Икс||en|X}}, {{число|12345}}.", "ru", "Это 5 августа 1900, Икс, 12 345."),
+        ("{{仮リンク|東町|en|East|label=町}}に{{数値|12345|人}}が住む。", "ja", "町に12,345人が住む。"),
+        ("これは{{読み仮名|川|かわ}}と{{lang-en|river}}である。", "ja", "これは川(かわ)と英語: riverである。"),
+    ],
+)
+def test_templates_with_words_are_shown(markup, language, text):
+    assert one(markup, language) == text
+
+
+@pytest.mark.parametrize("language", "en de fr es it pt pl nl ru ja".split())
+def test_every_row_of_the_table_shows_its_parameters(language):
+    for name, pattern in patterns_of(language).items():
+        shown = template_text(
+            f"{name}|{'flat' if name == 'music' else 5}|6|7|8|9|u=5|e=5|label=5|texte=5|tekst=5", language
+        )
+        assert HOLE not in shown and not set("{}<>?") & set(shown), (name, pattern)
+        assert bool(shown) == bool(pattern), (name, pattern)
+        required = "".join(re.split("<[^<>]*>", pattern))
+        is_required = "{" in required or pattern in ("=convert", "=fraction")
+        assert (HOLE in template_text(name, language)) == is_required, (name, pattern)
+    assert language == "en" or len(patterns_of(language)) > len(patterns_of("xx"))
+
+
+@pytest.mark.parametrize(
+    ("markup", "language", "text", "dropped"),
+    [
+        ("It is old. The {{x|a}} sailed to port. It came back.", "en", "It is old. It came back.", 1),
+        ("{{x}}\nIt is old.{{x}} It runs{{x}}, far{{x}} off{{x}}.", "en", "It is old. It runs, far off.", 0),
+        ("{{x}}'QQParis'QQ is {{x|\n|a=b}} old.".replace("QQ", "''"), "en", "Paris is old.", 0),
+        ("It is old. {{x}} sailed. Let <math>x</math> be.", "en", "It is old.", 2),
+        ("Il est là. L'{{x}} est vaste. Il est (à {{x|y}}) loin.", "fr", "Il est là. Il est loin.", 1),
+        ("町である。{{x}}それに住む。川。{{x}}", "ja", "町である。それに住む。川。", 0),
+        ("町である。東{{x}}に住む。川。", "ja", "町である。川。", 1),
+    ],
+)
+def test_a_sentence_around_an_unknown_template_is_dropped_and_counted(markup, language, text, dropped):
+    counts = Counter()
+    assert prose_of(markup, SITE, language, counts) == [text]
+    assert counts.total() == dropped
 
 
 @pytest.mark.parametrize(
@@ -179,7 +260,7 @@ def test_the_time_is_proportional_to_the_length(piece):
 
 def test_markup_is_nested_as_deeply_as_a_page_has_it():
     assert one("One " + "[[a|" * 60 + "word" + "]]" * 60 + " more.") == "One word more."
-    assert one("One " + "{{nothing|" * 5000 + "word" + "}}" * 5000 + " more.") == "One more."
+    assert one("One" + "{{nothing|" * 5000 + "word" + "}}" * 5000 + " more.") == "One more."
 
 
 MARKUP = (
