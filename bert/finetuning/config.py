@@ -171,6 +171,26 @@ def modes_of_files(values: Mapping[str, Any], held_out: bool = False) -> dict[st
     return modes if any(modes.values()) else {}
 
 
+USUAL_SETTINGS = ("batch_size", "epochs", "learning_rate", "max_seq_length")
+
+
+def usual_settings(rows: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Batch, epochs, rate and length for a number of the user's rows, or sentences, and a size of model.
+
+    The published rates are 2e-5 to 5e-5 for 768 and 1,024 units; recipes of this project have 5e-5 for 384 units and
+    5e-4 for 128. Small sets get the epochs that about 300 updates need (small models twice as many), at least 3.
+    """
+    hidden_size, positions = (int(values.get(name, 768)) for name in ("hidden_size", "max_position_embeddings"))
+    batch_size = 16 if rows < 2_000 else 32
+    updates = 300 if hidden_size >= 512 else 600
+    return {
+        "batch_size": batch_size,
+        "epochs": float(min(20, max(3, -(-updates * batch_size // max(rows, 1))))),
+        "learning_rate": float(f"{3e-5 * (768 / hidden_size) ** 1.5:.1g}"),
+        "max_seq_length": min(128, positions),
+    }
+
+
 def implied_settings(values: Mapping[str, Any], default_model: str = "bert-base-uncased") -> dict[str, Any]:
     """Settings that follow from others: sizes, vocabulary and case from the weights or the name of a built-in model."""
     implied = implied_by_weights(values)

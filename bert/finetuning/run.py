@@ -169,9 +169,25 @@ class FineTuningEvaluation(Evaluation):
             self._announce(part)
         which = f", update {step} (best)" if is_best else ""
         logger.info(f"{self._config.stage()}{which}:  {metrics_line(metrics)}")
+        if metrics.get(self._task.best_metric, np.inf) < self._task.near_zero:
+            logger.warning(self._failure(metrics, is_trained=step is not None))
         if step is not None:
             self._keep_texts(step)
         return self._under_all_names(metrics)
+
+    def _failure(self, metrics: dict[str, float], is_trained: bool) -> str:
+        """A score near zero, named as such, with what to change."""
+        config, name = self._config, self._task.best_metric
+        shown = [
+            part for part in metrics_line(metrics).split("  ") if part.startswith(f"{name.removeprefix('eval_')} ")
+        ]
+        remedy = "use weights that were trained on this task and these labels"
+        if is_trained:
+            remedy = (
+                f"train longer (now --max-steps {config.run.max_steps}) or with another --learning-rate (now "
+                f"{config.optimizer.learning_rate:g}), start from better weights, or check that the labels are right"
+            )
+        return f"{shown[0]} is near zero: the model has learned next to nothing of this task; {remedy}"
 
     def _announce(self, part: Part) -> None:
         """Log where the results are; a task whose users look for them beside the checkpoints gets links there."""
@@ -182,7 +198,8 @@ class FineTuningEvaluation(Evaluation):
                 (beside / name).unlink(missing_ok=True)
                 (beside / name).symlink_to(os.path.relpath(folder.resolve() / name, beside.resolve()))
         what = "predictions" if part.name == "predictions" else f"predictions of {part.name}"
-        logger.info(f"{what} are in {folder}")
+        if part.results:
+            logger.info(f"{what} are in {folder}")
 
     def _keep_texts(self, step: int) -> None:
         """Put into the checkpoint what the last evaluation has added to the files beside the weights."""

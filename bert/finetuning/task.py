@@ -62,6 +62,7 @@ class FineTuningTask(ABC):
     summary_names: ClassVar[Mapping[str, str]] = {}
     results_beside_checkpoints: ClassVar[bool] = False  # links there to the files of the results
     best_metric: str = "eval_f1"  # the evaluation metric that decides which weights are best; larger is better
+    near_zero: ClassVar[float] = 0.05  # of this metric: below it the model has learned next to nothing
     training: Any = None  # the examples to train on
     training_file: Path | None = None
     evaluated: Sequence[Part] = ()

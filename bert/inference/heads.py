@@ -14,8 +14,9 @@ import numpy as np
 from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.loader import FeatureTable, check_finite, single_sequences
-from bert.finetuning.ner.conll import TaggedText, split_words
+from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
+from bert.finetuning.ner.plain_words import split_words
 from bert.finetuning.ner.tags import read_spans
 from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
 from bert.finetuning.squad.examples import Question, SquadExamples, single_paragraph
@@ -275,7 +276,7 @@ class Tagger(TrainedModel):
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         texts = [text for (text,) in requests]
-        places = [split_words(text) for text in texts]
+        places = [split_words(text, self.opened.usage.word_rules) for text in texts]
         words = [text[start:end] for text, spans in zip(texts, places, strict=True) for start, end in spans]
         offsets = offsets_of([len(spans) for spans in places])
         likely = self._of_words(words, offsets)

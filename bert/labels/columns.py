@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm
 from data.text.tables import user_table
@@ -78,18 +78,3 @@ def _are_numbers(labels: Sequence[str]) -> bool:
         numbers = {float(label) for label in labels}
         return len(numbers) > _MOST_CLASSES or any(not number.is_integer() for number in numbers)
     return False
-
-
-def usual_settings(rows: int, hidden_size: int) -> dict[str, Any]:
-    """Batch, epochs and rate for a number of rows and a size of model.
-
-    The published rates are 2e-5 to 5e-5 for 768 and 1,024 units; recipes of this project have 5e-5 for 384 units and
-    5e-4 for 128. Small sets get the epochs that about 300 updates need (small models twice as many), at least 3.
-    """
-    batch_size = 16 if rows < 2_000 else 32
-    updates = 300 if hidden_size >= 512 else 600
-    return {
-        "batch_size": batch_size,
-        "epochs": float(min(20, max(3, -(-updates * batch_size // max(rows, 1))))),
-        "learning_rate": float(f"{3e-5 * (768 / hidden_size) ** 1.5:.1g}"),
-    }

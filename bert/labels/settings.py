@@ -10,8 +10,8 @@ from bert import REPOSITORY
 from bert.config.flags import is_on
 from bert.config.settings_base import MayDiffer
 from bert.conversion.model_description import Usage
-from bert.finetuning.config import FineTuningConfig, TaskDataSettings
-from bert.labels.columns import survey, usual_settings
+from bert.finetuning.config import USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
+from bert.labels.columns import survey
 from bert.labels.examples import MAX_BAD_LINE_FRACTION
 from bert.labels.schema import LabelSchema, own_schema
 
@@ -112,7 +112,7 @@ class LabelConfig(FineTuningConfig):
         return files
 
 
-_OF_A_TRAINING = {"regression", "batch_size", "epochs", "learning_rate", "max_seq_length"}
+_OF_A_TRAINING = {"regression", *USUAL_SETTINGS}
 
 
 def inferred(values: Mapping[str, Any]) -> Settings:
@@ -126,8 +126,7 @@ def inferred(values: Mapping[str, Any]) -> Settings:
     if not trains:
         return dict(shown.columns)
     regression = {} if values.get("label_separator") else {"regression": shown.regression}
-    size, positions = (int(values.get(name, 768)) for name in ("hidden_size", "max_position_embeddings"))
-    return {**shown.columns, **regression, **usual_settings(shown.rows, size), "max_seq_length": min(128, positions)}
+    return {**shown.columns, **regression, **usual_settings(shown.rows, values)}
 
 
 def left_by_training(usage: Usage) -> Settings:

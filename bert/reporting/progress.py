@@ -16,13 +16,13 @@ _SHARES = ("accuracy", "f1", "precision", "recall", "mfu")
 
 
 def metric_form(name: str, all_names: Mapping[str, object] | None = None) -> str:
-    """The format of a metric: `,.0f` for a number of sequences, `.1%` for a share, `.2f` for SQuAD's scores, which are
-    percentages already, else `.4f`.
+    """The format of a metric: `,.0f` for a number of sequences or questions, `.1%` for a share, `.2f` for SQuAD's
+    scores, which are percentages already, else `.4f`.
 
     Args:
         all_names: the metrics that come with it; SQuAD's have an exact match.
     """
-    if name.endswith("sequences"):
+    if name.endswith(("sequences", "total")):
         return ",.0f"
     if any("exact" in other for other in (name, *(all_names or ()))):
         return ".4f" if name.endswith("loss") else ".2f"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bert.commands.classify import _all_rows
-from bert.labels.columns import survey, usual_settings
+from bert.finetuning.config import usual_settings
+from bert.labels.columns import survey
 from bert.labels.decision import Decision
 from bert.labels.examples import Examples
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
@@ -97,9 +98,13 @@ def test_a_table_without_rows_is_named_as_such(tmp_path, named):
 
 
 def test_epochs_and_rate_follow_rows_and_size():
-    assert usual_settings(600, 768) == {"batch_size": 16, "epochs": 8.0, "learning_rate": 3e-5}
-    assert usual_settings(5_000, 128) == {"batch_size": 32, "epochs": 4.0, "learning_rate": 4e-4}
-    assert usual_settings(60, 384)["epochs"] == 20 and usual_settings(5_000, 1024)["epochs"] == 3
+    usual = {"batch_size": 16, "epochs": 8.0, "learning_rate": 3e-5, "max_seq_length": 128}
+    assert usual_settings(600, {}) == usual
+    small = {"hidden_size": 128, "max_position_embeddings": "64"}
+    usual = {"batch_size": 32, "epochs": 4.0, "learning_rate": 4e-4, "max_seq_length": 64}
+    assert usual_settings(5_000, small) == usual
+    assert usual_settings(60, {"hidden_size": 384})["epochs"] == 20
+    assert usual_settings(5_000, {"hidden_size": 1024})["epochs"] == 3
 
 
 def examples(texts, labels, groups=None) -> Examples:

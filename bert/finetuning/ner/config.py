@@ -8,11 +8,19 @@ from pydantic import Field, model_validator
 
 from bert import REPOSITORY
 from bert.config.entry_point import EntryPoint, Rule
+from bert.config.flags import is_on
 from bert.config.settings_base import MayDiffer
-from bert.finetuning.config import FineTuningConfig, TaskDataSettings, implied_settings, modes_of_files
+from bert.finetuning.config import (
+    USUAL_SETTINGS,
+    FineTuningConfig,
+    TaskDataSettings,
+    implied_settings,
+    modes_of_files,
+    usual_settings,
+)
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import usage_in_training
-from bert.finetuning.ner.conll import ConllFormat
+from bert.finetuning.ner.conll import ConllFormat, count_sentences
 
 _EXAMPLES = REPOSITORY / "data" / "examples" / "entities"
 Settings = dict[str, Any]
@@ -116,9 +124,12 @@ class TaggingConfig(FineTuningConfig):
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings implied by the weights; without training, also the length and the context of their training."""
+    """Settings implied by the weights, to train also by the sentences; without training, by that of the weights."""
     modes = modes_of_files(values)
     implied, usage = modes | implied_settings(values), usage_in_training({**modes, **values}, "ner")
+    file = Path(str(values.get("train_file"))).expanduser()
+    if is_on({**implied, **values}, "do_train") and file.is_file() and not values.keys() >= {*USUAL_SETTINGS}:
+        implied |= usual_settings(count_sentences(file), {**implied, **values})
     if usage.max_seq_length is not None:
         implied["max_seq_length"] = usage.max_seq_length
     return implied | {"document_context": usage.document_context}

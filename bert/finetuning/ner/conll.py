@@ -5,17 +5,21 @@ One word per line with its tag in the last column, blank lines between sentences
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, islice, pairwise
 from pathlib import Path
 
 import numpy as np
 
-from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
+from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, is_tag, read_spans, split_tag, write_tags
 from bert.finetuning.text_files import text_lines
 
 DOCUMENT_START = "-DOCSTART-"
-_COLUMNS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
+_BLANKS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
+_COMMENT = ("# ", "#\t")
+_SAMPLED_LINES = 10_000  # by which the columns of a file are recognised
 
 
 @dataclass(frozen=True)
@@ -30,10 +34,14 @@ class TaggedText:
     spans: list[Span] | None  # the entities; None for a file without tags
     scheme: Scheme  # the tag scheme of the file; without tags, the one to write
     warnings: tuple[str, ...] = ()
+    comments: int = 0  # lines
 
     def __len__(self) -> int:
         """The number of sentences."""
         return len(self.sentence_offsets) - 1
+
+    def sentences(self) -> list[list[str]]:
+        return [self.words[first:last] for first, last in pairwise(self.sentence_offsets.tolist())]
 
     def tags(self, spans: Sequence[Span], scheme: Scheme) -> list[str]:
         """The tag of every word."""
@@ -62,6 +70,12 @@ def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Seq
     return text
 
 
+def count_sentences(path: Path) -> int:
+    """The number of blocks of lines, which is that of the sentences, but for comments that stand alone."""
+    are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path))
+    return sum(is_word for is_word, _ in groupby(are_words))
+
+
 def tagged_windows(
     path: Path,
     layout: ConllFormat,
@@ -74,12 +88,14 @@ def tagged_windows(
 
     Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """
-    window, first_word = _Window(), (0, 0)  # line and number of columns
+    window, form = _Window(), _form_of(path)
     inside = begins_document = False
     for number, line in enumerate(text_lines(path), start=1):
-        columns = _COLUMNS.split(line.strip(" \t"))
-        is_word = columns != [""] and not columns[0].startswith(DOCUMENT_START)
-        begins_document |= columns[0].startswith(DOCUMENT_START)
+        columns = _columns(line, form.by_tabs)
+        is_comment = not inside and form.is_comment(line, columns, layout)
+        is_word = bool(line.strip(" \t")) and not line.startswith(DOCUMENT_START) and not is_comment
+        begins_document |= line.startswith(DOCUMENT_START)
+        window.comments += is_comment
         if is_word and not inside:
             is_full = len(window.starts) >= most_sentences or window.characters >= most_characters
             if is_full and (begins_document or not whole_documents):
@@ -89,17 +105,52 @@ def tagged_windows(
             begins_document = False
         inside = is_word
         if is_word:
-            first_word = first_word if first_word[0] else (number, len(columns))
-            if len(columns) != first_word[1]:
+            if len(columns) != form.width:
+                separators = "tabs alone" if form.by_tabs else "spaces or tabs"
+                what = "a comment stands before a sentence" if line.startswith(_COMMENT) else "every line needs as many"
                 raise ValueError(
-                    f"{path}:{number}: {len(columns)} columns, line {first_word[0]} has {first_word[1]} "
-                    f"({line[:60]!r}); every line needs the same columns, separated by spaces or tabs"
+                    f"{path}:{number}: {len(columns)} columns by {separators} ({line[:60]!r}), but line {form.example} "
+                    f"and most others have {form.width}; {what}"
                 )
             window.rows.append(columns)
             window.numbers.append(len(window.lines))
         window.lines.append(line)
         window.characters += len(line)
     yield window.text(path, layout, types)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How most words of a file are written."""
+
+    by_tabs: bool  # tabs alone separate columns
+    width: int  # columns
+    example: int  # number of the first such line
+
+    def is_comment(self, line: str, columns: Sequence[str], layout: ConllFormat) -> bool:
+        """Whether a line before a sentence is a comment, not a word #."""
+        has_tag = layout.tagged and len(columns) > abs(layout.tag_column)
+        is_other = len(columns) != self.width or (has_tag and not is_tag(columns[layout.tag_column]))
+        return line.startswith(_COMMENT) and is_other
+
+
+def _columns(line: str, by_tabs: bool) -> list[str]:
+    if by_tabs:
+        return [column.strip(" ") or column for column in line.rstrip(" \t").split("\t")]
+    return _BLANKS.split(line.strip(" \t"))
+
+
+def _form_of(path: Path) -> _Form:
+    """Tabs alone separate columns unless fewer lines would then have equally many."""
+    sample = enumerate(islice(text_lines(path), _SAMPLED_LINES), start=1)
+    lines = {n: line for n, line in sample if line.strip(" \t") and not line.startswith((DOCUMENT_START, *_COMMENT))}
+    best, most = _Form(False, 0, 0), 0
+    for by_tabs in (False, True) if lines else ():
+        widths = {number: len(_columns(line, by_tabs)) for number, line in lines.items()}
+        width, count = Counter(widths.values()).most_common(1)[0]
+        if count >= most and (width > 1 or not by_tabs):
+            best, most = _Form(by_tabs, width, next(n for n in widths if widths[n] == width)), count
+    return best
 
 
 @dataclass
@@ -113,6 +164,7 @@ class _Window:
     starts: list[int] = field(default_factory=list)  # first word of every sentence
     documents: list[int] = field(default_factory=list)  # its document
     characters: int = 0
+    comments: int = 0
 
     def begin_sentence(self, begins_document: bool) -> None:
         self.documents.append(self.documents[-1] + begins_document if self.documents else 0)
@@ -125,12 +177,12 @@ class _Window:
                 "again"
             )
         words = self._column(path, layout.word_column, "word")
+        if "" in words:
+            raise ValueError(f"{path}:{self._line(words.index(''))}: the word is empty; write one before the tab")
         spans, scheme, warnings = None, layout.scheme or "iob2", tuple[str, ...]()
         if layout.tagged:
             if len(self.rows[0]) == 1:
-                raise ValueError(
-                    f"{path}:{self.numbers[0] + 1}: one column, {words[0]!r}; a tag is needed after each word"
-                )
+                raise ValueError(f"{path}:{self._line(0)}: one column, {words[0]!r}; a tag is needed after each word")
             tags = self._column(path, layout.tag_column, "tag")
             self._check_tags(path, tags, types)
             spans = read_spans(tags, self.starts)
@@ -143,7 +195,7 @@ class _Window:
         numbers, offsets, documents = (
             np.array(values, np.int64) for values in (self.numbers, [*self.starts, len(words)], self.documents)
         )
-        return TaggedText(self.lines, numbers, words, offsets, documents, spans, scheme, warnings)
+        return TaggedText(self.lines, numbers, words, offsets, documents, spans, scheme, warnings, self.comments)
 
     def _column(self, path: Path, column: int, what: str) -> list[str]:
         width = len(self.rows[0])
@@ -165,7 +217,11 @@ class _Window:
             except ValueError as error:
                 problem = f"{error}; is --tag-column the right one?"
             if problem:
-                raise ValueError(f"{path}:{self.skipped + self.numbers[tags.index(tag)] + 1}: {problem}")
+                raise ValueError(f"{path}:{self._line(tags.index(tag))}: {problem}")
+
+    def _line(self, word: int) -> int:
+        """The number of a word's line in the file."""
+        return self.skipped + self.numbers[word] + 1
 
 
 def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
@@ -177,20 +233,3 @@ def predicted_lines(text: TaggedText, spans: Sequence[Span]) -> bytes:
     for number, tag in zip(text.line_numbers.tolist(), text.tags(spans, text.scheme), strict=True):
         lines[number] += ("\t" if "\t" in lines[number] else " ") + tag
     return ("\n".join(lines) + "\n").encode()
-
-
-# Words of plain text as in these files: punctuation stands alone, but not inside a word (U.N., 1,000.5, well-known,
-# O'Brien); the genitive 's is a word. Each Chinese or Japanese character is one.
-_PLAIN_WORDS = re.compile(
-    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
-    r"|['\u2019][sS]\b"
-    r"|(?:[^\W\d_]\.){2,}"
-    r"|\d+(?:[.,:/]\d+)*(?:-?[^\W_]+)?"
-    r"|[^\W_](?:[^\W_\u3040-\u30ff\u3400-\u9fff]|[-.&@/'\u2019_](?!['\u2019]?[sS]\b(?![-\w]))(?=[^\W_]))*"
-    r"|\S"
-)
-
-
-def split_words(text: str) -> list[tuple[int, int]]:
-    """The words of plain text: start and end in characters."""
-    return [match.span() for match in _PLAIN_WORDS.finditer(text)]

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.conversion.model_description import Usage
+from bert.conversion.model_description import Usage, WordRules
 from bert.finetuning.loader import UNLABELLED
-from bert.finetuning.model_files import labels_of_the_weights
+from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.ner.conll import TaggedText, predicted_lines, read_tagged_text, tagged_windows
 from bert.finetuning.ner.features import NO_WORD, TaggedFeatures, token_features
+from bert.finetuning.ner.plain_words import as_plain_text, in_characters, learn_rules
 from bert.finetuning.ner.tags import OUTSIDE, Span, read_spans, score_spans
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.run import FineTuning
@@ -22,10 +23,12 @@ from bert.runtime.distributed import Group
 from bert.tokenization.library import text_tokenizer
 
 logger = logging.getLogger(__name__)
+_PLAIN = "plain text"  # the sentences that are evaluated, cut as run_predict.py cuts text
 
 
 class TaggingTask(FineTuningTask):
     unit = "sentences"
+    _evaluated: TaggedText
 
     @classmethod
     def open(cls, config: TaggingConfig, group: Group) -> FineTuning:
@@ -45,15 +48,17 @@ class TaggingTask(FineTuningTask):
                 raise ValueError(f"{data.train_file} has no entity, {rule}")
             # Models use IOB2 whatever the scheme of the files.
             self.labels = (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
+            self._word_rules: WordRules | None = learn_rules(self.training.sentences())
         else:
             self.labels = labels_of_the_weights(config.initialization, None)
+            self._word_rules = usage_of_the_weights(config.initialization).word_rules
             try:
                 read_spans(self.labels)
             except ValueError as error:
                 remedy = "train with --do-train, or pass others"
                 raise ValueError(f"the weights are not of a tagger: class {error}; {remedy}") from None
         if run.do_eval:
-            self.evaluated = [_part("dev", data.eval_file)]
+            self.evaluated = [_part("dev", data.eval_file), Part(_PLAIN, Path(f"{data.eval_file} as plain text"))]
         if run.do_predict:
             self.predicted = [_part("predict", data.predict_file)]
 
@@ -64,11 +69,16 @@ class TaggingTask(FineTuningTask):
 
     def usage(self) -> Usage:
         data = self._config.data
-        return Usage("ner", data.max_seq_length, document_context=data.document_context)
+        rules = self._word_rules
+        return Usage("ner", data.max_seq_length, document_context=data.document_context, word_rules=rules)
 
     def read(self, part: Part) -> TaggedText:
         assert self.labels is not None
-        return self._read(part.path, tuple(sorted({label[2:] for label in self.labels if label != OUTSIDE})))
+        if part.name == _PLAIN:
+            text, self._places, self._entities = as_plain_text(self._evaluated, self._word_rules)
+            return text
+        self._evaluated = self._read(part.path, tuple(sorted({label[2:] for label in self.labels if label != OUTSIDE})))
+        return self._evaluated
 
     def _read(self, path: Path, types: tuple[str, ...] | None) -> TaggedText:
         """A tagged file; `types` are the valid ones, None: any."""
@@ -78,7 +88,7 @@ class TaggingTask(FineTuningTask):
         logger.info(
             f"{path}: {len(text.words):,} words in {len(text):,} sentences and "
             f"{int(text.document_of_sentence[-1]) + 1:,} documents, {len(text.spans or ()):,} entities tagged in "
-            f"{text.scheme}"
+            f"{text.scheme}" + (f", {text.comments:,} comment lines" if text.comments else "")
         )
         return text
 
@@ -119,13 +129,16 @@ class TaggingTask(FineTuningTask):
         return read_spans([labels[index] for index in classes.tolist()], text.sentence_offsets[:-1].tolist())
 
     def score(self, part: Part, features: Features, spans: list[Span]) -> dict[str, float]:
+        if part.name == _PLAIN:
+            scores = score_spans(self._entities, in_characters(spans, self._places))
+            return {"eval_plain_text_f1": scores["f1"]}
         return {f"eval_{name}": value for name, value in score_spans(features.examples.spans, spans).items()}
 
     def num_rows(self, examples: TaggedText) -> int:
         return len(examples.lines)
 
     def render(self, part: Part, features: Features, spans: list[Span]) -> list[bytes]:
-        return [predicted_lines(features.examples, spans)]
+        return [predicted_lines(features.examples, spans)] if part.results else []
 
 
 def _part(name: str, path: Path | None) -> Part:

@@ -24,6 +24,7 @@ _JSON_FILE = ResultsFile(b"{\n", b",\n", b"\n}\n", json_ends)
 class SquadTask(FineTuningTask):
     unit = "questions"
     summary_names = {"eval_exact_match": "exact_match", "eval_f1": "F1"}
+    near_zero = 5.0
     results_beside_checkpoints = True  # where NVIDIA's run_squad.py writes them
 
     @classmethod

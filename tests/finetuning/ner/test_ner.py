@@ -9,6 +9,7 @@ import pytest
 
 import run_ner
 from bert.config.command_line import parse_arguments
+from bert.finetuning.config import USUAL_SETTINGS, usual_settings
 from bert.finetuning.ner.config import ENTRY
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text
 from bert.finetuning.ner.tags import Span, score_spans, write_tags
@@ -67,6 +68,52 @@ def test_predictions_are_in_the_files_form_and_score_what_was_said(trained):
     assert [(entity["type"], entity["text"]) for result in found for entity in result["entities"]] == wanted
     f1 = score_spans(truth.spans, predicted.spans)["f1"]
     assert f1 == pytest.approx(json.loads((trained / "out/ner/summary.json").read_text())["eval_f1"])
+
+
+def test_plain_text_is_scored_beside_words_and_cut_as_the_training_was(weights, tmp_path, capsys):  # noqa: F811
+    for name, place in (("train", "/w7/w8"), ("dev", "/w3/w8")):
+        (tmp_path / f"{name}.conll").write_text(f"see\tO\n{place}\tB-PATH\n.\tO\n\n" * 40)
+    run_tagger(
+        tmp_path,
+        f"--train-file {tmp_path}/train.conll --eval-file {tmp_path}/dev.conll --epochs 6 --learning-rate 0.004 "
+        f"--batch-size 10 --from-pretrained-params {weights} --max-seq-length 24 --output-dir {tmp_path}/out",
+    )
+    summary = json.loads((tmp_path / "out/ner/summary.json").read_text())
+    assert summary["eval_f1"] == summary["eval_plain_text_f1"] == 1
+    (found,) = load_model(tmp_path / "out").predict(["see /w1/w2/w3."])
+    assert [entity["text"] for entity in found["entities"]] == ["/w1/w2/w3"]
+    assert "near zero" not in capsys.readouterr().out
+
+
+def test_a_score_near_zero_is_named_with_the_remedy(trained, weights, tmp_path, capsys):  # noqa: F811
+    swapped = (trained / "dev.conll").read_text().replace("PER", "XX").replace("LOC", "PER").replace("XX", "LOC")
+    (tmp_path / "dev.conll").write_text(swapped)
+    common = f"--eval-file {tmp_path}/dev.conll --max-seq-length 24 --output-dir {tmp_path}/"
+    run_tagger(tmp_path, f"{common}a --do-eval --from-pretrained-params {trained}/out")
+    assert "f1 0.0% is near zero: the model has learned next to nothing of this task; use weights" in said(capsys)
+    training = (
+        f"--train-file {trained}/train.conll --max-steps 6 --learning-rate 0.004 --from-pretrained-params {weights}"
+    )
+    run_tagger(tmp_path, f"{common}b {training}")
+    assert (
+        "near zero" in (line := said(capsys))
+        and "(now --max-steps 6) or with another --learning-rate (now 0.004)" in line
+    )
+
+
+def said(capsys) -> str:
+    captured = capsys.readouterr()
+    return captured.out + captured.err
+
+
+def test_rate_and_epochs_follow_sentences_and_model(trained, weights):  # noqa: F811
+    words = ["--train-file", f"{trained}/train.conll", "--from-pretrained-params", str(weights)]
+    config = parse_arguments(ENTRY, words)
+    usual = usual_settings(250, config.model.model_dump())
+    chosen = (config.batch.batch_size, config.run.epochs, config.optimizer.learning_rate, config.data.max_seq_length)
+    assert chosen == tuple(usual[name] for name in USUAL_SETTINGS)
+    named = parse_arguments(ENTRY, [*words, "--epochs", "2", "--config", "conll2003", "--max-seq-length", "24"])
+    assert (named.run.epochs, named.optimizer.learning_rate) == (2, 3e-5)
 
 
 def test_words_without_tags_are_tagged_by_a_trained_model(trained, tmp_path):
