@@ -19,7 +19,7 @@ from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
 from bert.model.head_specs import HEADS, PREDICTIONS
-from bert.runtime.paddle_api import default_device
+from bert.runtime.paddle_api import chosen_device
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +73,18 @@ def open_model(
     Args:
         source: a checkpoint, the output folder of a run (its best or newest weights), an export for Paddle Inference or
             ONNX, a model of Hugging Face or PaddleNLP or its published name.
+        device: auto, cpu or gpu; for an export also tensorrt.
         task: one of PREDICTIONS; None: that of the model's head. Every checkpoint has an encoder.
     """
     path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():
-        return _open_export(path, task, vocab_file, do_lower_case, cpu_threads)
+        predictor = Predictor(path, device=device, cpu_threads=cpu_threads)
+        return _open_export(predictor, task, vocab_file, do_lower_case)
+    if device == "tensorrt":
+        raise ValueError(
+            f"device=tensorrt is for exports, and {path} is none; export it with run_export.py, or pass --device gpu"
+        )
+    device = chosen_device(device)
     pretrained = read_pretrained(path)
     for note in pretrained.notes:
         logger.log(logging.WARNING if "refused" in note else logging.DEBUG, "%s: %s", path, note)
@@ -98,7 +105,7 @@ def open_model(
     labels = None
     if "classification" in task:
         labels = _classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
-    network = Network(pretrained.parameters, config, default_device() if device == "auto" else device)
+    network = Network(pretrained.parameters, config, device)
     return OpenedModel(
         path=folder,
         task=task,
@@ -125,10 +132,9 @@ def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -
 
 
 def _open_export(
-    path: Path, requested: str | None, vocab_file: Path | None, do_lower_case: bool | None, cpu_threads: int
+    predictor: Predictor, requested: str | None, vocab_file: Path | None, do_lower_case: bool | None
 ) -> OpenedModel:
-    predictor = Predictor(path, cpu_threads=cpu_threads)
-    description = predictor.description
+    path, description = predictor.folder, predictor.description
     task, labels = description.get("task"), tuple(description.get("labels") or ())
     if task not in PREDICTIONS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")

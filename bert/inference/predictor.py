@@ -1,4 +1,4 @@
-"""Runs an exported model through Paddle Inference or ONNX Runtime: texts or token ids in, numpy arrays out.
+"""Runs an exported model through Paddle Inference, ONNX Runtime or OpenVINO: texts or token ids in, arrays out.
 
 model = Predictor("exported")
 model.texts(["first text", ("a question", "its context")])["logits"]
@@ -25,11 +25,12 @@ from bert.inference.export_files import (
     Arrays,
     missing_package,
 )
-from bert.runtime.paddle_api import IS_PADDLE_3, core, paddle
+from bert.runtime.paddle_api import IS_PADDLE_3, card_number, chosen_device, core, paddle
 
 Texts = Sequence[str | tuple[str, str]]
 Made = TypeVar("Made")
 Session = Callable[[Arrays], list[np.ndarray]]
+_POOL_MB = 256
 _SHAPES_KEPT = 16  # sizes of a batch whose oneDNN kernels are kept; each has its own
 _LENGTH_MULTIPLE = 8  # Paddle prepares kernels for each new shape: of single texts of any length twice as many a second
 _CALIBRATED = 64  # sequences from which the scales of INT8 are found
@@ -47,9 +48,13 @@ class _Description(BaseModel):
 
 
 class Predictor:
-    """A folder that `run_export.py --format paddle-inference`, `onnx` or `openvino` wrote."""
+    """A folder that `run_export.py --format paddle-inference`, `onnx` or `openvino` wrote.
 
-    def __init__(self, folder: str | Path, *, cpu_threads: int = 1):
+    Args:
+        device: auto, cpu, gpu or tensorrt; ValueError for one that is not there.
+    """
+
+    def __init__(self, folder: str | Path, *, device: str = "auto", cpu_threads: int = 1):
         self.folder = Path(folder)
         try:
             self.description = json_of((self.folder / DESCRIPTION_FILE).read_text(encoding="utf-8"))
@@ -72,7 +77,15 @@ class Predictor:
         if missing := [name for name in names if not (self.folder / name).is_file()]:
             raise ValueError(f"{self.folder} lacks {' and '.join(missing)}; export it again")
         self.files = [self.folder / name for name in names]
-        self._session = start([str(file) for file in self.files], self.description, cpu_threads)
+        if device != "cpu" and (is_int8 or start is _openvino_session):
+            if device != "auto":
+                kind = "INT8" if is_int8 else "OpenVINO"
+                raise ValueError(
+                    f"device={device}: {self.folder} is an export for CPUs ({kind}); pass --device cpu, or export the "
+                    "model again with --format paddle-inference or onnx and --precision fp16"
+                )
+            device = "cpu"
+        self._session = start([str(file) for file in self.files], self.description, device, cpu_threads)
 
     def run(self, feed: Arrays) -> Arrays:
         """int64 [b, s] arrays by the names of the inputs -> float32 arrays by the names of the outputs."""
@@ -102,12 +115,20 @@ class Predictor:
         return tokenizer
 
 
-def _paddle_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
-    precision, longest = description.get("precision"), description["max_length"]
+def paddle_config(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Any:
+    """How Paddle Inference runs an export: on a GPU in its precision, at first with _POOL_MB of the card's memory."""
+    precision, device_type = description.get("precision"), paddle.inference.PrecisionType
     config = paddle.inference.Config(*files[:2])
+    config.disable_glog_info()
+    if device != "cpu":
+        kind = {"fp16": device_type.Half, "bfloat16": device_type.Bfloat16}.get(precision, device_type.Float32)
+        config.enable_use_gpu(_POOL_MB, card_number(), kind)
+        if device == "tensorrt":
+            config.enable_tensorrt_engine(precision_mode=kind, use_calib_mode=False)
+            config.enable_tuned_tensorrt_dynamic_shape()  # of the sizes that come
+        return config
     config.disable_gpu()
     config.set_cpu_math_library_num_threads(cpu_threads)
-    config.disable_glog_info()
     if precision in ("bfloat16", "int8"):
         config.enable_mkldnn()
         config.set_mkldnn_cache_capacity(_SHAPES_KEPT)
@@ -116,6 +137,29 @@ def _paddle_session(files: Sequence[str], description: Mapping[str, Any], cpu_th
     if precision == "int8":
         require_quantizer()
         _calibrate(config, files[2], description["inputs"])
+    return config
+
+
+def require_tensorrt() -> str:
+    """`tensorrt`; ValueError for a Paddle without it, or without its libraries."""
+    built = paddle.inference.get_trt_compile_version()
+    try:
+        if any(built) and any(paddle.inference.get_trt_runtime_version()):
+            return "tensorrt"
+    except RuntimeError:  # Paddle's, where it cannot load the library
+        pass
+    reason = f"does not find libnvinfer of {'.'.join(map(str, built))}" if any(built) else "is built without it"
+    raise ValueError(f"device=tensorrt needs TensorRT, and this Paddle {reason}; pass --device gpu")
+
+
+def _paddle_session(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Session:
+    longest = description["max_length"]
+    used = chosen_device("gpu" if device == "tensorrt" else device)
+    if device == "tensorrt":
+        used = require_tensorrt()
+    if used != "cpu" and description.get("precision") == "bfloat16" and not paddle.amp.is_bfloat16_supported():
+        raise ValueError(f"{files[0]}: bfloat16 needs a card from Ampere on; pass --device cpu, or export with fp16")
+    config = paddle_config(files, description, used, cpu_threads)
     predictor = _by(files[0], lambda: paddle.inference.create_predictor(config))
     dimensions = list(description["outputs"].values())
 
@@ -170,16 +214,34 @@ def _by(file: str, runtime: Callable[[], Made]) -> Made:
         raise ValueError(f"{file} cannot be used ({reason}); export the model again") from None
 
 
-def _onnx_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
+def onnx_providers(device: str, available: Sequence[str]) -> list[Any]:
+    """What ONNX Runtime tries, in this order; ValueError for a device that this ONNX Runtime cannot use."""
+    wanted = ["TensorrtExecutionProvider"] * (device == "tensorrt") + ["CUDAExecutionProvider"] * (device != "cpu")
+    lacking = [name for name in wanted if name not in available]
+    if lacking and device != "auto":
+        raise ValueError(
+            f"device={device} needs {lacking[0]} of ONNX Runtime, and this one has {', '.join(available)}; install "
+            "onnxruntime-gpu in its place, or pass --device cpu"
+        )
+    cards = [(name, {"device_id": str(card_number())}) for name in wanted if name in available]
+    return [*cards, "CPUExecutionProvider"]
+
+
+def _onnx_session(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Session:
     onnxruntime = _runtime("onnxruntime", "onnx", files[0])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cpu_threads
-    providers = ["CPUExecutionProvider"]
+    providers = onnx_providers(device, onnxruntime.get_available_providers())
     session = _by(files[0], lambda: onnxruntime.InferenceSession(files[0], options, providers=providers))
+    if device in ("gpu", "tensorrt") and session.get_providers()[:1] == ["CPUExecutionProvider"]:
+        raise ValueError(  # ONNX Runtime falls back to the CPU by itself
+            f"device={device}: ONNX Runtime could not use a CUDA card; check the driver, CUDA_VISIBLE_DEVICES and the "
+            "CUDA that onnxruntime-gpu wants, or pass --device cpu"
+        )
     return lambda feed: _by(files[0], lambda: session.run(None, dict(feed)))
 
 
-def _openvino_session(files: Sequence[str], description: Mapping[str, Any], cpu_threads: int) -> Session:
+def _openvino_session(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Session:
     openvino = _runtime("openvino", "openvino", files[0])
     # Without the hint OpenVINO computes float32 in bfloat16 where the processor can.
     arithmetic = "f32" if description.get("precision") == "float32" else "bf16"

@@ -30,7 +30,10 @@ class ModelSettings(Settings):
     task: Task | None = Field(None, description="what to use the model for; none: what its head is for")
     top_k: int = Field(5, ge=1, description="fills, answers or nearest lines to list")
     max_seq_length: int | None = Field(None, description="longest sequence in tokens; none: that of the training")
-    device: Literal["auto", "cpu", "gpu"] = Field("auto", description="auto: a GPU if there is one")
+    device: Literal["auto", "cpu", "gpu", "tensorrt"] = Field(
+        "auto",
+        description="auto: a GPU if there is one; tensorrt: an export compiled for the GPU, minutes at the start",
+    )
     cpu_threads: int = Field(0, ge=0, description="0: one for each core")
     vocab_file: Path | None = Field(None, description="vocab.txt or tokenizer.json, if none is beside the weights")
     do_lower_case: bool | None = Field(None, description="lower-case the text (default: as the model's files say)")

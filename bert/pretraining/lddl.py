@@ -5,7 +5,6 @@ main thread, as its worker processes give another order; a run of ours is a stat
 each batch. Its count of samples over the ranks needs GPUs and a ring of its own: the shards' own counts take its place.
 """
 
-import functools
 import hashlib
 import importlib
 import importlib.metadata
@@ -45,18 +44,20 @@ class LddlLoader:
         _check_shards(dataset, group.world_size)
         library = _load({shard.name: shard.num_samples for shard in dataset.directory.shards})
         reading = {"batch_size": config.batch.batch_size, "num_workers": 0, "use_shared_memory": False}
-        self._open = functools.partial(
-            library.get_bert_pretrain_data_loader,
+        # A dictionary for each call: LDDL writes its collate function into it, so with that of another loader it would
+        # collate twice, and the thread of Paddle's loader that fails at it leaves the run waiting.
+        self._open = lambda start_epoch: library.get_bert_pretrain_data_loader(
             str(dataset.directory.directory),
             vocab_file=str(config.data.vocab_file),
             log_level=logging.ERROR,
             base_seed=config.run.seed,
             sequence_length_alignment=config.data.sequence_length_multiple,
             ignore_index=NOT_PREDICTED,
-            data_loader_kwargs=reading,
+            start_epoch=start_epoch,
+            data_loader_kwargs=dict(reading),
         )
         with _dygraph():
-            self._per_epoch = len(self._open(start_epoch=0))
+            self._per_epoch = len(self._open(0))
         if not self._per_epoch:
             raise ValueError(
                 f"{dataset.directory.directory}: LDDL makes no batch of batch_size={config.batch.batch_size} of these "
@@ -80,7 +81,7 @@ class LddlLoader:
         """(epoch, batch) from an epoch on, without end."""
         for number in itertools.count(epoch):
             with _dygraph():
-                batches = iter(self._open(start_epoch=number))
+                batches = iter(self._open(number))
             while True:
                 with _dygraph():
                     batch = next(batches, None)

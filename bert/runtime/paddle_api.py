@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from bert.interpreter import install_command
+from bert.runtime.topology import no_gpu
 
 # glog's lines of level INFO and WARNING ("standalone executor is used") would hide those of the run.
 os.environ.setdefault("GLOG_minloglevel", "2")
@@ -92,14 +93,24 @@ __all__ = ["CollectiveHelper", "core", "framework", "nn", "paddle", "static", "u
 
 def place_of(device: str):
     """The Paddle place of `cpu` or `gpu`; for `gpu`, the card that the launcher gave to this process."""
-    if device == "gpu":
-        return paddle.CUDAPlace(int(os.environ.get("FLAGS_selected_gpus", "0").split(",")[0]))
-    return paddle.CPUPlace()
+    return paddle.CUDAPlace(card_number()) if device == "gpu" else paddle.CPUPlace()
+
+
+def card_number() -> int:
+    """Of the card that the launcher gave to this process."""
+    return int(os.environ.get("FLAGS_selected_gpus", "0").split(",")[0])
 
 
 def default_device() -> str:
     """`gpu` if this Paddle has CUDA and sees a card, else `cpu`."""
     return "gpu" if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0 else "cpu"
+
+
+def chosen_device(setting: str) -> str:
+    """`cpu` or `gpu` for the setting `auto`, `cpu` or `gpu`; ValueError for a GPU that this Paddle does not see."""
+    if setting == "gpu" and default_device() != "gpu":
+        raise ValueError(no_gpu(setting))
+    return default_device() if setting == "auto" else setting
 
 
 def truncated_normal(std: float):

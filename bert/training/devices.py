@@ -9,8 +9,7 @@ from bert.config.training_settings import TrainingConfig
 from bert.runtime.cpu_linear import computes_bfloat16
 from bert.runtime.distributed import Collective, Group, initialize
 from bert.runtime.hardware import peak_tflops, use_cores
-from bert.runtime.paddle_api import default_device, paddle, place_of, static
-from bert.runtime.topology import no_gpu
+from bert.runtime.paddle_api import chosen_device, paddle, place_of, static
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +30,7 @@ class Device:
 
 
 def choose_device(config: TrainingConfig) -> str:
-    device = default_device() if config.hardware.device == "auto" else config.hardware.device
-    if device == "gpu" and default_device() != "gpu":
-        raise ValueError(no_gpu(device))
+    device = chosen_device(config.hardware.device)
     if device == "cpu" and config.precision.amp and paddle.is_compiled_with_cuda():
         raise ValueError(
             "amp=true on device=cpu: this Paddle, made for GPUs, has no such operators on a CPU; train on a GPU, "
