@@ -112,9 +112,8 @@ def build_training_program(
         # The integers of a micro-batch go to a card in small types; a CPU has them already.
         loss, metrics = objective.forward(training=True, small_feed=group.device == "gpu")
         inner = create_optimizer(optimizer, num_scheduled_steps)
-        is_fleets = optimizer.fleet_strategies != "none"
-        steps = gradient_accumulation_steps
-        _minimize(loss, inner, precision, group, steps, is_fleets, accumulation_varies)
+        strategies = optimizer.fleet_strategies.split(",")
+        _minimize(loss, inner, precision, group, gradient_accumulation_steps, strategies, accumulation_varies)
         shape = [len(objective.metric_names)]
         total = static.create_global_var(shape, 0, "float64", persistable=True, name=TRAINING_METRICS)
         with main._optimized_guard([]):
@@ -185,49 +184,52 @@ def build_prediction_program(
 
 
 def _minimize(
-    loss, inner, precision: PrecisionSettings, group: Group, num_micro_steps: int, is_fleets: bool, varies: bool
+    loss, inner, precision: PrecisionSettings, group: Group, num_micro_steps: int, strategies: list[str], varies: bool
 ) -> None:
     """Append backward and update.
 
     Args:
-        is_fleets: whether Fleet's strategies cast and accumulate, instead of `decorate` and AccumulatedGradients.
+        strategies: with "amp" Fleet's strategy casts instead of `decorate`; with "gradient_merge" Fleet's accumulates
+            instead of AccumulatedGradients.
     """
-    strategy = paddle.distributed.fleet.DistributedStrategy()
+    fleet = paddle.distributed.fleet
+    strategy = fleet.DistributedStrategy()
     strategy.without_graph_optimization = True
     # Fuse the all-reduces of many gradients; Paddle does it only without gradient merge.
     strategy.fuse_all_reduce_ops = True
     strategy.fuse_grad_size_in_num = GRADIENTS_PER_ALL_REDUCE
-    optimizer = inner
-    if is_fleets:
-        _set_strategies(strategy, precision, num_micro_steps)
-    else:  # Fleet's AMP does not support bfloat16
-        optimizer = _decorate(inner, precision) if precision.amp else inner
-        if num_micro_steps > 1:
-            optimizer = AccumulatedGradients(optimizer, inner, num_micro_steps, varies)
-    fleet_optimizer = paddle.distributed.fleet.distributed_optimizer(optimizer, strategy)
+    optimizer, accumulates_here = inner, num_micro_steps > 1 and "gradient_merge" not in strategies
+    if num_micro_steps > 1 and not accumulates_here:
+        strategy.gradient_merge = True
+        strategy.gradient_merge_configs = {"k_steps": num_micro_steps, "avg": True}
+    if precision.amp and "amp" not in strategies:  # Fleet's AMP does not support bfloat16
+        optimizer = _decorate(inner, precision)
+    elif precision.amp and accumulates_here:  # Fleet would apply it outside of the accumulation
+        optimizer = fleet.meta_optimizers.AMPOptimizer(inner)
+        optimizer._set_basic_info(
+            loss, fleet.fleet._role_maker, inner, _with_amp(fleet.DistributedStrategy(), precision)
+        )
+    elif precision.amp:
+        _with_amp(strategy, precision)
+    if accumulates_here:
+        optimizer = AccumulatedGradients(optimizer, inner, num_micro_steps, varies)
+    fleet_optimizer = fleet.distributed_optimizer(optimizer, strategy)
     # Fleet prints the list of its meta-optimizers on every call.
     in_half_precision = precision.sums_in_half_precision()
     with gloo_on_cpu(group), sums_as_updated(in_half_precision), redirect_stdout(StringIO()):
         fleet_optimizer.minimize(loss)
     if num_micro_steps > 1:
         reduce_on_compute_stream(loss.block.program)
-        if not is_fleets:
-            cast_parameters_once(loss.block.program)
+    if accumulates_here:
+        cast_parameters_once(loss.block.program)
 
 
-def _set_strategies(strategy, precision: PrecisionSettings, num_micro_steps: int) -> None:
-    """Fleet's own mixed precision and gradient merge: an accumulator, all-reduce and check for each parameter."""
-    if precision.amp:
-        strategy.amp = True
-        strategy.amp_configs = {
-            **_loss_scaling(precision),
-            "custom_white_list": list(AMP_WHITE_LIST),
-            "custom_black_list": list(AMP_BLACK_LIST),
-            "use_fp16_guard": False,
-        }
-    if num_micro_steps > 1:
-        strategy.gradient_merge = True
-        strategy.gradient_merge_configs = {"k_steps": num_micro_steps, "avg": True}
+def _with_amp(strategy, precision: PrecisionSettings):
+    """A strategy with Fleet's own mixed precision."""
+    lists = {"custom_white_list": list(AMP_WHITE_LIST), "custom_black_list": list(AMP_BLACK_LIST)}
+    strategy.amp = True
+    strategy.amp_configs = {**_loss_scaling(precision), **lists, "use_fp16_guard": False}
+    return strategy
 
 
 def _seed_initializers(startup: static.Program, seed: int) -> None:

@@ -47,10 +47,10 @@ class OptimizerSettings(Settings):
     always_adapt: bool = Field(
         False, description="LAMB's trust ratio also where there is no weight decay (biases, LayerNorm)"
     )
-    fleet_strategies: Literal["none", "amp,gradient_merge"] = Field(
+    fleet_strategies: Literal["none", "amp", "gradient_merge", "amp,gradient_merge"] = Field(
         "none",
-        description="build mixed precision and gradient accumulation with Fleet's own strategies; none: ours, with the "
-        "same updates and one all-reduce in place of one per parameter",
+        description="build mixed precision, gradient accumulation or both with Fleet's own strategies; none: ours, "
+        "with the same updates and one all-reduce in place of one per parameter",
     )
 
     @field_validator("optimizer", mode="before")

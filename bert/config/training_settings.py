@@ -210,7 +210,8 @@ class TrainingConfig(Settings):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> "TrainingConfig":
-        if self.optimizer.fleet_strategies != "none" and self.precision.amp and self.precision.amp_dtype != "float16":
+        fleets_amp = "amp" in self.optimizer.fleet_strategies and self.precision.amp
+        if fleets_amp and self.precision.amp_dtype != "float16":
             raise ValueError(
                 f"fleet_strategies={self.optimizer.fleet_strategies} needs amp_dtype=float16, not "
                 f"{self.precision.amp_dtype}: Fleet's amp_configs have no other type; drop --fleet-strategies"

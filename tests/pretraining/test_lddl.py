@@ -72,7 +72,7 @@ def library(request, recorded, shards, monkeypatch):
         assert (path, vocab_file) == (str(shards), str(shards.parent / "vocab.txt"))
         assert data_loader_kwargs == {"batch_size": BATCH, "num_workers": 0, "use_shared_memory": False}
         assert base_seed == 42 and rest["sequence_length_alignment"] == 8 and rest["ignore_index"] == -1
-        data_loader_kwargs["collate_fn"] = None  # as the real one, which a second loader with this dictionary would read
+        data_loader_kwargs["collate_fn"] = None  # as the real one does, for a second loader to read
         opened.append(start_epoch)
         return Recorded(recorded[start_epoch])
 
