@@ -3,27 +3,18 @@
     python -m data.download_vocabulary --outdir D/vocab [--name bert-large-uncased]
 
 The file is D/vocab/bert-large-uncased-vocab.txt, where the recipes for BERT-large look for it. Each has a pinned
-sha256, wherever it comes from; base and large models share theirs.
+sha256, wherever it comes from; base and large models share theirs. If an installed package has it, it is copied.
 """
 
 from pathlib import Path
 
 from bert.command_errors import command
+from bert.files import write_atomically
 from bert.help_parser import HelpParser
 from bert.tokenization.vocabulary_files import read_vocabulary
 from data.fetching.transfer import fetch
+from data.fetching.vocabularies import VOCABULARIES, installed_content
 
-_UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
-_CASED = ("eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02", 213_450)
-VOCABULARIES = {
-    "bert-base-uncased": _UNCASED,
-    "bert-large-uncased": _UNCASED,
-    "bert-base-cased": _CASED,
-    "bert-large-cased": _CASED,
-    "bert-base-chinese": ("45bbac6b341c319adc98a532532882e91a9cefc0329aa57bac9ae761c27b291c", 109_540),
-    "bert-base-multilingual-cased": ("fe0fda7c425b48c516fc8f160d594c8022a0808447475c1a7c6d6479763f310c", 995_526),
-    "bert-base-multilingual-uncased": ("87b44292b452f6c05afa49b2e488e7eedf79ea4f4c39db6f2f4b37764228ef3f", 871_891),
-}
 _ADDRESSES = (
     "https://huggingface.co/google-bert/{name}/resolve/main/vocab.txt",
     "https://bj.bcebos.com/paddle-hapi/models/bert/{name}-vocab.txt",
@@ -40,7 +31,13 @@ def main(argv: list[str] | None = None) -> None:
     patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in arguments.mirror or []] or _ADDRESSES
     urls = [pattern.replace("{name}", name) for pattern in patterns]
     with command(arguments.outdir):
-        path = fetch(arguments.outdir / f"{name}-vocab.txt", urls, f"sha256:{sha256}", num_bytes)
+        path = arguments.outdir / f"{name}-vocab.txt"
+        content = None if path.exists() or arguments.mirror else installed_content(name)
+        if content is None:
+            fetch(path, urls, f"sha256:{sha256}", num_bytes)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
         print(f"{path}: {len(read_vocabulary(path))} tokens")
 
 

@@ -239,10 +239,10 @@ def main(argv: Sequence[str]) -> int:
     if plan.name == "quickstart" and (cards := num_gpus()) > 1:  # where NVIDIA's script of this name trains on all
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
-    return _run(plan, Runner())
+    return _run(plan, Runner(), line.words)
 
 
-def _run(plan: LaunchPlan, runner: Runner) -> int:
+def _run(plan: LaunchPlan, runner: Runner, words: Sequence[str]) -> int:
     started, unfinished = time.monotonic(), [config for config in plan.phases if not is_done(config)]
     output_dir = plan.phases[0].run.output_dir
     if not unfinished:
@@ -266,7 +266,7 @@ def _run(plan: LaunchPlan, runner: Runner) -> int:
     if is_first_node and not plan.phases[0].run.benchmark:
         try:
             show_figures(plan.name, plan.phases, time.monotonic() - started if unfinished else None)
-            show_commands(_next_commands(output_dir))
+            show_commands(_next_commands(plan, words))
             for config in plan.phases[1:]:
                 if notice := kept_start(config, plan.phases[0]):
                     print(notice)
@@ -285,12 +285,21 @@ def _is_done_here(plan: LaunchPlan, config: PretrainingConfig) -> bool:
     return done
 
 
-def _next_commands(output_dir: Path) -> list[tuple[str, str]]:
-    """(purpose, command)."""
-    pretrain, longer = "scripts/run_pretraining.sh", ["--output-dir", "results/longer", "--phase1-max-steps", "4000"]
+def _next_commands(plan: LaunchPlan, words: Sequence[str]) -> list[tuple[str, str]]:
+    """(purpose, command); `words` are those of the command that ran, which its longer form repeats."""
+    pretrain, first, last = "scripts/run_pretraining.sh", plan.phases[0], plan.phases[-1]
+    longer = [f"--phase{first.run.phase}-max-steps", str(2 * first.run.max_steps), "--output-dir", "results/longer"]
+    weights = ["--from-pretrained-params", last.checkpoint_dir()]
+    on_squad = ["--config", "squad_large", "--download"] if first.model.hidden_size >= 768 else []
+    large = shell_command(pretrain, "--config", "large", "--dry-run")
+    has_epochs = any("epochs" in word for word in words)  # which go with no number of steps
     return [
-        curves_command(output_dir),
-        ("train longer", shell_command(pretrain, *longer)),
-        ("what BERT-large on 8 GPUs would take", shell_command(pretrain, "--config", "large", "--dry-run")),
-        ("fine-tune what was trained", shell_command("scripts/run_squad.sh", "--help")),
+        curves_command(first.run.output_dir),
+        *(
+            []
+            if has_epochs
+            else [(f"the same, phase {first.run.phase} twice as long", shell_command(pretrain, *words, *longer))]
+        ),
+        ("fine-tune it on questions", shell_command("scripts/run_squad.sh", *on_squad, *weights)),
+        *([("what BERT-large on 8 GPUs would take", large)] if plan.name == "quickstart" else []),
     ]

@@ -19,6 +19,7 @@ from bert.conversion.locating import resolve
 from bert.files import unset_variable
 from bert.finetuning.model_files import description_beside, description_file, implied_by_weights, named_weights
 from bert.tokenization.vocabulary_files import check_vocabulary_file
+from data.fetching.vocabularies import provide_vocabulary
 
 
 class TaskDataSettings(Settings):
@@ -101,7 +102,9 @@ class FineTuningConfig(TrainingConfig):
         return self.run.do_train
 
     def prepare_files(self) -> None:
-        """Fetch the data that --download asks for, check all files, then fetch the weights of a published model."""
+        """Find a published vocabulary, fetch the data that --download asks for, check all files, then fetch the weights
+        of a published model."""
+        provide_vocabulary(self.data.vocab_file)
         self.fetch_data()
         self.check_files()
         if self.initialization.from_pretrained_params is not None:

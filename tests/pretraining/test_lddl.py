@@ -1,7 +1,7 @@
 """`--data-loader lddl`: the batches of LDDL's Paddle loader, in its order, and from any update on.
 
-The library is the real one where it is installed with our packages (`pip install --no-deps lddl==0.1.0
-transformers==4.46.3 regex`), and one that repeats what the real one gave (tests.interop.record) everywhere.
+The library is the real one where it is installed (`bash scripts/setup.sh lddl`), and one that repeats what the real one
+gave (tests.interop.record) everywhere.
 """
 
 import importlib.metadata
@@ -174,7 +174,5 @@ def test_settings_that_it_does_not_have_are_refused(shards, changes, rule):
 
 def test_without_the_library_the_run_says_how_to_install_it(shards, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        ValueError, match="needs NVIDIA's library; run .*pip install --no-deps lddl==0.1.0 transformers"
-    ):
+    with pytest.raises(ValueError, match="needs NVIDIA's library; .*setup.sh lddl, or drop --data-loader lddl"):
         settings(shards).check_files()
