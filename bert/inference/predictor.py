@@ -121,7 +121,7 @@ def paddle_config(files: Sequence[str], description: Mapping[str, Any], device: 
     config = paddle.inference.Config(*files[:2])
     config.disable_glog_info()
     if device != "cpu":
-        kind = {"fp16": device_type.Half, "bfloat16": device_type.Bfloat16}.get(precision, device_type.Float32)
+        kind = {"fp16": device_type.Half, "bfloat16": device_type.Bfloat16}.get(str(precision), device_type.Float32)
         config.enable_use_gpu(_POOL_MB, card_number(), kind)
         if device == "tensorrt":
             config.enable_tensorrt_engine(precision_mode=kind, use_calib_mode=False)
