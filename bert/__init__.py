@@ -5,12 +5,25 @@ and a process that loads it first cannot decompress afterwards (gzip, zipfile, s
 """
 
 import logging
+import sys
 import zlib  # noqa: F401
 
 from bert.interpreter import CODE, prepare_command
+from bert.rank_environment import take_withheld
 
 __version__ = "0.1.0"
 REPOSITORY = CODE
 MESSAGES = logging.getLogger(__name__)  # the parent of all our loggers
-MESSAGES.addHandler(logging.NullHandler())  # a library shows nothing by itself
+
+
+class _Warnings(logging.Handler):
+    """Shows warnings on standard error in every process, unless it shows the messages itself or logs elsewhere."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if MESSAGES.handlers == [self] and not logging.getLogger().handlers:
+            print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
+
+
+MESSAGES.addHandler(_Warnings(logging.WARNING))
 prepare_command()
+take_withheld()

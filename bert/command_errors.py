@@ -90,6 +90,7 @@ def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Pa
 def _ended(code: int, *lines: str) -> SystemExit:
     for line in lines:
         print(f"error: {line}", file=sys.stderr)
+    exit_codes.record(code)
     return SystemExit(code)
 
 

@@ -5,9 +5,11 @@ Commands are named as they run in the root of the checkout (`python -m data.insp
 """
 
 import os
+import resource
 import shlex
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -16,6 +18,7 @@ from bert.exit_codes import BAD_INPUT
 
 CODE = Path(__file__).resolve().parent.parent  # the checkout, or the folder of the installed package
 OLDEST_PYTHON = (3, 11)
+_LEAST_ADDRESSES = 1_500_000_000  # bytes; Paddle 2.6 loads with 0.9 billion, a quickstart trains with 1.5
 _ROOTS = ("bert", "data", "program", "bert_on_paddle")  # first parts of our modules' names
 
 
@@ -138,7 +141,23 @@ def prepare_command() -> None:
         reason = f"{sys.executable} is Python {sys.version.split()[0]}, and 3.11, 3.12 or 3.13 is needed"
         print(f"error: {reason}; {remedy()}", file=sys.stderr)
         raise SystemExit(BAD_INPUT)
+    if problem := _hostile_setting():
+        print(f"error: {problem}, then start again", file=sys.stderr)
+        raise SystemExit(BAD_INPUT)
+    if any(option.startswith("error") for option in sys.warnoptions):
+        warnings.simplefilter("default")  # packages warn of each other, which would end every command
     sys.excepthook = _in_one_line
+
+
+def _hostile_setting() -> str | None:
+    """What of the shell's settings prevents Paddle from loading, and how to unset it."""
+    if sys.flags.optimize > 1:
+        return "PYTHONOPTIMIZE=2 (-OO) removes docstrings, without which Paddle cannot be loaded; unset PYTHONOPTIMIZE"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < _LEAST_ADDRESSES:
+        is_low = f"{limit // 1_000_000:,} MB, below the {_LEAST_ADDRESSES // 1_000_000:,} MB that Paddle needs"
+        return f"the limit of addresses (ulimit -v) is {is_low}; raise it: ulimit -v unlimited"
+    return None
 
 
 def _in_one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -5,6 +5,7 @@ Linux sends it at the end of the thread that started the process; ours are start
 
 import ctypes
 import os
+import re
 import select
 import signal
 import sys
@@ -12,12 +13,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from bert.rank_environment import BACKUP, remove_dumps
+
 # Looked up before a fork, after which nothing may be imported.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
+_PADDLES = re.compile(rb"paddle|fleetrun")  # in the words of a launcher
 CALLER = "BERT_CALLER"  # environment variable of a command: the process of the Python function that started it
 LAUNCHER = "BERT_LAUNCHER"  # environment variable of ranks: the process that started Paddle's launcher
-_OF_PADDLES_LAUNCHER = "PADDLE_BACKUP_ENV_PATH"  # environment variable of the ranks that it starts
 
 
 def end_with(parent: int) -> None:
@@ -57,13 +60,21 @@ def _stop_after(process: int) -> None:
 
 
 def end_with_launcher() -> None:
-    """Let a rank end with Paddle's launcher, and what the rank forks, such as Gloo's server, with the rank."""
-    if _PRCTL is None or _OF_PADDLES_LAUNCHER not in os.environ:
+    """Let a rank end with Paddle's launcher, and what the rank forks, such as Gloo's server, with the rank.
+
+    What the launcher wrote of its environment is deleted; where users typed its start, that is all of theirs.
+    """
+    if _PRCTL is None or BACKUP not in os.environ:
         return
-    parent = os.getppid()
+    backup, parent = Path(os.environ.pop(BACKUP)), os.getppid()
     end_with(parent)
     launcher = os.environ.pop(LAUNCHER, None)
-    if launcher is not None and _parent_of(parent) != int(launcher):  # they ended before this was called
+    remove_dumps(backup.parent, backup.stem.rpartition(".")[2], os.environ.get("POD_NAME", ""))
+    if launcher is None:
+        has_ended = parent == 1 and not _PADDLES.search(Path("/proc/1/cmdline").read_bytes())  # 1 in a container
+    else:
+        has_ended = _parent_of(parent) != int(launcher)
+    if has_ended:  # before this was called
         os._exit(128 + signal.SIGKILL)
     os.register_at_fork(after_in_child=lambda: end_with(os.getppid()))
 

@@ -21,6 +21,7 @@ from bert.doctor.requirements import packages
 ORDER = (
     "bert.exit_codes",
     "bert.interpreter",
+    "bert.rank_environment",
     "bert",
     "bert.randomness",
     "bert.help_parser",

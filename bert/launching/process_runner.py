@@ -16,9 +16,10 @@ import psutil
 from bert.command_errors import discard_output
 from bert.config.flags import flag_name
 from bert.config.training_settings import TrainingConfig
-from bert.exit_codes import INTERRUPTED, OK
+from bert.exit_codes import INTERRUPTED, OK, RECORD
 from bert.interpreter import repository_environment
 from bert.parent_death import LAUNCHER, ending_with_us
+from bert.rank_environment import of_launcher
 from bert.reporting.logs import QUIET_STEPS, Sink
 from bert.reporting.progress import RunProgress
 from bert.training.interruption import COMMAND_STARTED, STOPPED_BY
@@ -46,7 +47,7 @@ def module_command(module: str, **options: Any) -> list[str]:
     return [sys.executable, "-m", module, *flags_of(options)]
 
 
-LAUNCHER_LOG = "launcher.log"
+LAUNCHER_LOG, EXIT_CODE = "launcher.log", "exit_code"
 _FIRST = "workerlog.0"
 _REFUSES = re.compile(rb"^error: ", re.MULTILINE)
 _EXPLAINS = re.compile(rb"^(error: |Traceback |[A-Za-z.]*Error\b|.*C\+\+ Traceback)", re.MULTILINE)
@@ -78,9 +79,13 @@ class WorkerOutput:
         return iter(_TERMINATION.sub(b"", text).splitlines(keepends=True))
 
     def exit_code(self) -> int | None:
-        """Of the rank that failed first, as the launcher noted; a signal is a negative number. None: no rank did."""
-        failure = _FAILED.search(self._read(LAUNCHER_LOG))
-        return int(failure[1]) if failure else None
+        """Of the rank that reported an error first; else of one that failed, as the launcher noted. None: no rank did.
+
+        A signal is a negative number. Of several ranks that have failed, the launcher notes any, also one that failed
+        because it lost another.
+        """
+        found = re.match(rb"(\d+)", self._read(EXIT_CODE, 0)) or _FAILED.search(self._read(LAUNCHER_LOG))
+        return int(found[1]) if found else None
 
     def unseen_reason(self) -> list[str]:
         """The last lines of the rank that explains a failure; none if it is the first rank, whose output was shown.
@@ -185,9 +190,11 @@ class Runner:
                 display(line)
 
         self._reason_file = log_dir / "stopped_by"
-        self._reason_file.unlink(missing_ok=True)
+        for file in (self._reason_file, log_dir / EXIT_CODE):
+            file.unlink(missing_ok=True)
         started = str(psutil.Process().create_time())
         environment = {**variables, STOPPED_BY: str(self._reason_file), COMMAND_STARTED: started}
+        environment |= {RECORD: str(log_dir / EXIT_CODE)}
         environment |= {QUIET_STEPS: "1"} if progress else {}
         with open(log_dir / LAUNCHER_LOG, "ab") as launcher_log:
             code = self._run(command, environment, show, stdout=launcher_log, stderr=subprocess.STDOUT)
@@ -244,9 +251,22 @@ class Runner:
 def start_process(
     command: Sequence[str], variables: Mapping[str, str] = MappingProxyType({}), **options: Any
 ) -> "subprocess.Popen[Any]":
-    """Start a command of ours. It and the ranks that it starts end with this process, however that ends."""
+    """Start a command of ours. It and the ranks that it starts end with this process, however that ends.
+
+    Paddle's launcher gets no variable that may be a secret; its ranks do.
+    """
     environment = repository_environment() | dict(variables) | {LAUNCHER: str(os.getpid())}
-    return subprocess.Popen(command, env=environment, preexec_fn=_begin(), **options)
+    if not _starts_ranks(command):
+        return subprocess.Popen(command, env=environment, preexec_fn=_begin(), **options)
+    environment, withheld = of_launcher(environment)
+    try:
+        return subprocess.Popen(command, env=environment, preexec_fn=_begin(), pass_fds=[withheld], **options)
+    finally:
+        os.close(withheld)
+
+
+def _starts_ranks(command: Sequence[str]) -> bool:
+    return "paddle.distributed.launch" in command
 
 
 def _begin() -> Callable[[], None]:
@@ -263,7 +283,7 @@ def _begin() -> Callable[[], None]:
 
 def ranks_of(process: "subprocess.Popen[Any]") -> list[int]:
     """Process ids of the ranks that paddle.distributed.launch started; none if the command is something else."""
-    if "paddle.distributed.launch" not in process.args:  # type: ignore[operator]
+    if not _starts_ranks(process.args):  # type: ignore[arg-type]
         return []
     try:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()

@@ -20,6 +20,7 @@ from bert.files import only_writer, read_json, require_writable, write_atomicall
 from bert.launching.previous_run import continuation, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, num_gpus
+from bert.rank_environment import remove_dumps
 from bert.reporting.trackers import check_trackers
 
 MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
@@ -79,13 +80,6 @@ def wait_for_master(
             time.sleep(every_seconds)
 
 
-def without_proxy(environment: Mapping[str, str], master: str) -> dict[str, str]:
-    """Variables that keep Paddle's launcher, which asks the first node over HTTP, from asking a proxy instead."""
-    known = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
-    hosts = ",".join(filter(None, [known, master.rpartition(":")[0]]))
-    return {"no_proxy": hosts, "NO_PROXY": hosts}
-
-
 def ranks_command(
     ranks: Ranks, devices: str | None, log_dir: Path, program: Sequence[str | Path], options: Sequence[str] = ()
 ) -> list[str]:
@@ -134,6 +128,9 @@ def launch(
             started.prepare_files()
             log_dir = _log_dir(config, ranks)
             log_dir.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(PermissionError):  # another user's
+                (config.stage_dir() / "launch").chmod(0o700)
+            remove_dumps(log_dir)  # of earlier versions, with all variables
             if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
                 stack.enter_context(only_writer(log_dir))
             records = {config.stage_dir() / "launch.yaml": started}  # which the ranks read
@@ -168,9 +165,8 @@ def _announcement(config: TrainingConfig, started: TrainingConfig, ranks: Ranks,
     several = f"{ranks.num_processes} ranks (processes)"
     count = f"{several if ranks.num_processes > 1 else '1 rank (process)'} on {place}"
     nodes = f" of each of {ranks.num_nodes} nodes" if ranks.num_nodes > 1 else ""
-    named = started.initialization.last_step_of_checkpoint  # an earlier one, if it is a number
-    steps = list_steps(config.checkpoint_dir()) if started.initialization.from_checkpoint else []
-    action = f"continuing at step {named if isinstance(named, int) else steps[-1]}" if steps else "starting"
+    is_continued = started.initialization.from_checkpoint and list_steps(config.checkpoint_dir())
+    action = "continuing" if is_continued else "starting"  # the ranks verify the checkpoint, and name its step
     stops = "; Ctrl-C saves and stops" if config.trains() else ""
     return f"{config.stage()}: {action} with {count}{nodes}, results in {config.log_dir()}{stops}"
 
@@ -183,7 +179,6 @@ def _node_options(ranks: Ranks, runner: Runner) -> list[str]:
     if ranks.num_nodes == 1:
         return []
     master, own_address = launcher_addresses(str(ranks.master))
-    os.environ.update(without_proxy(os.environ, master))
     if ranks.node_rank:
         wait_for_master(master, MASTER_TIMEOUT_SECONDS, stopped=lambda: runner.stop_requested)
     rank = [] if ranks.node_rank is None else ["--rank", str(ranks.node_rank)]

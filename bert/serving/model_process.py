@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -125,6 +126,7 @@ def _json(value: Any) -> bytes:
 def main(connection: Connection, settings: ModelSettings) -> None:
     try:
         server = ModelServer(load_from_settings(settings))
+        print(server.model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one
         server.warm_up()
     except (ValueError, OSError) as error:
         connection.send(str(error))

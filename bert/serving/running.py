@@ -12,7 +12,7 @@ from functools import partial
 
 import uvicorn
 
-from bert import exit_codes
+from bert import MESSAGES, exit_codes
 from bert.serving.connections import HEADER_BYTES, Connections, LimitedProtocol
 from bert.serving.request_handling import Service, watch
 from bert.serving.routes import make_app
@@ -26,7 +26,7 @@ def run(settings: ServerSettings) -> int:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     # Of uvicorn's errors only: it warns of each malformed request.
-    levels = {"bert.serving": logging.INFO, "uvicorn.error": logging.ERROR}
+    levels = {MESSAGES.name: logging.INFO, "uvicorn.error": logging.ERROR}
     for name, level in {**levels, **({"uvicorn.access": logging.INFO} if settings.access_log else {})}.items():
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(level)

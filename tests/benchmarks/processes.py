@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
+from bert.launching.process_runner import start_process
 
 
 def run(words: Sequence[object], **variables: str) -> None:
@@ -17,11 +18,12 @@ def run(words: Sequence[object], **variables: str) -> None:
     Raises:
         ValueError: with the end of its output, if it failed.
     """
-    command, environment = list(map(str, words)), {**os.environ, **variables}
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        output = (done.stdout + done.stderr)[-3000:]
-        raise ValueError(f"{' '.join(command)} ended with exit code {done.returncode}: {output}")
+    command = list(map(str, words))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = start_process(command, variables, cwd=REPOSITORY, **pipes)
+    output, _ = process.communicate()
+    if process.returncode:
+        raise ValueError(f"{' '.join(command)} ended with exit code {process.returncode}: {output[-3000:]}")
 
 
 def run_module(name: str, *words: object, **variables: str) -> None:

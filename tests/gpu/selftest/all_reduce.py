@@ -11,6 +11,7 @@ from pathlib import Path
 import bert  # noqa: F401 - before Paddle
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.model.objectives import PretrainingObjective
+from bert.parent_death import end_with_launcher
 from bert.pretraining.recipes import RECIPES
 from bert.runtime.distributed import append_sum, finalize, fit_to_gloo, group_from_environment, initialize
 from bert.runtime.paddle_api import paddle, place_of, static
@@ -21,6 +22,7 @@ TIMES = 10
 
 
 def main(request: Path) -> None:
+    end_with_launcher()
     group = group_from_environment(json.loads(request.read_text())["device"])
     initialize(group)
     config, executor = RECIPES["quickstart_phase1"](), static.Executor(place_of(group.device))

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from bert.interpreter import repository_environment
+from bert.launching.process_runner import start_process
 from tests.gpu.selftest.machine import Machine
 
 TAIL_LINES = 40
@@ -54,14 +54,14 @@ class Bench:
             Failed: another exit code than the allowed ones, or too long.
         """
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        variables = {**repository_environment(), "PYTHONSAFEPATH": "1", **environment}
+        variables = {"PYTHONSAFEPATH": "1", **environment}
         with open(self.log_file, "a+b") as log:
             log.write(f"\n$ {shlex.join(command)}\n".encode())
             log.flush()
             start = log.tell()
             # Ctrl-C ends it below, once.
             pipes = {"stdout": log, "stderr": subprocess.STDOUT, "start_new_session": True}
-            process = subprocess.Popen(command, env=variables, **pipes)
+            process = start_process(command, variables, **pipes)
             try:
                 code = process.wait(timeout_seconds)
                 reason = "" if code in allowed_codes else f"exit code {code}"

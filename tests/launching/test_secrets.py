@@ -1,0 +1,134 @@
+"""No file of a run or of a temporary folder holds a variable that may be a secret, and the ranks have all of them."""
+
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert import REPOSITORY
+from bert.launching.process_runner import start_process
+from bert.launching.ranks import Ranks
+from bert.launching.start_training import ranks_command
+from bert.rank_environment import remove_dumps
+from tests.faults.trainings import make_data
+from tests.support.corpora import WORDS
+
+NAMES = (
+    "HF_TOKEN HUGGING_FACE_HUB_TOKEN WANDB_API_KEY MLFLOW_TRACKING_PASSWORD BERT_API_KEY AWS_ACCESS_KEY_ID "
+    "AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN AZURE_CLIENT_SECRET GITHUB_TOKEN GITLAB_PRIVATE_TOKEN OPENAI_API_KEY "
+    "NVIDIA_API_KEY PADDLE_API_KEY DATABASE_URL MY_DB_PASSWORD PGPASSWORD SLACK_WEBHOOK_URL SLURM_JWT "
+    "PIP_INDEX_URL https_proxy SENTRY_DSN"
+).split()
+CANARY = "canary-of-a-secret"
+SECRETS = {name: f"http://user:{CANARY}-{name}@127.0.0.1:9" for name in NAMES}
+DIGEST = hashlib.sha256("".join(SECRETS.values()).encode()).hexdigest()
+RANK = """
+import hashlib, os, sys
+from pathlib import Path
+import bert
+from bert.parent_death import end_with_launcher
+end_with_launcher()
+seen = hashlib.sha256("".join(os.environ.get(name, "") for name in sys.argv[2:]).encode()).hexdigest()
+Path(sys.argv[1]).with_suffix("." + os.environ["PADDLE_TRAINER_ID"]).write_text(seen)
+"""
+WANDB = """
+import hashlib, os
+class _Run:
+    id = hashlib.sha256("".join(os.environ.get(name, "") for name in NAMES).encode()).hexdigest()
+    def __getattr__(self, name): return lambda *_, **__: None
+def init(**_): return _Run()
+"""
+
+
+def holders(*folders: Path) -> list[str]:
+    """The files that hold a canary, in their names too."""
+    paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [str(path) for path in paths if CANARY.encode() in path.read_bytes() + os.fsencode(path)]
+
+
+def dumps(folder: Path) -> list[Path]:
+    logs = [path for path in folder.rglob("*.log") if b"environ({" in path.read_bytes()]
+    return [*folder.rglob("backup_env*"), *folder.rglob("envlog*"), *logs]
+
+
+@pytest.mark.parametrize("start", ["ours", "typed"])
+def test_ranks_have_the_secrets_and_the_launchers_files_do_not(tmp_path, monkeypatch, start):
+    script, seen, log = tmp_path / "rank.py", tmp_path / "seen", tmp_path / "log"
+    script.write_text(RANK)
+    for name, value in (SECRETS | {"PYTHONPATH": str(REPOSITORY), "TOKENIZERS_PARALLELISM": "false"}).items():
+        monkeypatch.setenv(name, value)
+    command = ranks_command(Ranks(num_processes=2), None, log, [script, seen, *NAMES])
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = start_process(command, **output) if start == "ours" else subprocess.Popen(command, **output)
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    names = [name for name in NAMES if start == "ours" or name != "https_proxy"]  # which Paddle's launcher drops
+    digest = hashlib.sha256("".join(SECRETS[name] for name in names).encode()).hexdigest()
+    assert [seen.with_suffix(f".{rank}").read_text() for rank in range(2)] == [digest] * 2
+    assert holders(log) == [] and dumps(log) == [] and CANARY not in text
+
+
+def test_only_the_dumps_of_a_folder_are_deleted(tmp_path):
+    for name in ("backup_env.0.json", "envlog.1", "job.pod.log"):
+        (tmp_path / name).write_text("environ({'HF_TOKEN': 'x'})")
+    others = {"workerlog.0": "environ({", "launcher.log": "environ({", "notes.of.log": "no environ({", "envlog": ""}
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    remove_dumps(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(others)
+
+
+def run(folder: Path, *words: str) -> str:
+    """The output of a command in whose environment all secrets are; its outputs and temporary files are in `folder`."""
+    for name in ("temporary", "packages"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "packages" / "wandb.py").write_text(WANDB.replace("NAMES", repr(NAMES)))
+    paths = os.pathsep.join([str(folder / "packages"), str(REPOSITORY)])
+    environment = {**os.environ, **SECRETS, "PYTHONPATH": paths, "TMPDIR": str(folder / "temporary")}
+    command = [sys.executable, "-m", "bert.commands", *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0 and CANARY not in output, output
+    return output
+
+
+def sentences(number: int) -> str:
+    return "".join(f"{' '.join(WORDS[(number * row) % 7 :][:9])} in paragraph {row} of {number}. " for row in range(60))
+
+
+@pytest.mark.long
+def test_no_file_of_a_pretraining_holds_a_secret_and_its_tracker_has_them(tmp_path):
+    out = tmp_path / "out"
+    run(tmp_path, "pretraining", *make_data(tmp_path / "data").argv(out, "--num-gpus", "2", "--report-to", "wandb"))
+    assert (out / "phase1" / "wandb_run").read_text() == DIGEST
+    assert holders(tmp_path) == [] and dumps(tmp_path) == []
+    assert (out / "phase1" / "launch").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.long
+def test_no_file_of_own_text_or_of_its_probe_holds_a_secret(tmp_path):
+    text = tmp_path / "text"
+    text.mkdir()
+    for number in range(40):
+        (text / f"{number}.txt").write_text(sentences(number))
+    words = f"--text {text} --output-dir {tmp_path / 'out'} --max-steps 2"
+    run(tmp_path, "pretraining", *shlex.split(words))
+    assert holders(tmp_path) == [] and dumps(tmp_path) == [] and not list((tmp_path / "temporary").iterdir())
+
+
+@pytest.mark.long
+def test_no_file_of_a_fine_tuning_holds_a_secret(tmp_path):
+    make_data(tmp_path / "data")
+    rows = [f"{' '.join(WORDS[row % 5 :][:4])},{'ab'[row % 2]}" for row in range(40)]
+    (tmp_path / "train.csv").write_text("\n".join(["text,label", *rows]))
+    model = "--bert-model bert-test --vocab-size 106 --hidden-size 32 --num-hidden-layers 1 --num-attention-heads 4"
+    words = f"{model} --intermediate-size 37 --max-position-embeddings 32 --max-seq-length 24 --max-steps 2"
+    files = (
+        f"--train {tmp_path / 'train.csv'} --vocab-file {tmp_path / 'data/vocab.txt'} --output-dir {tmp_path / 'out'}"
+    )
+    run(tmp_path, "classify", *shlex.split(f"{files} {words} --device cpu --num-gpus 2"))
+    assert holders(tmp_path) == [] and dumps(tmp_path) == []
