@@ -3,20 +3,23 @@
     {"version": ..., "data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [
         {"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": ...}], "is_impossible": false}]}]}]}
 
-A file in another form is an error that names the file, the entry and the remedy. Questions in this form that cannot be
-trained on, e.g. because the answer is not at its offset, are kept: training skips and counts them
-(`bert.finetuning.squad.features`); evaluation needs only the texts of the answers.
+Read as well are Hugging Face's rows, one object for each question (a list, JSON lines, or below "data"), and
+simpletransformers' list of paragraphs. A file in another form is an error that names the file, the entry and the
+remedy. Questions that cannot be trained on, e.g. because the answer is not at its offset, are kept: training skips and
+counts them (`bert.finetuning.squad.features`); evaluation needs only the texts of the answers.
 """
 
 import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Annotated, Any, NamedTuple, NoReturn
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
 from bert.finetuning.text_files import decoded_blocks
@@ -24,10 +27,6 @@ from bert.interpreter import shell_command
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
 _OWN_ID = "predictions are stored by id: give every question its own"
-_FLAT_FORM = (
-    "this looks like one object per question; SQuAD nests data -> paragraphs -> qas: convert the file to the "
-    "form of https://rajpurkar.github.io/SQuAD-explorer"
-)
 _Place = tuple[str | int, ...]
 
 
@@ -37,7 +36,7 @@ class _Answer(TypedDict):
 
 
 class _Question(TypedDict):
-    id: str
+    id: Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
     question: str
     answers: NotRequired[list[_Answer] | None]
     is_impossible: NotRequired[bool | None]
@@ -114,7 +113,8 @@ def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) ->
     places: dict[str, _Place] = {}
     for number, article in enumerate(_load(path)["data"]):
         for index, paragraph in enumerate(article["paragraphs"]):
-            contexts.append(paragraph["context"])
+            if contexts[-1:] != [paragraph["context"]]:  # rows of one question each repeat it
+                contexts.append(paragraph["context"])
             for row, entry in enumerate(paragraph["qas"]):
                 place = ("data", number, "paragraphs", index, "qas", row)
                 _check_question(path, place, entry, places, version_2, labelled)
@@ -152,6 +152,11 @@ def _load(path: Path) -> _File:
         return _FORM.validate_json(text, strict=True)
     except ValidationError as errors:
         error = errors.errors(include_url=False)[0]
+    if (rows := _rows(text)) is not None:
+        try:
+            return _FORM.validate_python({"data": [_article(row) for row in rows]}, strict=True)
+        except ValidationError as errors:
+            error = errors.errors(include_url=False)[0]
     place, value = error["loc"], error["input"]
     if error["type"] == "json_invalid":
         problem, _, at = error["ctx"]["error"].rpartition(" at ")
@@ -165,9 +170,32 @@ def _load(path: Path) -> _File:
         raise ValueError(f"{path}: {at.replace(' column', ', column')}: {problem}; {remedy}")
     if error["type"] != "missing":
         _fail(path, place, f"is {_shown(value)}: {error['msg']}", "correct or remove the entry")
-    if place[-1] == "paragraphs" and "question" in value:
-        _fail(path, place[:-1], "has a question and no paragraphs", _FLAT_FORM)
     _fail(path, place[:-1], f"has no {place[-1]!r}", "add it, or remove the entry")
+
+
+def _rows(text: str) -> list[Any] | None:
+    """Questions or paragraphs in a list, in JSON lines or below "data"; None if there are no such rows."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        content = []
+        with suppress(ValueError, RecursionError):
+            content = [json.loads(line) for line in text.split("\n") if line.strip()]
+    rows = content.get("data") if isinstance(content, dict) else content
+    return rows if isinstance(rows, list) and any(isinstance(row, dict) and "context" in row for row in rows) else None
+
+
+def _article(row: Any) -> Any:
+    """A row as an article: simpletransformers' paragraph, or Hugging Face's question, whose answers are two lists."""
+    if not isinstance(row, dict) or "context" not in row:
+        return row
+    if "qas" in row:
+        return {"paragraphs": [row]}
+    answers = row.get("answers")
+    if isinstance(answers, dict) and all(isinstance(answers.get(name), list) for name in _Answer.__annotations__):
+        pairs = zip_longest(*(answers[name] for name in _Answer.__annotations__))
+        answers = [dict(zip(_Answer.__annotations__, pair, strict=True)) for pair in pairs]
+    return {"paragraphs": [{"context": row["context"], "qas": [{**row, "answers": answers}]}]}
 
 
 def _check_question(

@@ -6,7 +6,7 @@ many questions it has.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
@@ -72,10 +72,12 @@ def build_features(
     context_of = np.fromiter((question.context for question in examples.questions), np.int64, len(examples))
     tokens = _Tokens(paragraphs, questions, context_of, np.minimum(questions.lengths(), settings.max_query_length))
     chosen = np.arange(len(examples))
-    spans = np.full((len(examples), 2), _NO_ANSWER, np.int64)
-    skipped: dict[str, int] = {}
-    if training:
-        spans, skipped = _answer_spans(examples, tokens)
+    spans, skipped = _answer_spans(examples if training else _with_shortest_answers(examples), tokens)
+    lengths = spans[:, 1] - spans[:, 0] + 1
+    too_long = lengths[(spans[:, 0] >= 0) & (lengths > settings.max_answer_length)]
+    if not training:
+        spans, skipped = np.full((len(examples), 2), _NO_ANSWER, np.int64), {}
+    else:
         chosen = np.flatnonzero(spans[:, 0] > _SKIPPED)
         if len(chosen) * 2 < len(examples):
             _refuse(examples, skipped)
@@ -101,6 +103,7 @@ def build_features(
         "windows": len(features),
         "truncated_questions": int((questions.lengths() > settings.max_query_length).sum()),
         "long_paragraph": int((np.bincount(of, minlength=len(examples)) > 1).sum()),
+        "long_answers": len(too_long),
         "windows_without_answer": int(((spans[of, 0] >= 0) & (last == 0)).sum()),
         **skipped,
     }
@@ -108,6 +111,13 @@ def build_features(
 
 
 _NO_ANSWER, _SKIPPED = -1, -2  # instead of a span's first token
+
+
+def _with_shortest_answers(examples: SquadExamples) -> SquadExamples:
+    """The questions with one right answer each, the one that is easiest to reach."""
+    by_length = (sorted(question.answers, key=lambda answer: len(answer.text)) for question in examples.questions)
+    chosen = (tuple(answers[:1]) for answers in by_length)
+    return replace(examples, questions=tuple(q._replace(answers=next(chosen)) for q in examples.questions))
 
 
 def _answer_spans(examples: SquadExamples, tokens: _Tokens) -> tuple[np.ndarray, dict[str, int]]:

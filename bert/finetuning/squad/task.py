@@ -77,6 +77,11 @@ class SquadTask(FineTuningTask):
             f"{counts['long_paragraph']:,} questions with a paragraph of several windows, "
             f"{counts['truncated_questions']:,} questions truncated"
         ]
+        if number := counts["long_answers"]:
+            lines.append(
+                f"{path}: {number:,} right answers are longer than --max-answer-length "
+                f"{self._config.data.max_answer_length} and are never predicted; raise it"
+            )
         if number := counts["windows_without_answer"]:
             lines.append(f"{path}: {number:,} windows do not contain the answer: they teach [CLS]")
         if skipped := {name.replace("_", " "): counts[name] for name in SKIPPED if counts.get(name)}:

@@ -51,7 +51,8 @@ QUESTION = f"{PLACE}.qas.0"
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (entry(id=7), f"{QUESTION}.id is 7: .* string"),
+        (entry(id=7.0), f"{QUESTION}.id is 7.0: .* string"),
+        (paragraph("x", entry()["qas"][0] | {"id": 7}, entry()["qas"][0] | {"id": "7"}), "qas.1 .* has the id of"),
         (entry(id=""), f"{QUESTION} .* has an empty id; .* its own"),
         (entry(question=None), f"{QUESTION} has no 'question'"),
         (entry(question=["a"]), f"{QUESTION}.question is a list of 1: .* string"),
@@ -105,13 +106,39 @@ def test_version_2_entries_that_contradict_themselves_are_refused(made, message,
         (b"{}", "the file has no 'data'"),
         (b'{"data": []}', "holds no question"),
         (b'{"data": [{"paragraphs": []}]}', "holds no question"),
-        (b'{"data": [{"id": "a", "question": "b", "context": "c"}]}', "data.0 has a question .* one object per"),
+        (b'{"data": [{"id": "a", "question": "b", "context": "c"}]}', r"data.0.* \(id 'a'\) has no 'answers'"),
+        (b'{"id": "a", "context": "c"}\n{"id": "b", "question": "c"}\n', "data.0.* has no 'question'"),
+        (
+            b'[{"id": "a", "question": "q", "context": "c", "answers": {"text": ["a", "b"], "answer_start": [1]}}]',
+            "answers.1.answer_start is null",
+        ),
     ],
 )
 def test_a_file_that_is_not_of_the_form_is_refused(content, message, tmp_path):
     (tmp_path / "f.json").write_bytes(content)
     with raises(message):
         read_squad(tmp_path / "f.json")
+
+
+def test_rows_of_other_libraries_are_read(tmp_path):
+    rows = [
+        {"id": 1, "context": "The Nile.", "question": "What?", "answers": {"text": ["Nile"], "answer_start": [4]}},
+        {"id": 2, "context": "The Nile.", "question": "Which?", "answers": {"text": [], "answer_start": []}},
+        {"id": "c", "context": "A\u2028sea.", "question": "Is it?", "answers": [{"text": "sea", "answer_start": 2}]},
+    ]
+    forms = {
+        "lines": "\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n",
+        "list": json.dumps(rows, indent=1),
+        "data": json.dumps({"version": "2", "data": rows}),
+    }
+    for name, text in forms.items():
+        (file := tmp_path / name).write_text(text)
+        examples = read_squad(file, version_2=True)
+        assert examples.contexts == ("The Nile.", "A\u2028sea.")
+        assert [(item.id, item.context) for item in examples.questions] == [("1", 0), ("2", 0), ("c", 1)]
+        assert [item.answers for item in examples.questions] == [(Answer("Nile", 4),), (), (Answer("sea", 2),)]
+    (file := tmp_path / "simpletransformers").write_text(json.dumps([NILE, entry(id="s", is_impossible=False)]))
+    assert [item.id for item in read_squad(file, version_2=True).questions] == ["q", "s"]
 
 
 def test_a_missing_file_is_named_with_what_makes_it(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,6 +78,19 @@ def test_long_paragraphs_are_read_in_windows_by_hand(tmp_path):
     assert [answer(features, row) for row in range(5)] == ["[CLS]", "long river", "[CLS]", "[CLS]", "[CLS]"]
     assert counts["windows_without_answer"] == 4 and counts["long_paragraph"] == 1
     assert "4 windows do not contain the answer" in "\n".join(SquadTask.describe(None, file, counts))
+
+
+def test_answers_that_are_too_long_to_be_predicted_are_counted_and_said(tmp_path):
+    context, long = "the nile is a long river in egypt", ("the nile is a long", 0)
+    both = question("b", "What?", long, ("nile", 4))
+    file = file_of(tmp_path / "f.json", paragraph(context, question("q", "What?", long), both))
+    assert build(file, max_answer_length=5)[1]["long_answers"] == 0
+    assert build(file, max_answer_length=4)[1]["long_answers"] == 2
+    _, counts = build(file, training=False, max_answer_length=4)
+    assert counts["long_answers"] == 1, "the other one of b can be predicted"
+    task = SimpleNamespace(_config=SimpleNamespace(data=SimpleNamespace(max_answer_length=4)))
+    lines = "\n".join(SquadTask.describe(task, file, counts))
+    assert "1 right answers are longer than --max-answer-length 4 and are never predicted; raise it" in lines
 
 
 def test_a_question_is_cut_and_a_stride_is_never_longer_than_the_window(tmp_path):
