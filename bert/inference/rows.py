@@ -16,6 +16,7 @@ from bert.config.setting_errors import suggest
 from bert.inference.records import Record, joined
 from data.text.columns import PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm
 from data.text.inputs import COMPRESSIONS
+from data.text.json_rows import nested_rows
 from data.text.tables import Table, piped_table, user_table
 
 RawRequest = str | Sequence[Any] | Mapping[str, Any]  # what TrainedModel.request takes
@@ -236,7 +237,10 @@ class _LineParser:
                 raise ValueError(f"not JSON ({str(error)[:80]}); every line must be a JSON object") from None
             if not isinstance(value, (dict, str)):
                 raise ValueError(f"JSON of another kind than an object: {text[:40]}")
-            return value
+            rows = [value] if isinstance(value, str) else list(nested_rows(value, table_form(self._form.keys).paths()))
+            if len(rows) != 1:
+                raise ValueError(f"{len(rows)} texts in one line; write each on a line, or save the file as *.json")
+            return rows[0]
         if self._kind != "tsv" and not self._form.splits_tabs:
             return text
         parts = [part.strip() for part in text.split("\t")]

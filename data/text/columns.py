@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from data.text.encodings import NotTextError
@@ -18,6 +19,7 @@ SAMPLE_ROWS, SAMPLE_CHARACTERS = 50, 1 << 20  # of a table without a column of t
 _LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a text and of the sample; less is a name, a date or a setting
 _LONGEST_NAME = 60  # a longer "name" is a first row of text
 _MAX_SHOWN = 20
+_MOST_NESTED = 10  # of objects and lists in which a text is searched
 T = TypeVar("T")
 Column = str | int  # its name, or in a table without a line of names its position from 0
 
@@ -90,11 +92,23 @@ class TextColumn:
     def _missing(self, columns: Sequence[str], longest: str | None, rows: Sequence[Mapping[str, Any]]) -> str:
         wanted = " or ".join(repr(name) for name in self.names if name and (len(self.names) == 1 or "," not in name))
         close = next((near for name in self.names for near in get_close_matches(name, columns, 1, 0.7)), longest)
-        nested = [name for name in columns if any(isinstance(row.get(name), dict | list) for row in rows)]
+        close = close or _longest_text(chain.from_iterable(map(_texts_inside, rows)))
+        inside = next((path for row in rows for found in _texts_inside(row) for path in found if path not in row), None)
         hint = f" (did you mean {close!r}?)" if close is not None else ""
-        if nested and not hint:
-            hint = f" (what is inside of {', '.join(nested[:3])} is not read: write it into a field of its own)"
+        if inside and not hint:
+            hint = f" (a field inside is named like {inside})"
         return f"has no column {wanted}, only {[name[:_LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
+
+
+def _texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dict[str, str]]:
+    """{path: text} of each text inside of a row of JSON."""
+    if isinstance(value, str):
+        yield {path: value}
+    elif depth < _MOST_NESTED and isinstance(value, list):
+        yield from chain.from_iterable(_texts_inside(item, f"{path}[]", depth + 1) for item in value)
+    elif depth < _MOST_NESTED and isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts_inside(item, f"{path}.{key}".removeprefix("."), depth + 1)
 
 
 def is_without_header(rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -132,6 +146,11 @@ class TableForm:
     text: TextColumn | None = None  # what chooses one more column, of text; None: `columns` are all
     optional: str | None = None  # one more column, where a table has it
     expected: Sequence[tuple[str, ...]] = ()  # if all are read: the columns of one tuple are likely among them
+
+    def paths(self) -> list[str]:
+        """The columns whose names may mean fields inside of others, in JSON."""
+        names = [*(self.text.names if self.text else ()), *(self.columns or ()), self.optional, *chain(*self.expected)]
+        return [name for name in names if isinstance(name, str) and ("." in name or "[]" in name)]
 
     def is_named_by(self, names: Sequence[str]) -> bool:
         """Whether the names have the columns to read, or expected ones: they name columns then."""

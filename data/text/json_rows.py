@@ -1,8 +1,14 @@
-"""Reads rows that name their fields themselves: JSON lines, and JSON documents in memory."""
+"""Reads rows that name their fields themselves: JSON lines, and JSON documents in memory.
+
+The name `fields.description` means a field inside of another one. `items[].text` means one in each item of a list: each
+gives a row, which repeats the fields outside of the list.
+"""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain
+from typing import Any
 
 from data.text.columns import NoColumnError, Row, TableForm, TextColumn, first_items
 from data.text.encodings import MAX_ROW_CHARACTERS, NotTextError, whole_lines
@@ -48,7 +54,40 @@ def json_rows(lines: Iterable[str | None], form: TableForm) -> Iterator[Row]:
             except (ValueError, RecursionError) as error:
                 yield Row(number, None, f"is not JSON ({error})")
             else:
-                yield _json_row(number, content, form)
+                yield from _json_rows(number, content, form)
+
+
+def _json_rows(number: int, content: object, form: TableForm) -> Iterator[Row]:
+    row = _json_row(number, content, form)
+    if row.values is None or not (paths := form.paths()):
+        return iter([row])
+    return (row._replace(values=values) for values in nested_rows(row.values, paths))
+
+
+def nested_rows(content: Mapping[str, Any], paths: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows of an object, which have also the fields inside of it that the paths name, by their paths."""
+    wanted = {path: path for path in paths if path not in content}
+    lists = {path.partition("[]")[0].partition(".")[0] for path in wanted if "[]" in path}
+    outside = {key: value for key, value in content.items() if key not in lists}
+    return (outside | found for found in _inside(content, wanted))
+
+
+def _inside(content: object, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The fields that are wanted of each row; `wanted`: path -> what of it remains below this value."""
+    found, lists = dict[str, Any](), dict[str, tuple[list, dict[str, str]]]()
+    for path, below in wanted.items():
+        head, is_list, rest = below.partition("[]")
+        keys = filter(None, head.split("."))
+        value = reduce(lambda inner, key: inner.get(key) if isinstance(inner, dict) else None, keys, content)
+        if not is_list and value is not None:
+            found[path] = value
+        elif isinstance(value, list):
+            lists.setdefault(head, (value, {}))[1][path] = rest
+    if not lists:
+        yield found
+    for items, paths in lists.values():
+        for item in items:
+            yield from (found | row for row in _inside(item, paths))
 
 
 def _json_row(number: int, content: object, form: TableForm) -> Row:
@@ -78,7 +117,8 @@ def document_rows(chunks: Iterable[str], form: TableForm) -> Iterator[Row]:
         yield from of_lines
         return
     items = content if isinstance(content, list) else [content]
-    rows = [_json_row(number, item, form) for number, item in enumerate(items, start=1)]
+    found = chain.from_iterable(_json_rows(0, item, form) for item in items)
+    rows = [row._replace(number=number) for number, row in enumerate(found, start=1)]
     if form.text is None and form.columns and not any(form.columns[0] in (row.values or ()) for row in rows):
         names = list(dict.fromkeys(name for row in rows for name in row.values or ()))
         raise NoColumnError(f"is JSON without a field {form.columns[0]!r}", form.columns[0], names)

@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import os
+import re
 import tarfile
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from data.text.delimited import LOOSE_DELIMITERS, LOOSE_MARKS
 from data.text.encodings import NotTextError
 from data.text.html_text import text_of_html
 from data.text.inputs import Findings
+from data.text.json_rows import nested_rows
 from data.text.tables import table_of_text
 from tests.support.commands import refused
 
@@ -57,7 +59,7 @@ LEFT_OUT = {
     "rows.tsv": (b"0\t%s\n" % (b"A first row of text. " * 9) * 20, "has no names of columns in its first line"),
     "nested.jsonl": (
         b'{"id": 1, "body": {"de": "Text."}}\n' * 60,
-        "has no column 'text', only ['id', 'body'] (what is ",
+        "has no column 'text', only ['id', 'body'] (a field inside is named like body.de); name the right one",
     ),
     "asked.jsonl": (
         json.dumps(
@@ -179,6 +181,41 @@ def test_a_text_column_is_guessed_by_what_it_holds_or_is_one_of_several_names(tm
     assert list(documents(tmp_path).values()) == LONG
     guessed = [f"{tmp_path}/{name}: column 'report', the longest text"] * (field is None)
     assert report["guessed"] == guessed and ("(--text-field names others)" in capsys.readouterr().out) == bool(guessed)
+
+
+JIRA = {
+    "id": 7,
+    "fields": {"description": "The printer on the second floor prints nothing. " * 3 + "Now.", "kind": "it"},
+}
+EXPORT = {
+    "by": "us",
+    "items": [
+        {"ticket": {"text": f"The printer on floor {floor} does not print any pages since Monday."}, "tags": ["a", "b"]}
+        for floor in (1, 2)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_text_inside_of_other_fields_is_named_by_its_path(tmp_path, name):
+    for content, path in ((JIRA, "fields.description"), (EXPORT, "items[].ticket.text")):
+        (tmp_path / path).mkdir()
+        (tmp_path / path / name).write_text(json.dumps(content) + "\n")
+        with refused(rf"\(did you mean '{re.escape(path)}'\?\); name the right one with --text-field"):
+            run(tmp_path / path)
+    run(tmp_path / "fields.description", "--text-field", "none,fields.description", "--id-field", "fields.by")
+    assert documents(tmp_path / "fields.description") == {"it": JIRA["fields"]["description"]}
+    report = run(tmp_path / "items[].ticket.text", "--text-field", "items[].ticket.text")
+    texts = [item["ticket"]["text"] for item in EXPORT["items"]]
+    assert report["counts"]["documents"] == 2
+    assert list(documents(tmp_path / "items[].ticket.text").values()) == (texts if name == "a.json" else texts[1:])
+
+
+def test_a_row_of_a_list_has_the_fields_outside_of_it():
+    rows = list(nested_rows(EXPORT, ["items[].tags[]", "items[].ticket.text", "none.at", "by.them"]))
+    assert [row["items[].tags[]"] for row in rows] == ["a", "b", "a", "b"]
+    assert rows[3] == {"by": "us", "items[].tags[]": "b", "items[].ticket.text": EXPORT["items"][1]["ticket"]["text"]}
+    assert list(nested_rows({"a.b": 1, "a": 2}, ["a.b"])) == [{"a.b": 1, "a": 2}]
 
 
 def test_rows_may_have_their_text_in_different_fields(tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,20 @@ def test_what_a_line_gives(tmp_path, kind, splits_tabs, line, texts, record):
     *_, row = [row for row in Rows([tmp_path / "in"], form_of(kind, splits_tabs)) if row is not None]
     assert row.texts == texts and row.record == record | {"error": row.error} if row.error else row.record == record
     assert row.error.startswith(record.get("error", "")) and row.where == f"{tmp_path / 'in'}:{1 + line.count(chr(10))}"
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_text_inside_of_other_fields_is_predicted_by_its_path(tmp_path, name):
+    keys = (("fields.text",),)
+    (tmp_path / name).write_text('{"id": 1, "fields": {"text": "Good."}}\n')
+    (row,) = filled_rows(tmp_path / name, replace(form_of(), keys=keys))
+    assert row.texts == ("Good.",) and row.record == {"id": 1, "fields": {"text": "Good."}, "fields.text": "Good."}
+
+
+def test_a_line_with_a_list_of_texts_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"items": [{"text": "A."}, {"text": "B."}]}\n')
+    (row,) = filled_rows(tmp_path / "a.jsonl", replace(form_of(), keys=(("items[].text",),)))
+    assert row.error == "2 texts in one line; write each on a line, or save the file as *.json"
 
 
 def test_empty_lines_are_no_rows_of_a_file_of_sentences(tmp_path):
