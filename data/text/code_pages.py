@@ -7,7 +7,7 @@ from collections import Counter
 
 from charset_normalizer import from_bytes
 
-_WEST, _CENTRAL, _BALTIC = "cp1252 iso8859-15 cp850", "cp1250 iso8859-2 cp852", "cp1257 iso8859-13 iso8859-4"
+_WEST, _CENTRAL, _BALTIC = "cp1252 iso8859-15 cp850 mac-roman", "cp1250 iso8859-2 cp852", "cp1257 iso8859-13 iso8859-4"
 # Language -> its code pages, the likeliest first; its letters that are not ASCII, and its commonest words.
 _LANGUAGES = {
     "en": (_WEST, "éèüöïçáñíóä", "the of and to in is that for it with was on are as be this by from or not you have"),
@@ -27,6 +27,9 @@ _LANGUAGES = {
     "fi": (_WEST, "äöåé", "ja ei on se että ole voi jos tai kun mutta tämä joka"),
     "is": (_WEST, "íáðöóéþúæý", "og að er ekki sem í á við til ekki það af fyrir með"),
     "ca": (_WEST, "óèéàíòçúïü·", "el la els les de que i en un una no es per amb del és més"),
+    "sq": (_WEST, "ëç", "të e dhe në i është një për nga me që nuk së"),
+    "eu": (_WEST, "ñüç", "eta da ez bat du dira ere edo duen izan"),
+    "af": (_WEST, "ëêéïôûá", "die van en is nie in te 'n het vir wat om op met"),
     "pl": (_CENTRAL, "łąęóżśćńź", "w i na z się nie do to jest że od po dla lub jak o przez być został"),
     "cs": (_CENTRAL, "íáěéřýčšžůúťňďó", "a se na je v že do s z pro to nebo k jako není který být by po od"),
     "sk": (_CENTRAL, "áíýéčšžťúľóôňäďĺŕ", "a sa na je v že do s z pre to alebo k ako nie ktorý byť by po od"),
@@ -48,22 +51,29 @@ _LANGUAGES = {
         "оаніиетвслркудмпзяьбгчхжїйюцєшщфґ",
         "і в не на з для та що або до як від за при це",
     ),
-    "bg": ("cp1251 cp866 iso8859-5", "аоиетнрсвлпдкмзгъубчщяжхцшйюфь", "и в не на с за да се от е са или при по като"),
+    "bg": (
+        "cp1251 koi8-r cp866 iso8859-5",
+        "аоиетнрсвлпдкмзгъубчщяжхцшйюфь",
+        "и в не на с за да се от е са или при по като",
+    ),
     "el": (
         "cp1253 iso8859-7 cp737",
         "αοτιενσςρκπμυλίήόηάωγδέύθχφώβξζψϊ",
         "το να και η ο του της την με δεν για σε από είναι τα",
     ),
+    "he": ("cp1255 iso8859-8", "יוהלאתרבמשנדעחקםפסטזגןצכךץף", "של את על לא עם או זה כי הוא היא אל כל אם גם"),
 }
-_ALIASES = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "az": "tr", "gl": "pt", "sq": "hr"}
+_ALIASES = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "az": "tr", "gl": "pt"}
 # Marks, by where they may stand: before a word, behind one, and between two letters.
 _BEFORE, _BEHIND, _BETWEEN = "“”„‘‚…«»‹›€£§©¡¿•", "”“’‘…»«›‹©®™°ªº", "’–—·\xa0\xad"
 _WORD = re.compile(r"[^\W\d_]+")
 _SAMPLE_BYTES = 1 << 14
 # Log-likelihoods: of a character that is not ASCII; of all words being among the commonest; of a language and a page.
 _MARK, _FOREIGN, _MISPLACED, _CONTROL = -2.0, -6.0, -8.0, -12.0
-_WORDS, _GIVEN, _PLACE, _OF_DOS = 40.0, 8.0, -0.5, -8.0
-_LEAST_FIT = -3.5  # mean of the characters; below it the text is of another script or code page
+_WORDS, _GIVEN, _PLACE, _OF_RARE = 40.0, 8.0, -0.5, -8.0
+_LEAST_FIT, _LEAST_FIT_OF_ALPHABETS = -3.5, -2.6  # mean of the characters; below it the text is of another page
+_ALPHABET = 20  # letters
+_RARE = ("cp850", "cp852", "cp857", "cp737", "cp866", "mac-roman")
 _NEVER = ["hp_roman8"]
 
 
@@ -86,8 +96,9 @@ def guess(sample: bytes, language: str) -> str | None:
                 fit = sum(number * _fit(place, letters) for place, number in places.items())
                 share = sum(words[word] for word in common.split()) / max(1, words.total())
                 score = fit + _WORDS * share + _GIVEN * (code == language != "en") + _PLACE * pages.split().index(page)
-                score += _OF_DOS * page.startswith(("cp7", "cp8"))
-                if fit > _LEAST_FIT * places.total():
+                score += _OF_RARE * (page in _RARE)
+                least = _LEAST_FIT_OF_ALPHABETS if len(letters) > _ALPHABET or page in _RARE else _LEAST_FIT
+                if fit > least * places.total():
                     best = max(best, (score, page))
     if best[1]:
         return best[1]

@@ -111,30 +111,48 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
             return Encoding(name, len(mark), "byte order mark")
     if wide := _wide_without_mark(head):
         return Encoding(wide, 0, "two bytes a character, no mark")
-    multibyte, damage, foreign = 0, 0, 0  # UTF-8 characters, bytes in error among them, and those of other lines
-    samples = {False: b"", True: b""}  # the first lines that are damaged, and of another encoding
+    seen = _Utf8Evidence()
     for block in _whole_lines(open_chunks()):
-        text, errors = _as_utf8(block)
-        if not errors:
-            multibyte += _multibyte(text)
-            continue
-        for line in block.splitlines(keepends=True):
-            text, errors = _as_utf8(line)
-            is_foreign = errors > _multibyte(text)
-            multibyte, damage = multibyte + _multibyte(text), damage + errors * (not is_foreign)
-            foreign += errors * is_foreign
-            if errors and len(samples[is_foreign]) < _SAMPLE_BYTES:
-                samples[is_foreign] += line
-    if not foreign and multibyte >= _MIN_RATIO * damage:
-        return Encoding("utf-8", 0, "valid but for some bytes" if damage else "valid")
-    sample = (samples[True] or samples[False])[:_SAMPLE_BYTES]
+        seen.add(block)
+    if not seen.foreign and seen.clean + seen.damaged >= _MIN_RATIO * seen.damage:
+        return Encoding("utf-8", 0, "valid but for some bytes" if seen.damage else "valid")
+    sample = seen.foreign_sample or seen.damaged_sample
     found, by = code_page or guess(sample, language), "as before" if code_page else "likeliest"
-    if found is None or (not foreign and multibyte > damage):
+    if found is None or (not seen.foreign and seen.clean > seen.damage):
         return Encoding("utf-8", 0, "no better guess")
     shares = 1 if found.startswith(_EAST_ASIAN) else _MIN_RATIO  # whose characters are UTF-8 by chance now and then
-    if foreign and shares * multibyte >= foreign:
+    if seen.foreign and shares * seen.clean >= seen.foreign:
         return Encoding("utf-8", 0, f"other lines {found}, {by}", others=found)
     return Encoding(found, 0, by)
+
+
+@dataclass
+class _Utf8Evidence:
+    """What of a file is UTF-8: of clean lines, of damaged ones, and of foreign ones, most of which is in error."""
+
+    clean: int = 0  # characters of several bytes
+    damaged: int = 0  # such characters
+    damage: int = 0  # bytes in error
+    foreign: int = 0  # bytes in error
+    damaged_sample: bytes = b""
+    foreign_sample: bytes = b""
+
+    def add(self, block: bytes) -> None:
+        text, errors = _as_utf8(block)
+        if not errors:
+            self.clean += _multibyte(text)
+            return
+        for line in block.splitlines(keepends=True):
+            text, errors = _as_utf8(line)
+            number = _multibyte(text)
+            if not errors:
+                self.clean += number
+            elif errors > number:
+                self.foreign += errors
+                self.foreign_sample += line[: max(0, _SAMPLE_BYTES - len(self.foreign_sample))]
+            else:
+                self.damaged, self.damage = self.damaged + number, self.damage + errors
+                self.damaged_sample += line[: max(0, _SAMPLE_BYTES - len(self.damaged_sample))]
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
