@@ -13,9 +13,10 @@ from bert import exit_codes
 from bert.config.command_line import usage_errors
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output
-from bert.inference.rows import Keys, Row, Rows, kind_of, table_form
+from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
 from bert.inference.settings import ModelSettings, model_parser, refuse_address
 from bert.reporting.progress import progress
+from data.text.encodings import check_encoding
 from data.text.tables import user_table
 
 if TYPE_CHECKING:  # Paddle takes a second to load
@@ -46,6 +47,13 @@ class PredictRequest(ModelSettings):
     )
     text_column: str | None = Field(None, description="column of the text in a table; none: as in the training")
     text_pair_column: str | None = Field(None, description="column of the second text, if there are two")
+    header: bool | None = Field(
+        None, description="the first line of a CSV or TSV names the columns; none: as in the training"
+    )
+    encoding: str | None = Field(
+        None, description="of the files, such as cp1250; none: as in the training where they are not UTF-8, or detected"
+    )
+    language: str | None = Field(None, description="of the text, by which code pages are told apart")
     nearest: Path | None = Field(None, description="find the lines of this file nearest to each line of the input")
     show: Path | None = Field(
         None,
@@ -81,6 +89,7 @@ class PredictRequest(ModelSettings):
             raise ValueError(f"--output {self.output} is a folder; name a file in it")
         if self.output and self.output.resolve() in (path.resolve() for path in self.files):
             raise ValueError(f"--output {self.output} is an input, which it would replace; name another file")
+        check_encoding(self.encoding or "auto")
         if self.text_pair_column and not self.text_column:
             raise ValueError(f"text_pair_column={self.text_pair_column} needs text_column; pass --text-column")
         if self.form() == "parquet" and [path.suffix.lower() for path in self.files] != [".parquet"]:
@@ -168,20 +177,21 @@ class _Prediction:
         self._request, self._model, self.num_rows, self.num_bad = request, model, 0, 0
         self._run: Callable[..., list[dict[str, Any]]] = nearest.run if nearest else model.run
         names = tuple(name for name in (request.text_column, request.text_pair_column) if name is not None)
-        form = model.row_form(request.input_format, [names] if names else ())
+        how = (request.encoding, request.language, request.header)
+        form = model.row_form(request.input_format, [names] if names else (), *how)
         self._rows = Rows(request.files, form)
         columns = nearest.columns() if nearest else model.columns()
         self._output = Output(request.form(), self._rows, columns, model.opened.hidden_size)
         kinds = {path: kind_of(path, request.input_format) for path in request.files}
         self._has_tables = any(is_table for _, is_table in kinds.values())
         if request.form() in ("csv", "tsv"):
-            self._compare_columns([path for path, (kind, _) in kinds.items() if kind == "csv"], form.keys)
+            self._compare_columns([path for path, (kind, _) in kinds.items() if kind == "csv"], form)
 
-    def _compare_columns(self, paths: Sequence[Path], keys: Keys) -> None:
+    def _compare_columns(self, paths: Sequence[Path], form: RowForm) -> None:
         """Refuse a CSV with columns that the first one lacks before anything is predicted."""
         columns: dict[Path, Sequence[str]] = {}
         for path in paths if len(paths) > 1 else ():
-            table = user_table(path, table_form(keys), "csv")
+            table = user_table(path, table_form(form.keys, form.header), "csv", form.decoding)
             if next(table.rows, None) is not None:  # a CSV without rows decides nothing
                 columns[path] = table.columns
         first = next(iter(columns), None)

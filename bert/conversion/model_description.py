@@ -158,9 +158,15 @@ class Usage:
     positive_label: str | None = None  # the class that is predicted from `threshold` on
     threshold: float = 0.5
     word_rules: WordRules | None = None  # of a tagger
+    encoding: str | None = None  # by which files are decoded as those of the training were; None: detected
+    language: str | None = None  # of the text, by which encodings are detected
+    header: bool = True  # the first line of a CSV or TSV names the columns
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+        """The content of task.json; of what later versions added, only what is known."""
+        added = {"encoding": None, "language": None, "header": True}
+        values = {name: value for name, value in asdict(self).items() if name not in added or value != added[name]}
+        return json.dumps(values, ensure_ascii=False) + "\n"
 
 
 def usage_texts(usage: Usage, do_lower_case: bool | None, labels: tuple[str, ...] | None = None) -> dict[str, str]:

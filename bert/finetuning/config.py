@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from bert.checkpoints.directories import weights_folder
 from bert.config.batch_settings import BatchSettings
@@ -20,6 +20,7 @@ from bert.files import unset_variable
 from bert.finetuning.model_files import description_beside, description_file, implied_by_weights, named_weights
 from bert.tokenization.vocabulary_files import check_vocabulary_file
 from data.fetching.vocabularies import provide_vocabulary
+from data.text.encodings import check_encoding
 
 
 class TaskDataSettings(Settings):
@@ -36,12 +37,21 @@ class TaskDataSettings(Settings):
         ge=8,
         description="longest sequence, in tokens with [CLS] and [SEP]; without --do-train as the weights were trained",
     )
+    encoding: MayDiffer[str | None] = Field(
+        None, description="of the files, such as cp1250; auto:cp1250: of what is not UTF-8 in them; none: detected"
+    )
     sequence_length_multiple: MayDiffer[int] = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"
     )
     num_workers: MayDiffer[int] = Field(
         1, ge=0, description="background threads that make batches on each rank; 0: none"
     )
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_codec(cls, name: str | None) -> str | None:
+        check_encoding(name or "auto")
+        return name
 
 
 class FineTuningBatchSettings(BatchSettings):

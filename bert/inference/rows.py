@@ -7,6 +7,7 @@ import json
 import os
 import select
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert.config.setting_errors import suggest
 from bert.inference.records import Record, joined
-from data.text.columns import PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm
-from data.text.inputs import COMPRESSIONS
+from data.text.columns import PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm, fitting
+from data.text.encodings import Decoding, detect
+from data.text.inputs import COMPRESSIONS, read_chunks
 from data.text.json_rows import nested_rows
 from data.text.tables import Table, piped_table, user_table
 
@@ -62,6 +64,8 @@ class RowForm:
     splits_tabs: bool = False
     names: tuple[str, ...] = ("text", "text_pair")
     hidden: str = ""
+    decoding: Decoding = Decoding()
+    header: bool = True  # of a CSV or TSV
 
 
 class Rows:
@@ -90,17 +94,22 @@ class Rows:
 
     def _table(self, path: Path | None) -> Table | None:
         """The input as a table; None for lines, of which a TSV without a header of the keys is one."""
-        (kind, is_table), form = kind_of(path, self._form.kind), table_form(self._form.keys)
+        (kind, is_table), form = kind_of(path, self._form.kind), table_form(self._form.keys, self._form.header)
         if not is_table:
             return None
         try:
-            table = piped_table(_standard_input(), form) if path is None else user_table(path, form, kind)
+            if path is None:
+                table = piped_table(_standard_input(), form, self._form.decoding.encoding)
+            else:
+                table = user_table(path, form, kind, self._form.decoding)
         except NoHeaderError:
             if kind != "tsv":
                 raise
             return None
         if kind == "tsv" and not form.is_named_by(table.columns):
             return None
+        for line in table.findings.encoding_lines():
+            print(f"{path}: {line}", file=sys.stderr)
         if not self.columns:
             self.names = table.columns if table.delimiter else ()
             self.delimiter = table.delimiter if kind == "csv" else ","
@@ -118,7 +127,7 @@ class Rows:
     def _require_columns(self, row: Mapping[str, Any], name: str) -> None:
         """Refuse a table whose first row has not all columns of one tuple."""
         keys = self._form.keys
-        if any(all(key in row for key in names) for names in keys):
+        if fitting(keys, row) is not None:
             return
         if "data" in row and any("question" in names for names in keys):
             raise ValueError(f"{name} has no column 'question'; SQuAD's form is for run_squad.py --predict-file")
@@ -128,7 +137,8 @@ class Rows:
     def _lines(self, path: Path | None) -> Iterator[_RawRow | None]:
         parser = _LineParser(kind_of(path, self._form.kind)[0], self._form)
         with open(path, "rb", buffering=0) if path else _standard_input() as file:
-            for line in read_lines(file.fileno(), self._count_bytes):
+            codecs = _codecs_of(path, self._form.decoding)
+            for line in read_lines(file.fileno(), self._count_bytes, codecs):
                 if line is None:
                     yield None
                 elif not parser.is_header(line):
@@ -168,7 +178,21 @@ class Line(NamedTuple):
     error: str = ""  # why it cannot be read
 
 
-def read_lines(descriptor: int, count_bytes: Callable[[int], None] = lambda number: None) -> Iterator[Line | None]:
+def _codecs_of(path: Path | None, decoding: Decoding) -> Sequence[str]:
+    """The codecs that lines are tried with, in this order."""
+    auto, _, code_page = decoding.encoding.partition(":")
+    if auto != "auto":
+        return [decoding.encoding]
+    if path is not None and not code_page:
+        code_page = detect(lambda: read_chunks(path, ""), decoding.language).code_page()
+        if code_page:
+            print(f"{path}: read as {code_page} where it is not UTF-8; --encoding names another", file=sys.stderr)
+    return ["utf-8", code_page] if code_page else ["utf-8"]
+
+
+def read_lines(
+    descriptor: int, count_bytes: Callable[[int], None] = lambda number: None, codecs: Sequence[str] = ("utf-8",)
+) -> Iterator[Line | None]:
     """The lines of an open file, pipe or terminal; None when a pipe has nothing for 0.2 seconds."""
     number, start = 0, b""  # of a line that has not ended: its bytes, no more once it is too long
     while True:
@@ -182,20 +206,23 @@ def read_lines(descriptor: int, count_bytes: Callable[[int], None] = lambda numb
             endings = [b""]
         for ending in endings:
             number += 1
-            yield _line(number, start + ending)
+            yield _line(number, start + ending, codecs)
             start = b""
         if not data:
             return
         start = start if len(start) > _LONGEST else start + rest
 
 
-def _line(number: int, raw: bytes) -> Line:
+def _line(number: int, raw: bytes, codecs: Sequence[str]) -> Line:
     if len(raw) > _LONGEST:
         return Line(number, "", f"the line is longer than {_LONGEST >> 20} MB; split it")
-    try:
-        return Line(number, raw.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r"))
-    except UnicodeDecodeError as error:
-        return Line(number, "", f"byte {raw[error.start]:#04x} is not UTF-8; save the file as UTF-8")
+    raw, problem = raw.removeprefix(BOM_UTF8) if number == 1 else raw, ""
+    for codec in codecs:
+        try:
+            return Line(number, raw.decode(codec).removesuffix("\r"))
+        except UnicodeDecodeError as error:
+            problem = f"byte {raw[error.start]:#04x} is not {codec.upper()}; pass its --encoding, or save it as UTF-8"
+    return Line(number, "", problem)
 
 
 class _LineParser:
@@ -213,7 +240,7 @@ class _LineParser:
         """Whether a line names the columns of those that follow."""
         if line.number == 1 and self._kind == "tsv":
             columns = [part.strip() for part in line.text.split("\t")]
-            if any(set(names) <= set(columns) for names in self._form.keys):
+            if fitting(self._form.keys, columns) is not None:
                 self._columns = columns
         return line.number == 1 and bool(self._columns)
 
@@ -262,15 +289,15 @@ def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
         if not isinstance(raw, Iterable):
             raise ValueError(f"{raw!r} must be text")
         return (raw,) if isinstance(raw, str) else tuple(raw)
-    names = next((names for names in keys if all(name in raw for name in names)), None)
+    names = fitting(keys, raw)
     if names is None:
         raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {' and '.join(keys[0])}")
     return tuple(raw[name] for name in names)
 
 
-def table_form(keys: Keys) -> TableForm:
+def table_form(keys: Keys, header: bool = True) -> TableForm:
     """All columns of a table, of which the keys are likely ones."""
-    return TableForm(None, quotes="cells", expected=keys)
+    return TableForm(None, header, "cells", expected=keys)
 
 
 def kind_of(path: Path | None, kind: str) -> tuple[str, bool]:

@@ -18,6 +18,7 @@ from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm,
 from bert.labels.features import sentence_features
 from bert.model.head_specs import HEADS
 from bert.tokenization.library import LibraryTokenizer, text_tokenizer
+from data.text.encodings import Decoding
 
 Result = dict[str, Any]
 Run = Callable[[Sequence[Request]], list[Result]]
@@ -97,9 +98,23 @@ class TrainedModel:
         """Split texts as this head does; UnreadableTextError if the tokenizer cannot."""
         self.tokenizer.encode_texts(texts)
 
-    def row_form(self, kind: str = "auto", keys: Keys = ()) -> RowForm:
-        """Where the texts are in rows of a kind of input; `keys` are in place of the model's own."""
-        return RowForm(keys or self.text_keys(), self.request, kind, self.splits_tabs, self.repeated, self.hidden)
+    def row_form(
+        self,
+        kind: str = "auto",
+        keys: Keys = (),
+        encoding: str | None = None,
+        language: str | None = None,
+        header: bool | None = None,
+    ) -> RowForm:
+        """Where the texts are in rows of a kind of input, which are decoded as the training's where nothing is named.
+
+        Args:
+            keys: in place of the model's own.
+        """
+        usage, form = self.opened.usage, (kind, self.splits_tabs, self.repeated, self.hidden)
+        decoding = Decoding(encoding or usage.encoding or "auto", language or usage.language or "en")
+        has_names = usage.header if header is None else header
+        return RowForm(keys or self.text_keys(), self.request, *form, decoding, has_names)
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         """The results for checked requests."""

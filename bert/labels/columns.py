@@ -1,15 +1,18 @@
 """Infers from the first rows of a user's table which columns hold texts and labels, and what kind of task it is."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm
+from bert.labels.schema import listed, number
+from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, TableForm, refuse_without_header
+from data.text.encodings import DETECTED, Decoding
 from data.text.tables import user_table
 
 SAMPLE_ROWS = 5_000
+_THOUSANDS = re.compile("-?[1-9][0-9]{0,2},[0-9]{3}")
 _MOST_CLASSES = 20  # of a column that has no name of a label
 _NAMES = ("text_column", "text_pair_column", "label_column")
 
@@ -18,27 +21,29 @@ class Survey(NamedTuple):
     columns: dict[str, str]  # text_column, text_pair_column (if there is one) and label_column -> name
     rows: int  # at most SAMPLE_ROWS
     regression: bool  # the labels are numbers rather than classes
+    label_separator: str | None  # of labels that are lists; None: they are single
+    code_page: str  # the codec of what is not UTF-8 in the table; "" if all is
 
 
-def survey(path: Path, named: Mapping[str, str | None]) -> Survey:
+def survey(path: Path, named: Mapping[str, str | None], header: bool = True, decoding: Decoding = DETECTED) -> Survey:
     """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
     columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
-    form = TableForm(None, quotes="cells", expected=[tuple(columns.values())] if columns else ())
-    table = list(islice(user_table(path, form).rows, SAMPLE_ROWS))
+    form = TableForm(None, header, "cells", expected=[tuple(columns.values())] if columns else ())
+    opened = user_table(path, form, decoding=decoding)
+    table = list(islice(opened.rows, SAMPLE_ROWS))
     rows = [row.values for row in table if row.values and not row.problem]
     values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
     if not rows:
         first = f" (line {table[0].number} {table[0].problem})" if table else ""
         raise ValueError(f"{path} has no row that can be read{first}; check the file")
+    if opened.delimiter and header and not columns:
+        refuse_without_header(rows)
     if "text_column" not in columns and not named.get("text_pair_column"):
         columns |= _texts(path, values, columns.get("label_column"))
     if "label_column" not in columns:
         columns["label_column"] = _label(path, values, [*columns.values()])
-    unusual = {column for name, column in columns.items() if named.get(name) is None} - {*TEXT_NAMES, *LABEL_NAMES}
-    if any(row.get(name) == name and [*row.values()] != [*row] for row in rows for name in unusual):
-        raise ValueError(f"{path} {NoHeaderError()}")  # a "name" is one of the labels
     labels = values.get(columns["label_column"], [])
-    return Survey(columns, len(rows), _are_numbers(labels))
+    return Survey(columns, len(rows), _are_numbers(path, labels), _separator(labels), opened.findings.code_page)
 
 
 def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -> dict[str, str]:
@@ -72,9 +77,25 @@ def _label(path: Path, values: Mapping[str, Sequence[str]], taken: Sequence[str]
     raise ValueError(f"{path}: which column holds the labels? {which}; pass --label-column")
 
 
-def _are_numbers(labels: Sequence[str]) -> bool:
+def _are_numbers(path: Path, labels: Sequence[str]) -> bool:
     """Whether labels are numbers that are no classes: fractions, or many different integers."""
-    with suppress(ValueError):
-        numbers = {float(label) for label in labels}
-        return len(numbers) > _MOST_CLASSES or any(not number.is_integer() for number in numbers)
-    return False
+    try:
+        numbers = {number(label) for label in labels}
+    except ValueError:
+        return False
+    commas = [label for label in labels if "," in label]
+    if commas and all(_THOUSANDS.fullmatch(label) for label in commas):
+        first = commas[0]
+        raise ValueError(
+            f"{path}: the labels, such as {first}, may be thousands or fractions; write them as "
+            f"{first.replace(',', '')} or {first.replace(',', '.')}"
+        )
+    return len(numbers) > _MOST_CLASSES or any(not value.is_integer() for value in numbers)
+
+
+def _separator(labels: Sequence[str]) -> str | None:
+    """What no label of labels that are lists holds; None if most are none."""
+    lists = [names for label in labels if (names := listed(label)) is not None]
+    if 2 * len(lists) <= len(labels):
+        return None
+    return next(mark for mark in (",", ";", "|", "\x1f") if not any(mark in name for names in lists for name in names))

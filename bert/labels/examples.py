@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.labels.schema import LabelSchema
+from bert.labels.schema import POSITION, LabelSchema, listed
 from bert.labels.table import Split, shown
 from data.text.columns import Column, Row
 
@@ -142,11 +142,11 @@ def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -
     columns, num_texts = split.columns(), len(split.texts)
     for row in schema.rows(path, split, tally.notes):
         tally.lines += 1
-        if schema.separator and row.values and isinstance(names := row.values.get(split.label), list):
-            row.values[split.label] = schema.separator.join(map(str, names))
+        if schema.separator and row.values and (names := listed(row.values.get(split.label))) is not None:
+            row.values[split.label] = schema.separator.join(names)
         fields, problem = _fields(row, columns)
         if not problem and split.label is not None:
-            label = fields[num_texts] = fields[num_texts].strip()  # spaces around a label do not make another class
+            label = fields[num_texts] = schema.spelled(fields[num_texts].strip())  # spaces do not make another class
             if label == schema.no_label:
                 tally.unlabelled += 1
                 continue
@@ -181,6 +181,10 @@ def _empty(texts: Sequence[Sequence[str]]) -> int:
 
 def discover_labels(examples: Examples, schema: LabelSchema) -> tuple[str, ...]:
     """The labels of a file, sorted: integers by value, then others alphabetically."""
+    flags = {tuple(schema.parts(label)) for label in examples.labels or ()} if schema.separator else set()
+    if flags and {name for some in flags for name in some} == {"0", "1"} and len(lengths := {*map(len, flags)}) == 1:
+        if (number := lengths.pop()) > 1:
+            return tuple(POSITION.format(place) for place in range(1, number + 1))
     labels = {name for label in examples.labels or () for name in schema.parts(label)}
     if len(labels) < 2:
         every = f"every label is {shown(labels.pop())}" if labels else "no text has a label"

@@ -1,12 +1,19 @@
 """What labelled files hold: their columns, the labels, and the metrics that score them."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bert.labels.table import RowReader, Split, own_rows, shown
+from data.text.encodings import DETECTED, Decoding
+
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
+_LIST = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
+_ITEM = re.compile(r"""(['"])((?:(?!\1).)*)\1|([^,'"]+)""", re.DOTALL)
+POSITION = "position {}"  # the class of a place in lists of 0 and 1, from 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class LabelSchema:
             return "" if label.strip() else "its label is empty"
         low, high = self.value_range
         try:
-            is_valid = low <= float(label) <= high and math.isfinite(float(label))
+            is_valid = low <= number(label) <= high and math.isfinite(number(label))
         except ValueError:
             return f"label {shown(label)} is not a number"
         return "" if is_valid else f"label {shown(label)} is not a finite number from {low:g} to {high:g}"
@@ -72,12 +79,21 @@ class LabelSchema:
     def parts(self, label: str) -> list[str]:
         """The labels in a field, which may have several."""
         names = [label] if self.separator is None else label.split(self.separator)
-        return [name.strip() for name in names if name.strip()]
+        names = [name.strip() for name in names if name.strip()]
+        if self.labels and self.labels[0] == POSITION.format(1) and names != [POSITION.format(1)]:
+            return [name for name, flag in zip(self.labels, names, strict=False) if flag != "0"]
+        return names
+
+    def spelled(self, label: str) -> str:
+        """A label as the classes spell it: JSON's true and Python's True are one."""
+        if self.labels is None or label in self.labels or label.lower() not in ("true", "false"):
+            return label
+        return next((known for known in self.labels if known.lower() == label.lower()), label)
 
     def encode(self, labels: Sequence[str]) -> np.ndarray:
         """int64 classes [n] or float32 numbers [n] of valid labels; of several labels, float32 0 or 1 [n, classes]."""
         if self.is_regression:
-            return np.array([float(label) for label in labels], np.float32)
+            return np.array([number(label) for label in labels], np.float32)
         assert self.labels is not None, "the labels must be known before they can be encoded"
         classes = {label: index for index, label in enumerate(self.labels)}
         if self.separator is not None:
@@ -88,6 +104,25 @@ class LabelSchema:
         return np.array([classes[label] for label in labels], np.int64)
 
 
+def number(label: str) -> float:
+    """Of a label, which may have a decimal comma; ValueError if it is none."""
+    return float(label.replace(",", ".") if _DECIMAL_COMMA.fullmatch(label) else label)
+
+
+def listed(value: object) -> list[str] | None:
+    """The labels of a list, also of one that pandas or NumPy wrote as text, such as ['joy', 'love']; None: no list."""
+    if isinstance(value, list):
+        return [str(name) for name in value]
+    if not isinstance(value, str) or not _LIST.fullmatch(value):
+        return None
+    names = [
+        (name.strip(), quoted) for mark, quoted, name in _ITEM.findall(value.strip()[1:-1]) if mark or name.strip()
+    ]
+    if "," not in value and any(bare for bare, _ in names):
+        return value.strip()[1:-1].split()
+    return [bare or quoted for bare, quoted in names]
+
+
 def own_schema(
     texts: tuple[str, ...],
     label: str,
@@ -95,12 +130,14 @@ def own_schema(
     group: str | None = None,
     separator: str | None = None,
     is_regression: bool = False,
+    header: bool = True,
+    decoding: Decoding = DETECTED,
 ) -> LabelSchema:
     """The schema of the user's own files, by the names of their columns or keys; paths are given elsewhere.
 
     Two classes are scored by the F1 of the second, more by the macro F1.
     """
-    labelled = Split((), texts, label, index)
+    labelled = Split((), texts, label, index, header=header, decoding=decoding)
     train, dev, test = replace(labelled, group=group), {"dev": labelled}, {"predictions": replace(labelled, label=None)}
     if is_regression:
         return LabelSchema("custom", None, ("pearson", "spearman"), train, dev, test, (-math.inf, math.inf))

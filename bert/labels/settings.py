@@ -14,11 +14,15 @@ from bert.finetuning.config import USUAL_SETTINGS, FineTuningConfig, TaskDataSet
 from bert.labels.columns import survey
 from bert.labels.examples import MAX_BAD_LINE_FRACTION
 from bert.labels.schema import LabelSchema, own_schema
+from data.text.encodings import Decoding, check_encoding
 
 _EXAMPLES = REPOSITORY / "data" / "examples"
 Settings = dict[str, Any]
 OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
-OWN_SETTINGS = (*OWN_FILES, *"regression label_separator positive_label wanted_recall balance group_column".split())
+OWN_SETTINGS = (
+    *OWN_FILES,
+    *"regression label_separator positive_label wanted_recall balance group_column encoding language".split(),
+)
 
 
 class LabelDataSettings(TaskDataSettings):
@@ -32,6 +36,13 @@ class LabelDataSettings(TaskDataSettings):
     label_column: str = Field("label", description="custom: column of the label; inferred if not named")
     index_column: MayDiffer[str | None] = Field(
         None, description="custom: column that identifies predictions; none: 0, 1, 2 ..."
+    )
+    header: bool = Field(
+        True,
+        description="custom: the first line of a CSV or TSV names the columns; without: 'column 1', 'column 2' ...",
+    )
+    language: MayDiffer[str | None] = Field(
+        None, description="custom: of the text, such as pl, by which code pages are told apart"
     )
     regression: bool = Field(
         False, description="custom: the label is a number (regression); inferred from fractions and many integers"
@@ -66,6 +77,9 @@ class LabelDataSettings(TaskDataSettings):
         description="fraction of the lines of a training or evaluation file that may be skipped as unreadable",
     )
 
+    def decoding(self) -> Decoding:
+        return Decoding(self.encoding or "auto", self.language or "en")
+
     @model_validator(mode="after")
     def _fit_together(self) -> "LabelDataSettings":
         if self.fold >= self.folds:
@@ -92,7 +106,7 @@ class LabelConfig(FineTuningConfig):
         data = self.data
         texts = tuple(name for name in (data.text_column, data.text_pair_column) if name is not None)
         names = (data.label_column, data.index_column, data.group_column, data.label_separator)
-        return own_schema(texts, *names, data.regression)
+        return own_schema(texts, *names, data.regression, data.header, data.decoding())
 
     def file_of(self, part: str) -> Path:
         """The file of one of the schema's splits; the settings have checked that it is named."""
@@ -112,7 +126,7 @@ class LabelConfig(FineTuningConfig):
         return files
 
 
-_OF_A_TRAINING = {"regression", *USUAL_SETTINGS}
+_OF_A_TRAINING = {"encoding", "regression", *USUAL_SETTINGS}
 
 
 def inferred(values: Mapping[str, Any]) -> Settings:
@@ -122,19 +136,25 @@ def inferred(values: Mapping[str, Any]) -> Settings:
     names = ("text_column", "text_pair_column", "label_column")
     if not file.is_file() or values.keys() >= ({"text_column", "label_column"} | (_OF_A_TRAINING if trains else set())):
         return {}
-    shown = survey(file, {name: values.get(name) for name in names})
+    decoding = Decoding(str(values.get("encoding") or "auto"), str(values.get("language") or "en"))
+    check_encoding(decoding.encoding)
+    header = str(values.get("header", "true")).lower() != "false"
+    shown = survey(file, {name: values.get(name) for name in names}, header, decoding)
+    columns = shown.columns | ({"encoding": f"auto:{shown.code_page}"} if shown.code_page else {})
     if not trains:
-        return dict(shown.columns)
+        return columns
     regression = {} if values.get("label_separator") else {"regression": shown.regression}
-    return {**shown.columns, **regression, **usual_settings(shown.rows, values)}
+    if shown.label_separator and not is_on(values, "regression"):
+        columns["label_separator"] = shown.label_separator
+    return {**columns, **regression, **usual_settings(shown.rows, values)}
 
 
 def left_by_training(usage: Usage) -> Settings:
     """The columns and kind of label that weights used without training were trained with."""
-    left: Settings = {"regression": usage.regression}
+    left: Settings = {"regression": usage.regression, "header": usage.header}
     if usage.name in (None, "custom"):  # another library's model may have several labels
         left |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)
-        names = ("label_column", "label_separator")
+        names = ("label_column", "label_separator", "encoding", "language")
         left |= {name: value for name in names if (value := getattr(usage, name)) is not None}
     return left
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bert.config.setting_errors import suggest
 from data.text.columns import Column, NoColumnError, Row, TableForm
+from data.text.encodings import Decoding
 from data.text.tables import user_table
 
 _MAX_SHOWN_CHARACTERS = 60
@@ -29,6 +30,7 @@ class Split:
     index: Column | None = None
     group: Column | None = None  # column whose equal values are held out together; None: there is none
     header: bool = True  # whether the first line names the columns
+    decoding: Decoding = Decoding()  # of the user's own file
 
     def columns(self) -> list[Column]:
         """The texts, then the label, the index and the group if there are any."""
@@ -47,12 +49,11 @@ RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]
 def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
     """The columns of a split in a user's table, of any form and encoding; `notes` gets what is unusual about it."""
     try:
-        table = user_table(path, TableForm(split.columns(), quotes="cells"))
+        table = user_table(path, TableForm(split.columns(), split.header, "cells"), decoding=split.decoding)
     except NoColumnError as error:
         column = error.column
         hint = suggest(str(column), map(str, error.names), f"{split.flag(column)} names the right one")
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
     yield from table.rows
-    usual = ("utf-8 (valid)", "utf-8 (byte")
-    notes += [f"{path}: read as {name}" for name in table.findings.encodings if not name.startswith(usual)]
+    notes += [f"{path}: {line}" for line in table.findings.encoding_lines()]
     notes += table.findings.problems

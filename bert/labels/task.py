@@ -1,7 +1,7 @@
 """Labelled texts as a fine-tuning task: files -> features, outputs -> scores, a decision and predictions."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bert.labels.decision import Decision
 from bert.labels.examples import Examples, discover_labels, read_examples, stream_examples
 from bert.labels.features import sentence_features
 from bert.labels.metrics import scores
+from bert.labels.schema import number
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
 from bert.labels.split import balanced_rows, counted, held_out_rows, rows_in_both
@@ -30,6 +31,7 @@ from bert.model.objectives import (
 )
 from bert.runtime.distributed import Group
 from bert.tokenization.library import text_tokenizer
+from data.text.encodings import remembered
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +111,11 @@ class LabelTask(FineTuningTask):
             )
         classes = schema.encode(examples.labels) if single else None
         kind = (
-            "numbers" if schema.is_regression else "classes" if single else f"labels separated by {schema.separator!r}"
+            _numbers(examples.labels)
+            if schema.is_regression
+            else "classes"
+            if single
+            else f"labels separated by {schema.separator!r}"
         )
         texts = " and ".join(map(repr, self._schema.split("train").texts))
         self.notes.append(f"columns: text {texts}, {kind} {data.label_column!r}")
@@ -154,6 +160,9 @@ class LabelTask(FineTuningTask):
         return replace(
             usage,
             label_column=self._config.data.label_column,
+            encoding=remembered(self._config.data.encoding),
+            language=self._config.data.language,
+            header=self._config.data.header,
             label_separator=schema.separator,
             temperature=decision.temperature,
             positive_label=None if decision.positive is None else labels[decision.positive],
@@ -166,8 +175,7 @@ class LabelTask(FineTuningTask):
         # QQP's published files have broken lines; in a leaderboard file every line is needed.
         fraction = self._config.data.max_bad_line_fraction
         examples = read_examples(part.path, self._schema.split(part.name), self._schema, fraction)
-        for warning in examples.warnings:
-            logger.info(warning)
+        self.notes += examples.warnings
         if part.name == "dev" and self.training is not None and self._schema.is_own:
             if leaks := int(rows_in_both(examples, self.training).sum()):
                 self.notes.append(
@@ -245,3 +253,8 @@ class LabelTask(FineTuningTask):
             return [self.labels[value] for value in values]
         low, high = self._schema.value_range or (-np.inf, np.inf)
         return [f"{value:.6g}" for value in np.clip(values.astype(np.float64), low, high)]
+
+
+def _numbers(labels: Sequence[str] | None) -> str:
+    comma = next((label for label in labels or () if "," in label), None)
+    return "numbers" if comma is None else f"numbers with a decimal comma ({comma} is {number(comma):g})"

@@ -18,6 +18,7 @@ LABEL_NAMES = tuple(
 SAMPLE_ROWS, SAMPLE_CHARACTERS = 50, 1 << 20  # of a table without a column of the names
 _LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a text and of the sample; less is a name, a date or a setting
 _LONGEST_NAME = 60  # a longer "name" is a first row of text
+_FEW_ROWS = 10  # of which most labels may differ
 _MAX_SHOWN = 20
 _MOST_NESTED = 10  # of objects and lists in which a text is searched
 T = TypeVar("T")
@@ -26,13 +27,6 @@ Column = str | int  # its name, or in a table without a line of names its positi
 
 class NoHeaderError(NotTextError):
     """The first line of a table does not name its columns; the message has the remedy."""
-
-    def __init__(
-        self,
-        message: str = "has no names of columns in its first line, which is a row; add a line of names, or pass the "
-        "names that you want if it has them",
-    ) -> None:
-        super().__init__(message)
 
 
 class NoColumnError(NotTextError):
@@ -76,7 +70,8 @@ class TextColumn:
         chosen = self.among(columns)
         if chosen is None:
             rows = list(rows)
-            longest = None if is_without_header(rows) else _longest_text(rows)
+            longest = _longest_text(rows)
+            longest = None if len(longest or "") > _LONGEST_NAME else longest
             if not self._may_guess or longest is None:
                 raise NoColumnError(self._missing(columns, longest, rows))
             chosen = self.guess = longest
@@ -112,8 +107,42 @@ def _texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dic
 
 
 def is_without_header(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the name of the column with the longest text is a text itself: the first line is a row."""
-    return len(_longest_text(rows) or "") > _LONGEST_NAME
+    """Whether the first line is a row: the "name" of the longest text is a text itself, or one of a label is a label.
+
+    A header that is repeated among the rows, and pandas' names 0, 1, 2 ... are names. So is the only value of a column,
+    as in an exported check box.
+    """
+    if len(_longest_text(rows) or "") > _LONGEST_NAME:
+        return True
+    names = list(rows[0]) if rows else []
+    own = [row for row in rows if [*row.values()] != names] if names != [*map(str, range(len(names)))] else []
+    for name in names:
+        values = {row.get(name) for row in own}
+        are_labels = len(values - {name, ""}) > 0 and (2 * len(values) <= len(own) or len(own) < _FEW_ROWS)
+        if name in values and are_labels and name.lower() not in TEXT_NAMES + LABEL_NAMES:
+            return True
+    return False
+
+
+def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
+    """NoHeaderError for the first rows of a table without one; `flags` are those that say what it holds."""
+    if is_without_header(rows):
+        name = max(rows[0], key=len)[:_LONGEST_NAME]
+        raise NoHeaderError(
+            f"has no names of columns in its first line, which is a row ({name!r}); add a line of names, or pass "
+            f"{flags}"
+        )
+
+
+def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any, ...] | None:
+    """The names that are all of one of the keys, exactly or else in any case; None: there are none."""
+    keys, names = list(keys), list(names)
+    for form in (str, str.lower):
+        known = {form(str(name)): name for name in reversed(names)}
+        for some in keys:
+            if all(form(key) in known for key in some):
+                return tuple(known[form(key)] for key in some)
+    return None
 
 
 def _longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
@@ -155,7 +184,7 @@ class TableForm:
     def is_named_by(self, names: Sequence[str]) -> bool:
         """Whether the names have the columns to read, or expected ones: they name columns then."""
         if self.columns is None:
-            return any(set(columns) <= set(names) for columns in self.expected)
+            return fitting(self.expected, names) is not None
         return (self.text is None or self.text.among(names) is not None) and set(self.columns) <= set(names)
 
     def all_columns(self, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[Column]:

@@ -17,6 +17,7 @@ from data.text.inputs import DamagedError, Findings, Input, read_chunks
 
 _LEAST_SECONDS = 5  # of CPU time for a file of HTML or Office
 _SECONDS_PER_MEGABYTE = {"html": 5, "office": 20}  # and this, ten times what they take
+_MAX_LINE = 50  # characters of a line that shows an encoding
 _MAX_SHOWN = 200  # characters of a library's message
 _AGAIN_SECONDS = 0.5  # after which the signal is repeated, if a destructor swallowed its exception
 _END = object()
@@ -38,10 +39,15 @@ def text_chunks(source: Input, findings: Findings, encoding: str = "auto", langu
             counts,
             check=source.kind != "jsonl",
         )
-        findings.encodings[f"{found.name} ({found.found_by})"] += 1
+        name = f"{found.name} ({found.found_by})"
+        findings.encodings[name] += 1
+        findings.code_page = found.code_page() or findings.code_page
         for number, chunk in enumerate(chunks):
             if number == 0 and chunk.startswith("#!") and "." not in source.path.name:
                 raise NotTextError("is a program (#!)")
+            if name not in findings.not_ascii and not chunk.isascii():
+                line = next(line for line in chunk.splitlines() if not line.isascii())
+                findings.not_ascii[name] = line.strip()[:_MAX_LINE]
             yield chunk
     except UnicodeError as error:  # utf-16 and utf-32 require a byte order mark
         raise ValueError(

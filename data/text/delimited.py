@@ -1,11 +1,12 @@
 """Reads CSV and TSV row by row, in bounded memory; loose quotation marks and delimiters lose no text."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
-from data.text.columns import NoHeaderError, Row, TableForm, first_items, is_without_header, places_of
+from data.text.columns import NoHeaderError, Row, TableForm, first_items, places_of, refuse_without_header
 from data.text.encodings import MAX_ROW_CHARACTERS
 
 LOOSE_MARKS = "rows with a quotation mark that quotes nothing"
@@ -32,10 +33,14 @@ class DelimitedTable:
     def __init__(self, lines: Iterator[str | None], kind: str, form: TableForm, counts: Counter) -> None:
         """kind: csv or tsv; `lines` are without their ends, and None is one that was too long."""
         opening = next(lines, None)
+        told = re.fullmatch("sep=(.)", opening or "")  # Excel's line before the header
+        if told is not None:
+            opening = next(lines, None)
         if opening is None:
             raise NoHeaderError("is empty; its first line must name the columns")
         self._form, self._counts = form, counts
-        self.delimiter, names = self._first_fields(opening, kind)
+        self.delimiter, names = self._first_fields(opening, told[1] if told else _DELIMITERS[kind])
+        self._number = 1 + form.header + (told is not None)  # of the first row's line
         self._width = len(names)
         if form.header and form.quotes != "none" and _opens_a_quote(opening, self.delimiter):
             raise NoHeaderError("has a line break in the name of a column; write the first row on one line")
@@ -45,18 +50,21 @@ class DelimitedTable:
             names = [n if n and n not in names[:at] else f"column {at + 1}" for at, n in enumerate(names)]
         sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self.delimiter)
         rows = [dict(zip(names, row, strict=False)) for row in sample]
-        if is_without_header(rows):
-            raise NoHeaderError
+        if form.header:
+            flags = "--no-header (then they are 'column 1', 'column 2' ...), or --text-column and --label-column"
+            refuse_without_header(rows, "--text-field" if form.text else flags)
+        elif form.columns is None or form.columns:
+            names = [f"column {at}" for at in range(1, len(names) + 1)]
         columns = form.all_columns(names, rows)
         self.names = names
         self._lines = chain(head, lines) if form.header else chain([opening], lines)
         self._places = places_of(names, columns, form.optional)
         self._last_place = max((self._places[column] for column in columns), default=-1)  # but for the optional one
 
-    def _first_fields(self, line: str, kind: str) -> tuple[str, list[str]]:
+    def _first_fields(self, line: str, delimiters: str) -> tuple[str, list[str]]:
         """(delimiter, fields) of the first line, by the one that names what is read, or else by that of most fields."""
         form, fields_by_delimiter = self._form, dict[str, list[str]]()
-        for delimiter in _DELIMITERS[kind]:
+        for delimiter in delimiters:
             fields = (
                 line.split(delimiter) if form.quotes == "none" else next(csv.reader([line], delimiter=delimiter), [])
             )
@@ -95,7 +103,7 @@ class DelimitedTable:
         if quotes == "none":
             rows = (
                 (number, line.split(self.delimiter) if line else [], _TOO_LONG if line is None else "")
-                for number, line in enumerate(self._lines, 1 + self._form.header)
+                for number, line in enumerate(self._lines, self._number)
             )
         blanks: list[_Fields] = []
         for number, fields, problem in rows:
@@ -107,7 +115,7 @@ class DelimitedTable:
                 blanks.append((number, [""], ""))
 
     def _quoted_rows(self) -> Iterator[_Fields]:
-        number = 1 + self._form.header
+        number = self._number
         while True:
             fields, is_bad, taken = list[str](), False, list[str | None]()
             try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import IncrementalNewlineDecoder
 from itertools import chain
+from typing import NamedTuple
 
 from data.text.code_pages import guess
 
@@ -79,6 +80,27 @@ def check_encoding(name: str) -> None:
         is_text = False
     if not is_text:
         raise ValueError(f"encoding={name!r} must turn the bytes of any file into text, and does not; {remedy}")
+
+
+class Decoding(NamedTuple):
+    """How a user's files are decoded.
+
+    Attributes:
+        encoding: a codec; "auto": detected, file by file; "auto:CODEC": that one for what is not UTF-8.
+        language: of the text, which tells code pages apart.
+    """
+
+    encoding: str = "auto"
+    language: str = "en"
+
+
+DETECTED = Decoding()
+
+
+def remembered(encoding: str | None) -> str | None:
+    """The encoding by which later files are decoded as those of this one were; None: what is detected."""
+    code_page = (encoding or "auto").removeprefix("auto:")
+    return None if code_page == "auto" or codecs.lookup(code_page).name.startswith("utf") else f"auto:{code_page}"
 
 
 @dataclass(frozen=True)
@@ -288,6 +310,7 @@ def _by_chunks(chunks: Iterable[bytes], encoding: Encoding) -> Iterator[tuple[st
 def _by_lines(chunks: Iterable[bytes], code_page: str, counts: Counter) -> Iterator[tuple[str, int]]:
     """Each line as UTF-8, or in the code page if more of its bytes are in error than characters are right."""
     for block in _whole_lines(chunks):
+        block = block.removeprefix(codecs.BOM_UTF8)
         text, errors = _as_utf8(block)
         for line in block.splitlines(keepends=True) if errors else [block]:
             text, errors = _as_utf8(line)

@@ -182,9 +182,19 @@ class Findings:
     problems: list[str] = field(default_factory=list)  # the first ones, "file:line: reason"
     bad_rows: dict[str, tuple[str, int]] = field(default_factory=dict)  # file -> its first one, and how many
     encodings: Counter = field(default_factory=Counter)
+    not_ascii: dict[str, str] = field(default_factory=dict)  # encoding -> the first line of such text in it
+    code_page: str = ""  # of the last file that is not Unicode
     left_out: list[str] = field(default_factory=list)  # what was not read, "file: reason"
     guessed: list[str] = field(default_factory=list)  # tables whose text column was guessed, "file: column"
     bytes_left_out: int = 0  # of the files among `left_out`
+
+    def encoding_lines(self) -> list[str]:
+        """What was not plainly UTF-8, each encoding with a line of it by which a reader sees whether it is right."""
+        return [
+            f"read as {name}, e.g. {self.not_ascii.get(name, '')!r}; --encoding and --language decide otherwise"
+            for name in self.encodings
+            if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
+        ]
 
     def problem(self, text: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:

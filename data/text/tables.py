@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from data.text.columns import Row, TableForm, places_of
 from data.text.contents import bounded, text_chunks
 from data.text.delimited import DelimitedTable
-from data.text.encodings import Encoding, NotTextError, decode, whole_lines
+from data.text.encodings import DETECTED, Decoding, Encoding, NotTextError, decode, whole_lines
 from data.text.inputs import CHUNK_BYTES, Findings, Input, damage_named, table_input
 from data.text.json_rows import document_rows, json_rows, with_text
 from data.text.office_and_pdf import xlsx_rows
@@ -79,7 +79,7 @@ def table_of_text(chunks: Iterable[str], kind: str, form: TableForm, findings: F
     return Table(table.rows(), table.names, table.delimiter, findings)
 
 
-def user_table(path: Path, form: TableForm, kind: str = "auto") -> Table:
+def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decoding = DETECTED) -> Table:
     """A table that a user names for training, prediction or a probe; every ValueError names the file.
 
     Raises:
@@ -88,7 +88,7 @@ def user_table(path: Path, form: TableForm, kind: str = "auto") -> Table:
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
     with _named(path):
-        table = open_table(table_input(path, kind), form, Findings())
+        table = open_table(table_input(path, kind), form, Findings(), *decoding)
         first = list(islice(table.rows, 1))
 
     def rows() -> Iterator[Row]:
@@ -99,16 +99,18 @@ def user_table(path: Path, form: TableForm, kind: str = "auto") -> Table:
     return replace(table, rows=rows(), columns=table.columns or [key for row in first for key in row.values or ()])
 
 
-def piped_table(file: BinaryIO, form: TableForm) -> Table:
-    """A CSV in UTF-8 on standard input."""
+def piped_table(file: BinaryIO, form: TableForm, encoding: str = "auto") -> Table:
+    """A CSV on standard input, in UTF-8 or the encoding named."""
+    auto, _, code_page = encoding.partition(":")
+    found = Encoding("utf-8-sig", 0, "", code_page) if auto == "auto" else Encoding(encoding, 0, "")
     replaced = Counter[str]()
     read = iter(lambda: file.read(_READ_BYTES), b"")
-    table = table_of_text(decode(read, Encoding("utf-8-sig", 0, ""), replaced), "csv", form, Findings())
+    table = table_of_text(decode(read, found, replaced), "csv", form, Findings())
 
     def rows() -> Iterator[Row]:
         for row in table.rows:
-            if replaced.total():
-                raise ValueError("standard input is not UTF-8; name the file, whose encoding is then detected")
+            if replaced["undecodable bytes"]:
+                raise ValueError("standard input is not UTF-8; pass --encoding, or name the file: it is then detected")
             yield row
 
     return replace(table, rows=rows())

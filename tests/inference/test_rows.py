@@ -9,6 +9,7 @@ import pytest
 from bert.commands.predict import windows_of
 from bert.inference import rows
 from bert.inference.rows import PAIR_KEYS, SINGLE_KEYS, Row, RowForm, Rows, filled_rows, read_lines, texts_of
+from data.text.encodings import Decoding
 
 
 def lines_of(*parts: bytes, pause: threading.Event | None = None) -> list:
@@ -59,7 +60,7 @@ def test_lines_that_cannot_be_read_do_not_end_the_reading(tmp_path, monkeypatch)
     monkeypatch.setattr(rows, "_LONGEST", 10)
     monkeypatch.setattr(rows, "_READ", 4)
     (tmp_path / "in.txt").write_bytes(b"a\nb\xff\n" + b"c" * 50 + b"\nd\r\n" + b"e" * 50)
-    read = Rows([tmp_path / "in.txt"], form_of())
+    read = Rows([tmp_path / "in.txt"], replace(form_of(), decoding=Decoding("utf-8")))
     found = [(row.texts, row.error[:8], row.record.get("line")) for row in read if row is not None]
     assert found == [
         (("a",), "", None),

@@ -49,8 +49,7 @@ def test_columns_and_numbers_are_inferred(tmp_path, content, columns, regression
 def test_a_table_without_a_header_is_refused(tmp_path, rows):
     (tmp_path / "a.csv").write_text("\n".join(rows))
     with pytest.raises(
-        ValueError,
-        match=r"a.csv has no names of columns in its first line.*add a line of names, or pass the names that you want",
+        ValueError, match=r"a.csv has no names of columns in its first line.*add a line of names, or pass --no-header"
     ):
         survey(tmp_path / "a.csv", {})
 
@@ -65,7 +64,7 @@ def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_pat
     assert survey(path, {"text_column": "sms", "label_column": "spam"}).rows == 2
     asked = "What is it that you would like to tell the next person who asks?"
     path.write_text(f"{asked},mark\n" + "A long answer of some person to that question,1\n" * 9)
-    with pytest.raises(ValueError, match="pass the names that you want if it has them"):
+    with pytest.raises(ValueError, match="or --text-column and --label-column$"):
         survey(path, {})
     assert survey(path, {"text_column": asked}).columns == {"text_column": asked, "label_column": "mark"}
 

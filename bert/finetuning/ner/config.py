@@ -99,7 +99,7 @@ class TaggedDataSettings(TaskDataSettings):
         return self
 
     def layout(self, tagged: bool = True) -> ConllFormat:
-        return ConllFormat(self.word_column, self.tag_column, self.tag_scheme, tagged)
+        return ConllFormat(self.word_column, self.tag_column, self.tag_scheme, tagged, self.encoding)
 
 
 class TaggingConfig(FineTuningConfig):

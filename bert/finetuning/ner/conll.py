@@ -62,6 +62,7 @@ class ConllFormat:
     tag_column: int = -1
     scheme: Scheme | None = None
     tagged: bool = True
+    encoding: str | None = None  # as of `text_lines`
 
 
 def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Sequence[str] | None = None) -> TaggedText:
@@ -88,9 +89,9 @@ def tagged_windows(
 
     Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """
-    window, form = _Window(), _form_of(path)
+    window, form = _Window(), _form_of(path, layout.encoding)
     inside = begins_document = False
-    for number, line in enumerate(text_lines(path), start=1):
+    for number, line in enumerate(text_lines(path, layout.encoding), start=1):
         columns = _columns(line, form.by_tabs)
         is_comment = not inside and form.is_comment(line, columns, layout)
         is_word = bool(line.strip(" \t")) and not line.startswith(DOCUMENT_START) and not is_comment
@@ -140,9 +141,9 @@ def _columns(line: str, by_tabs: bool) -> list[str]:
     return _BLANKS.split(line.strip(" \t"))
 
 
-def _form_of(path: Path) -> _Form:
+def _form_of(path: Path, encoding: str | None) -> _Form:
     """Tabs alone separate columns unless fewer lines would then have equally many."""
-    sample = enumerate(islice(text_lines(path), _SAMPLED_LINES), start=1)
+    sample = enumerate(islice(text_lines(path, encoding), _SAMPLED_LINES), start=1)
     lines = {n: line for n, line in sample if line.strip(" \t") and not line.startswith((DOCUMENT_START, *_COMMENT))}
     best, most = _Form(False, 0, 0), 0
     for by_tabs in (False, True) if lines else ():

@@ -21,6 +21,7 @@ from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, Result
 from bert.model.objectives import TokenClassificationObjective
 from bert.runtime.distributed import Group
 from bert.tokenization.library import text_tokenizer
+from data.text.encodings import remembered
 
 logger = logging.getLogger(__name__)
 _PLAIN = "plain text"  # the sentences that are evaluated, cut as run_predict.py cuts text
@@ -69,8 +70,8 @@ class TaggingTask(FineTuningTask):
 
     def usage(self) -> Usage:
         data = self._config.data
-        rules = self._word_rules
-        return Usage("ner", data.max_seq_length, document_context=data.document_context, word_rules=rules)
+        rules, encoding = self._word_rules, remembered(data.encoding)
+        return Usage("ner", data.max_seq_length, (), False, data.document_context, word_rules=rules, encoding=encoding)
 
     def read(self, part: Part) -> TaggedText:
         assert self.labels is not None

@@ -101,7 +101,9 @@ class SquadExamples:
                 contexts, questions, characters = {}, [], 0
 
 
-def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) -> SquadExamples:
+def read_squad(
+    path: Path, *, version_2: bool = False, labelled: bool = True, encoding: str | None = None
+) -> SquadExamples:
     """Read and check a file of SQuAD 1.1 or 2.0.
 
     Args:
@@ -111,7 +113,7 @@ def read_squad(path: Path, *, version_2: bool = False, labelled: bool = True) ->
     contexts: list[str] = []
     questions: list[Question] = []
     places: dict[str, _Place] = {}
-    for number, article in enumerate(_load(path)["data"]):
+    for number, article in enumerate(_load(path, encoding)["data"]):
         for index, paragraph in enumerate(article["paragraphs"]):
             if contexts[-1:] != [paragraph["context"]]:  # rows of one question each repeat it
                 contexts.append(paragraph["context"])
@@ -138,14 +140,14 @@ def single_paragraph(context: str, questions: Sequence[str]) -> SquadExamples:
     )
 
 
-def _load(path: Path) -> _File:
+def _load(path: Path, encoding: str | None) -> _File:
     """The content of a file, or a ValueError with the place and the remedy."""
     if not path.is_file():
         raise ValueError(
             f"{path} must be an existing SQuAD file; make it with `{shell_command('data.download_squad')}`, or "
             "pass the path of yours"
         )
-    text = "".join(decoded_blocks(path))
+    text = "".join(decoded_blocks(path, encoding))
     if not text.strip():
         raise ValueError(f"{path} is empty; download or copy it again")
     try:

@@ -16,6 +16,7 @@ from bert.finetuning.squad.predictions import Predictions, predict
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
 from bert.model.objectives import QuestionAnsweringObjective
 from bert.runtime.distributed import Group
+from data.text.encodings import remembered
 
 logger = logging.getLogger(__name__)
 _JSON_FILE = ResultsFile(b"{\n", b",\n", b"\n}\n", json_ends)
@@ -41,7 +42,7 @@ class SquadTask(FineTuningTask):
         if run.do_train:
             assert data.train_file is not None
             self.training_file = data.train_file
-            self.training = read_squad(data.train_file, version_2=self._version_2)
+            self.training = read_squad(data.train_file, version_2=self._version_2, encoding=data.encoding)
         if run.do_eval or run.do_predict:
             assert data.predict_file is not None
             names = ["predictions.json", "nbest_predictions.json", *["null_odds.json"] * self._version_2]
@@ -50,19 +51,21 @@ class SquadTask(FineTuningTask):
                 self.evaluated = [part]
             else:
                 self.predicted = [part]
-                self._unlabelled = read_squad(part.path, version_2=self._version_2, labelled=False)
+                self._unlabelled = read_squad(
+                    part.path, version_2=self._version_2, labelled=False, encoding=data.encoding
+                )
 
     def objective(self) -> QuestionAnsweringObjective:
         return QuestionAnsweringObjective(self._config.model, self._config.hardware.fuse_mha)
 
     def usage(self) -> Usage:
-        return Usage("squad", self._config.data.max_seq_length)
+        return Usage("squad", self._config.data.max_seq_length, encoding=remembered(self._config.data.encoding))
 
     def texts(self) -> dict[str, str]:
         return {READER_FILE: self._config.data.file_content(), **super().texts()}
 
     def read(self, part: Part) -> SquadExamples:
-        return read_squad(part.path, version_2=self._version_2)
+        return read_squad(part.path, version_2=self._version_2, encoding=self._config.data.encoding)
 
     def windows(self, part: Part) -> Iterator[SquadExamples]:
         return self._unlabelled.windows(WINDOW_EXAMPLES, WINDOW_CHARACTERS)
