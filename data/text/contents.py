@@ -17,7 +17,7 @@ from data.text.inputs import DamagedError, Findings, Input, read_chunks
 
 _LEAST_SECONDS = 5  # of CPU time for a file of HTML or Office
 _SECONDS_PER_MEGABYTE = {"html": 5, "office": 20}  # and this, ten times what they take
-_MAX_LINE = 50  # characters of a line that shows an encoding
+_MAX_LINE = 40  # characters of a line that shows an encoding
 _MAX_SHOWN = 200  # characters of a library's message
 _AGAIN_SECONDS = 0.5  # after which the signal is repeated, if a destructor swallowed its exception
 _END = object()

@@ -191,7 +191,7 @@ class Findings:
     def encoding_lines(self) -> list[str]:
         """What was not plainly UTF-8, each encoding with a line of it by which a reader sees whether it is right."""
         return [
-            f"read as {name}, e.g. {self.not_ascii.get(name, '')!r}; --encoding and --language decide otherwise"
+            f"read as {name}, e.g. {self.not_ascii.get(name, '')!r}; --encoding names another"
             for name in self.encodings
             if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
         ]
