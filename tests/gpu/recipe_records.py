@@ -22,6 +22,7 @@ REPOSITORY = HERE.parents[1]
 sys.path[:0] = [str(REPOSITORY), str(HERE.parent)]
 GOLDEN = HERE / "golden"
 COMBINATIONS = "combinations"  # of settings, beside the cases
+INFERENCE = "inference"  # how exports run
 WITHOUT_KERNEL = "operators without a kernel"
 
 from tests.benchmarks.processes import markdown  # noqa: E402
@@ -42,6 +43,8 @@ def pretend_to_be_rank_0(num_ranks: int) -> None:
 
 def build(name: str) -> str:
     """The record of a case, or of all combinations of settings; Fleet is told of as many ranks, so once per process."""
+    if name == INFERENCE:
+        return json.dumps(inference(), indent=1) + "\n"
     case = all_cases().get(name)
     num_ranks = case.num_ranks if case else NUM_RANKS
     pretend_to_be_rank_0(num_ranks)
@@ -71,6 +74,28 @@ def build(name: str) -> str:
             facts[kind] = record_forward(main, inputs, program.parameters)
     facts[WITHOUT_KERNEL] = {kind: missing_kernels(main, "gpu") for kind, main in programs.items()}
     return dump(facts)
+
+
+def inference() -> dict[str, Any]:
+    """What Paddle Inference is told for each device and precision of an export, as its own settings state it."""
+    from bert.inference.predictor import paddle_config
+    from bert.runtime.paddle_api import paddle
+
+    found: dict[str, Any] = {"TensorRT that the wheel was built with": paddle.inference.get_trt_compile_version()}
+    for device in ("cpu", "gpu", "tensorrt"):
+        for precision in ("float32", "fp16", "bfloat16"):
+            config = paddle_config(["model.pdmodel", "model.pdiparams"], {"precision": precision}, device, 2)
+            facts = {"GPU": config.use_gpu(), "TensorRT": config.tensorrt_engine_enabled()}
+            if device != "cpu":
+                facts["pool in MB"] = config.memory_pool_init_size_mb()
+            if device == "gpu":  # with TensorRT the summary needs its library
+                rows = [row.split("|")[1:3] for row in config.summary().splitlines() if row.count("|") == 3]
+                facts["precision"] = {name.strip(): value.strip() for name, value in rows}["mixed_precision_mode"]
+            if device == "tensorrt":
+                facts["precision"] = str(config.tensorrt_precision_mode()).split(".")[-1]
+                facts["sizes as they come"] = config.trt_allow_build_at_runtime()
+            found[f"{device}, {precision}"] = facts
+    return found
 
 
 def _without_backward(case) -> Iterator[tuple[str, Any, dict]]:
@@ -143,7 +168,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print the table of the records; builds nothing")
     parser.add_argument("--build", metavar="NAME", help="print the record of one case; compares nothing")
     arguments = parser.parse_args()
-    known = {**distinct(all_cases()), COMBINATIONS: COMBINATIONS}
+    known = {**distinct(all_cases()), **{name: name for name in (COMBINATIONS, INFERENCE)}}
     if unknown := sorted({*arguments.names, *([arguments.build] if arguments.build else [])} - known.keys()):
         parser.error(f"no case is called {', '.join(unknown)}; there are {', '.join(known)}")
     if arguments.table or arguments.build:

@@ -13,7 +13,7 @@ from bert.training import training_run as runs
 from bert.training.fused_kernels import OPERATORS
 from tests.gpu import kernel_coverage
 from tests.gpu.cases import all_cases, distinct
-from tests.gpu.recipe_records import COMBINATIONS, GOLDEN, record_of, table
+from tests.gpu.recipe_records import COMBINATIONS, GOLDEN, INFERENCE, record_of, table
 from tests.support import tiny
 
 CASES = all_cases()
@@ -48,7 +48,7 @@ def facts(name):
 
 
 def test_every_recipe_has_a_record_and_every_record_a_recipe():
-    assert {path.stem for path in GOLDEN.glob("*.json")} == {*HOLDERS, COMBINATIONS}
+    assert {path.stem for path in GOLDEN.glob("*.json")} == {*HOLDERS, COMBINATIONS, INFERENCE}
     assert {name for name in RECIPES if not name.startswith("quickstart")} <= CASES.keys()
 
 
@@ -190,6 +190,15 @@ def test_the_micro_batch_of_a_recipe_is_the_largest_that_fits_with_plain_operato
     memory = facts(name)["memory in MB"]
     twice = memory["total at the worst moment"] + memory["activations kept for the backward pass"]
     assert memory["total at the worst moment"] < 72_000 < twice
+
+
+def test_exports_use_the_gpu_in_their_precision():
+    found = facts(INFERENCE)
+    assert not any(row["GPU"] for name, row in found.items() if name.startswith("cpu"))
+    for device, precisions in (("gpu", ("fp32", "fp16", "bf16")), ("tensorrt", ("Float32", "Half", "Bfloat16"))):
+        rows = [found[f"{device}, {name}"] for name in ("float32", "fp16", "bfloat16")]
+        assert all(row["GPU"] and row["TensorRT"] == (device == "tensorrt") for row in rows)
+        assert [row["precision"] for row in rows] == list(precisions) and {row["pool in MB"] for row in rows} == {256}
 
 
 def test_the_document_shows_these_records():

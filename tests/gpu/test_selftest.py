@@ -18,6 +18,7 @@ from tests.gpu.selftest import test_recipes
 from tests.gpu.selftest.bench import Bench, Failed
 from tests.gpu.selftest.machine import Machine
 from tests.gpu.selftest.report import Result, answers, page
+from tests.gpu.selftest.test_inference import judge_inference
 from tests.gpu.selftest.test_kernels import judge_all_reduce, judge_doctor, judge_fused_kernels, judge_kernels
 from tests.gpu.selftest.test_trainings import compare, fusion_problem, loss_problem
 
@@ -47,7 +48,7 @@ def selftest(*words, **environment):
 def test_one_check_of_each_kind_passes_on_this_cpu(tmp_path):
     """On a CPU fused kernels are plain operators, and the small models of all recipes are alike."""
     chosen = ("doctor", "nccl", "kernels", "fused-kernels-float16", "train-packed-fused", "resume-amp", "ranks-all")
-    chosen += ("evaluation", "throughput-phase1_large-plain")
+    chosen += ("evaluation", "throughput-phase1_large-plain", "inference-paddle")
     only = [word for name in chosen for word in ("--only", name)]
     done = selftest("--device", "cpu", "--output-dir", str(tmp_path), *only)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
@@ -186,6 +187,33 @@ def test_what_fails_on_other_checks_is_named(bench):
     for wrong in (0.0, float("nan")):
         with pytest.raises(AssertionError, match="wrongly"):
             judge_all_reduce({**sums, "least": wrong}, bench)
+
+
+def test_half_precision_of_exports_is_judged_by_speed_and_outputs(tmp_path):
+    def judged(half, machine=EIGHT_A100, device="gpu", **float32):
+        row = {"sentences per second": {"1": 40.0, "8": 80.0}, "relative error": 0.0}
+        bench = bench_of(machine, tmp_path)
+        found = {"float32": float32 or row, "fp16": half, "bfloat16": {"refused": "needs Ampere"}}
+        judge_inference({"model": "m", "tokens": 384, "device": device, "precisions": found}, bench)
+        return bench.text
+
+    fast = {"sentences per second": {"1": 90.0, "8": 300.0}, "relative error": 0.001}
+    slow, text = (
+        {**fast, "sentences per second": {"1": 9.0, "8": 30.0}},
+        "1: 40.0 / 90.0; 8: 80.0 / 300.0 (float32 / fp16)",
+    )
+    assert judged(fast) == f"m, 384 tokens, sentences/s of batches of {text}"
+    assert judged(slow, CPU)
+    for half, problem in (
+        (slow, "half precision is no faster"),
+        ({**fast, "relative error": 0.5}, "too large: {'fp16'"),
+    ):
+        with pytest.raises(AssertionError, match=problem):
+            judged(half)
+    with pytest.raises(AssertionError, match="found none"):
+        judged(fast, refused="found none")
+    with pytest.raises(pytest.skip.Exception, match="without it"):
+        judged(fast, device="tensorrt", refused="without it")
 
 
 # ---- machines and recipes --------------------------------------------------------------------------------------------

@@ -204,6 +204,7 @@ def page(facts: dict[str, Any], results: list[Result]) -> str:
         f"{_counts(results)} in {duration(sum(result.seconds for result in results))}. {NOT_COVERED}",
         *([_failures(failed)] if failed else []),
         *_throughput(others),
+        *[f"Exports for Paddle Inference: {r.text}." for r in others if "precisions" in r.figures and r.text],
     ]
     return "\n\n".join(parts) + "\n"
 
