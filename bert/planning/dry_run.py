@@ -44,6 +44,7 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
         "optimizer": f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {warmup} of warm-up, "
         f"then {optimizer.decay_text()}",
         "precision": _precision(config.precision),
+        "strategy": _strategy(config, micro_steps),
     }
 
 
@@ -63,6 +64,14 @@ def size_rows(config: TrainingConfig, world_size: int, keeps_best: bool) -> dict
 def report_text(rows: Mapping[str, str]) -> str:
     """The rows as text; empty ones are left out."""
     return "\n".join(f"{name:<11}{text}" for name, text in rows.items() if text)
+
+
+def _strategy(config: TrainingConfig, micro_steps: int) -> str:
+    """Who builds float16 and accumulation, where there is one of them: `program.py` or Fleet's strategies."""
+    precision, chosen = config.precision, config.optimizer.fleet_strategies.split(",")
+    used = {"amp": precision.amp and precision.amp_dtype == "float16", "gradient_merge": micro_steps > 1}
+    names = [name + (": Fleet's" if name in chosen else ": ours") for name, is_used in used.items() if is_used]
+    return "; ".join([*names, "losses are equal either way (--fleet-strategies)"]) if names else ""
 
 
 def _precision(precision: PrecisionSettings) -> str:

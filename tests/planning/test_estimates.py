@@ -79,6 +79,9 @@ def test_the_plan_tells_the_arithmetic():
         (dict(use_pure_fp16=True), "(O2)"),
         (dict(use_dynamic_loss_scaling=False, scale_loss=128), "constant loss scale from 128"),
         (dict(peak_tflops=312), "h at the peak of 312 TFLOP/s"),
+        ({}, "strategy   amp: ours; gradient_merge: ours; losses are equal either way (--fleet-strategies)\n"),
+        (dict(fleet_strategies="amp"), "strategy   amp: Fleet's; gradient_merge: ours; losses are equal either way"),
+        (dict(amp_dtype="bfloat16", fleet_strategies="gradient_merge"), "strategy   gradient_merge: Fleet's; losses"),
     ],
 )
 def test_the_plan_tells_the_precision_and_the_ideal_time(changes, text):
