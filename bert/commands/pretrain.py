@@ -38,7 +38,7 @@ from bert.launching.arguments import (
     settings_of_nvidia,
     sorted_by_owner,
 )
-from bert.launching.previous_run import is_done, kept_start
+from bert.launching.previous_run import is_done, kept_start, without_effect
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import gpus_for, num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
@@ -247,6 +247,7 @@ def _run(plan: LaunchPlan, runner: Runner, words: Sequence[str]) -> int:
     output_dir = plan.phases[0].run.output_dir
     if not unfinished:
         print(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)")
+        print("".join(f"{line}\n" for config in plan.phases for line in without_effect(config)), end="")
     for config in unfinished:
         with usage_errors():
             code = prepare_data(plan, config, runner.run)

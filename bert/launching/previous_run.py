@@ -1,16 +1,19 @@
 """Examines the earlier run in the output folder: whether it is another run, is finished, or can be resumed."""
 
-import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.directories import final_step, list_steps, newest_valid
+from bert.checkpoints.directories import final_step, list_steps, newest_valid, step_directory
 from bert.config.flags import flat_fields
 from bert.config.setting_sources import read_yaml
 from bert.config.settings_base import MAY_DIFFER
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
+from bert.reporting.progress import megabytes
 from bert.training.loss_guards import is_trained
+
+_LARGE_BYTES = 1_000_000_000  # of a checkpoint, of which sha256 takes half a second
 
 
 def settings_asked_for(config: TrainingConfig) -> Path:
@@ -34,37 +37,78 @@ def is_done(config: TrainingConfig) -> bool:
 
 
 def newest_saved(config: TrainingConfig) -> int | None:
-    """The step of the newest valid checkpoint; damaged ones are reported."""
-    newest = newest_valid(config.checkpoint_dir(), report=lambda problem: print(problem, file=sys.stderr, flush=True))
+    """The step of the newest valid checkpoint; damaged ones are reported, also the best if it is the run's result."""
+    parent = config.checkpoint_dir()
+    last = max(list_steps(parent), default=0)
+    size = sum(path.stat().st_size for path in step_directory(parent, last).glob("*"))
+    if size > _LARGE_BYTES:
+        print(f"verifying {step_directory(parent, last)}, {megabytes(size)} ...", flush=True)
+    newest, result = newest_valid(parent), final_step(parent)
+    if result not in (None, last):
+        newest_valid(parent, up_to=result)
     return int(newest.directory.name) if newest is not None else None
 
 
-def refuse_other_run(config: TrainingConfig) -> None:
+def refuse_other_run(config: TrainingConfig, world_size: int) -> None:
     """Refuse a run that differs in what it learns from the one in its output folder.
 
-    `check_continues` checks that global batch, seed and data equal those of the checkpoint when it is loaded. A run may
-    be extended: more updates or epochs than before. It may be shortened to what it has not made yet.
+    `check_continues` checks that seed and data equal those of the checkpoint when it is loaded. A run may be extended:
+    more updates or epochs than before. It may be shortened to what it has not made yet.
     """
     if not (config.trains() and settings_asked_for(config).exists()):
         return
-    before = read_yaml(settings_asked_for(config))
-    model = before.get("bert_model", config.run.bert_model)  # its checkpoints lie in a folder of that name
-    if not list_steps(config.run.output_dir / model / config.stage()):
+    model = read_yaml(settings_asked_for(config)).get("bert_model", config.run.bert_model)
+    if not list_steps(config.run.output_dir / model / config.stage()):  # in a folder of the model's name
         return
-    values, fields = config.model_dump(mode="json"), flat_fields(type(config))
-    for name in ("bert_model", *fields):  # another model's sizes differ too
-        section, field = fields[name]
-        value = values[section][name]
-        old = before.get(name, field.get_default())  # a setting that its version did not have had the default
-        if old == value or MAY_DIFFER in type(config).model_fields[section].metadata:
+    for name, value, old in _differences(config):
+        section, field = flat_fields(type(config))[name]
+        if MAY_DIFFER in type(config).model_fields[section].metadata:
             continue
         if MAY_DIFFER in field.metadata and not _chooses_weights(config, name):
             continue
         if not _may_extend(config, name, value, old):
-            raise ValueError(
-                f"{name}={value} differs from {old} of the run in {config.run.output_dir}; "
-                "pass another --output-dir, delete that one, or repeat its settings"
-            )
+            raise _other_run(config, name, value, old)
+    batch, before = (
+        config.batch.resolved_global_batch_size(world_size),
+        _newest_progress(config).get("global_batch_size"),
+    )
+    if before not in (None, batch) and not config.run.benchmark:
+        raise _other_run(config, "global_batch_size", batch, before)
+
+
+def _differences(config: TrainingConfig) -> Iterator[tuple[str, Any, Any]]:
+    """(name, value, value in the run that is there) of the settings that differ."""
+    before, values, fields = (
+        read_yaml(settings_asked_for(config)),
+        config.model_dump(mode="json"),
+        flat_fields(type(config)),
+    )
+    for name in ("bert_model", *fields):  # another model's sizes differ too
+        section, field = fields[name]
+        value = values[section][name]
+        old = before.get(name, field.get_default())  # a setting that its version did not have had the default
+        if old != value:
+            yield name, value, old
+
+
+def _other_run(config: TrainingConfig, name: str, value: Any, old: Any) -> ValueError:
+    return ValueError(
+        f"{name}={value} differs from {old} of the run in {config.run.output_dir}; "
+        "pass another --output-dir, delete that one, or repeat its settings"
+    )
+
+
+def without_effect(config: TrainingConfig, names: Collection[str] | None = None) -> list[str]:
+    """A line for each setting (of `names`) with another value than that of the finished run, which uses it no more."""
+    if not settings_asked_for(config).exists():
+        return []
+    never = {"output_dir", "report_file", "from_checkpoint", "last_step_of_checkpoint", "max_steps", "epochs"}
+    never |= set(type(config.hardware).model_fields)
+    return [
+        f"{name}={value} has no effect on the finished {config.stage()}, which had {old}"
+        for name, value, old in _differences(config)
+        if name not in never and (names is None or name in names)
+    ]
 
 
 def _chooses_weights(config: TrainingConfig, name: str) -> bool:
@@ -93,9 +137,13 @@ def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> b
 
 def newest_loop_state(config: TrainingConfig) -> dict[str, Any]:
     """The loop state in the newest checkpoint, which the next start takes over; empty without one."""
-    steps = list_steps(config.checkpoint_dir())
-    progress = config.checkpoint_dir() / str(max(steps, default=0)) / f"{config.run.model_prefix}_progress.json"
-    return read_json(progress).get("carried") or {}
+    return _newest_progress(config).get("carried") or {}
+
+
+def _newest_progress(config: TrainingConfig) -> dict[str, Any]:
+    """The `Progress` in the newest checkpoint; empty without one."""
+    step = max(list_steps(config.checkpoint_dir()), default=0)
+    return read_json(config.checkpoint_dir() / str(step) / f"{config.run.model_prefix}_progress.json")
 
 
 def kept_start(phase2: TrainingConfig, phase1: TrainingConfig) -> str | None:

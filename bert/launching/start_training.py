@@ -97,7 +97,7 @@ def check_start(config: TrainingConfig, ranks: Ranks) -> str | None:
     devices = ranks.devices(config.hardware.device)
     check_trackers(config.hardware.trackers())
     require_writable(config.run.output_dir)
-    refuse_other_run(config)
+    refuse_other_run(config, ranks.world_size())
     return devices
 
 

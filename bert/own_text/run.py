@@ -11,7 +11,7 @@ from bert.config.command_line import dump_yaml
 from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED, OK
 from bert.files import read_json
-from bert.launching.previous_run import is_done, newest_loop_state, newest_saved, refuse_other_run
+from bert.launching.previous_run import is_done, newest_loop_state, newest_saved, refuse_other_run, without_effect
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchPlan
@@ -55,7 +55,7 @@ def show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
             f"{asked} must be at least the {done:,} updates that were made (more extends it); for a shorter training "
             "pass another --output-dir"
         )
-    refuse_other_run(config)
+    refuse_other_run(config, plan.ranks)
     return config
 
 
@@ -165,6 +165,7 @@ class TextRun:
         print(*report.result_lines(plan, self._config), "", sep="\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
+            print("".join(f"{line}\n" for line in without_effect(self._config, self._request.settings)), end="")
             if self._request.length.finish_in:
                 print("--finish-in had no effect: it ends a training that is not finished")
         else:

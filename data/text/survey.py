@@ -32,7 +32,8 @@ class Survey:
     words: int = 0
     characters: int = 0
     text_bytes: int = 0  # in UTF-8
-    file_bytes: int = 0
+    file_bytes: int = 0  # of the files that were opened, also of those that are left out
+    unread_bytes: int = 0  # of the files of other kinds, which are left out without reading
     alphabet: set[str] = field(default_factory=set)  # the characters that occur, in lower case
     num_chinese: int = 0
     num_kana: int = 0
@@ -94,7 +95,8 @@ class Survey:
             yield f"groups, each held out or trained on as a whole: {len(self.groups):,}"
         findings = self.findings
         if findings.left_out:
-            share = findings.bytes_left_out / max(1, findings.bytes_left_out + self.file_bytes)
+            refused = (findings.bytes_left_out - self.unread_bytes) * self.scale
+            share = (self.unread_bytes + refused) / max(1, self.unread_bytes + self.file_bytes * self.scale)
             number = sum(count for name, count in findings.counts.items() if "left out" in name)
             yield f"left out{sample}: {number:,} files, {megabytes(findings.bytes_left_out)}, {share:.0%} of the bytes"
             yield from _grouped("  ", findings.left_out)
@@ -131,7 +133,7 @@ def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, 
     every = max(1, round(sum(sizes) / MOST_READ_BYTES))
     if len(inputs) < 20 * every:
         every = 1
-    result = Survey(findings, every=every)
+    result = Survey(findings, every=every, unread_bytes=findings.bytes_left_out)
     for source in inputs[::every]:
         result.read(source, reading)
     if every == 1:

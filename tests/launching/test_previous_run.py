@@ -1,10 +1,12 @@
 """What an earlier start left: a run that is done, that is continued, or that is another."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
-from bert.checkpoints.directories import write_checkpoint
+from bert.checkpoints.directories import write_best, write_checkpoint
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, parse_arguments
@@ -17,7 +19,8 @@ from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.config import SquadConfig
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import GlueConfig
-from bert.launching.previous_run import is_done, kept_start, refuse_other_run, settings_asked_for
+from bert.launching import previous_run
+from bert.launching.previous_run import is_done, kept_start, refuse_other_run, settings_asked_for, without_effect
 from bert.pretraining.config import PretrainingConfig
 
 
@@ -36,25 +39,72 @@ def trained(config):
 
 
 def saved(config, step):
-    return write_checkpoint(config.checkpoint_dir(), step, lambda folder: (folder / "weights").write_text(str(step)))
+    def write(folder):
+        for name in ("weights", "optimizer"):
+            (folder / name).write_text(f"{name} {step}")
+
+    return write_checkpoint(config.checkpoint_dir(), step, write)
 
 
-def test_done_means_all_steps_and_their_valid_checkpoint(config, capsys):
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 64
+    path.write_bytes(content)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def test_done_means_all_steps_and_their_valid_checkpoint(config, caplog):
     config = derive(config, max_steps=7)
     config.stage_dir().mkdir(parents=True)
     (config.stage_dir() / "summary.json").write_text(json.dumps({"steps": 7}))
     assert not is_done(config)
-    weights = saved(config, 7) / "weights"
+    newest = saved(config, 7)
     assert is_done(config) and not is_done(derive(config, benchmark=True))
-    assert not is_done(derive(config, max_steps=8)) and capsys.readouterr().err == ""
+    assert not is_done(derive(config, max_steps=8)) and caplog.text == ""
     saved(config, 5)
-    damages = (weights.unlink, lambda: weights.write_text("8"), (weights.parent / "manifest.json").unlink)
-    for damage in damages:
-        damage()
+    whole = {path: path.read_bytes() for path in newest.iterdir()}
+    damages = ((Path.unlink, "weights"), (Path.unlink, "optimizer"), (Path.unlink, "manifest.json"))
+    for damage, name in (*damages, (flip, "weights"), (flip, "optimizer"), (cut, "manifest.json")):
+        damage(newest / name)
         assert not is_done(config)
-        error = capsys.readouterr().err
-        assert error.startswith("checkpoint refused, trying an older one: ") and str(weights.parent) in error
-        weights.write_text("7")
+        (message,) = caplog.messages
+        assert message.startswith(f"checkpoint refused, trying an older one: {newest}") and name in message
+        caplog.clear()
+        for path, content in whole.items():
+            path.write_bytes(content)
+    write_best(config.checkpoint_dir(), 5, {"is_final": True})
+    assert is_done(config) and caplog.text == ""
+    flip(config.checkpoint_dir() / "5" / "weights")
+    assert is_done(config) and f"{config.checkpoint_dir()}/5/weights does not have" in caplog.text
+
+
+def test_a_large_checkpoint_is_said_to_be_verified(config, monkeypatch, capsys):
+    saved(config, 7)
+    monkeypatch.setattr(previous_run, "_LARGE_BYTES", 10)
+    assert previous_run.newest_saved(config) == 7
+    assert re.fullmatch(r"verifying \S+/7, \d+ bytes \.\.\.\n", capsys.readouterr().out)
+
+
+def test_another_global_batch_is_refused_before_anything_starts(trained):
+    """A finished run loads no checkpoint, so that nothing else would notice it."""
+    progress = trained.checkpoint_dir() / "7" / f"{trained.run.model_prefix}_progress.json"
+    progress.write_text(json.dumps({"global_batch_size": trained.batch.resolved_global_batch_size(2)}))
+    refuse_other_run(trained, 2)
+    refuse_other_run(derive(trained, benchmark=True), 1)
+    with pytest.raises(ValueError, match="global_batch_size=128 differs from 64 of the run in .*; pass another"):
+        refuse_other_run(derive(trained, global_batch_size=128), 2)
+
+
+def test_settings_that_a_finished_run_uses_no_more_are_named(trained):
+    assert without_effect(trained) == []
+    other = derive(trained, eval_freq=3, input_dir="elsewhere", cpu_threads=1, output_dir=trained.run.output_dir)
+    lines = without_effect(other)
+    assert lines[0] == f"eval_freq=3 has no effect on the finished phase1, which had {trained.run.eval_freq}"
+    assert "input_dir=elsewhere has no effect on the finished phase1, which had " in lines[1]
+    assert len(lines) == 2 and without_effect(other, {"eval_freq"}) == lines[:1]
 
 
 def test_a_completed_decay_is_done_until_more_updates_are_asked_for(config):
@@ -90,11 +140,11 @@ def test_the_settings_that_a_continued_run_must_repeat():
 def test_another_run_is_refused_once_there_is_a_checkpoint(config):
     settings_asked_for(config).write_text(dump_yaml(config))
     other = derive(config, masked_lm_ratio=0.1)
-    refuse_other_run(other)  # nothing was trained yet
+    refuse_other_run(other, 1)  # nothing was trained yet
     (config.checkpoint_dir() / "7").mkdir(parents=True)
-    refuse_other_run(derive(config, batch_size=4, num_workers=0, cpu_threads=1, from_checkpoint="elsewhere"))
+    refuse_other_run(derive(config, batch_size=4, num_workers=0, cpu_threads=1, from_checkpoint="elsewhere"), 1)
     with pytest.raises(ValueError, match="masked_lm_ratio=0.1 differs from 0.15 of the run in .*; pass another"):
-        refuse_other_run(other)
+        refuse_other_run(other, 1)
 
 
 def test_a_run_is_continued_whose_settings_have_tf32_as_a_boolean(config):
@@ -103,17 +153,17 @@ def test_a_run_is_continued_whose_settings_have_tf32_as_a_boolean(config):
     assert "tf32: false" in written
     settings_asked_for(config).write_text(written)
     (config.checkpoint_dir() / "7").mkdir(parents=True)
-    refuse_other_run(config)
+    refuse_other_run(config, 1)
 
 
 def test_a_run_of_another_model_is_refused_by_its_name(config):
     """As one that an earlier version began without a model's name, when the default was BERT-base."""
     settings_asked_for(config).write_text(dump_yaml(config))
     other = derive(config, bert_model="bert-large-uncased", model=BUILT_IN_MODELS["bert-large-uncased"])
-    refuse_other_run(other)  # nothing was trained yet
+    refuse_other_run(other, 1)  # nothing was trained yet
     (config.checkpoint_dir() / "7").mkdir(parents=True)
     with pytest.raises(ValueError, match="bert_model=bert-large-uncased differs from bert-quickstart of the run in"):
-        refuse_other_run(other)
+        refuse_other_run(other, 1)
 
 
 @pytest.mark.parametrize("entry", [SQUAD, GLUE, NER], ids=lambda entry: entry.script)
@@ -123,30 +173,30 @@ def test_a_finished_training_is_followed_by_predictions(entry, tmp_path):
     config = parse_arguments(entry, list(map(str, words)))
     settings_asked_for(config).write_text(dump_yaml(config))
     (config.checkpoint_dir() / "7").mkdir(parents=True)
-    refuse_other_run(derive(config, do_predict=True, predict_file="b"))
+    refuse_other_run(derive(config, do_predict=True, predict_file="b"), 1)
     if entry is SQUAD:
-        refuse_other_run(derive(config, n_best_size=3, max_answer_length=9, null_score_diff_threshold=0.5))
+        refuse_other_run(derive(config, n_best_size=3, max_answer_length=9, null_score_diff_threshold=0.5), 1)
         with pytest.raises(ValueError, match="predict_file=b differs from None"):  # it would choose the best weights
-            refuse_other_run(derive(config, do_eval=True, predict_file="b"))
+            refuse_other_run(derive(config, do_eval=True, predict_file="b"), 1)
     else:
         with pytest.raises(ValueError, match="eval_file=b differs from None"):
-            refuse_other_run(derive(config, do_eval=True, eval_file="b"))
+            refuse_other_run(derive(config, do_eval=True, eval_file="b"), 1)
 
 
 def test_a_run_may_be_extended_and_shortened_to_what_it_has_not_made(trained):
     for steps in (7, 2000, 5000):
-        refuse_other_run(derive(trained, max_steps=steps))
+        refuse_other_run(derive(trained, max_steps=steps), 1)
     with pytest.raises(ValueError, match="max_steps=6 must be at least the 7 updates that the run in .* has made"):
-        refuse_other_run(derive(trained, max_steps=6))
-    refuse_other_run(derive(trained, max_steps=-1, epochs=3))  # counted once the shards are known
+        refuse_other_run(derive(trained, max_steps=6), 1)
+    refuse_other_run(derive(trained, max_steps=-1, epochs=3), 1)  # counted once the shards are known
 
 
 def test_settings_that_an_older_version_did_not_have_are_no_difference(trained):
     old = [line for line in dump_yaml(trained).splitlines() if not line.startswith("whole_word_masking")]
     settings_asked_for(trained).write_text("\n".join(old))
-    refuse_other_run(trained)
+    refuse_other_run(trained, 1)
     with pytest.raises(ValueError, match="whole_word_masking=True differs from False"):
-        refuse_other_run(derive(trained, whole_word_masking=True))
+        refuse_other_run(derive(trained, whole_word_masking=True), 1)
 
 
 def test_an_early_stopped_run_is_done_until_more_is_asked_for(config):

@@ -61,7 +61,7 @@ def test_the_table_of_a_later_start_shows_its_flags(workplace, capsys, first, se
 # ---- results ----
 
 
-def test_results_and_what_it_can_do(workplace, capsys):
+def test_results_and_what_it_can_do(workplace, capsys, caplog):
     assert workplace.start("--epochs 3") == 0
     (config,) = workplace.trained
     assert config.run.finish_in is None and config.run.phase == 1 and config.run.expected_steps is None
@@ -80,8 +80,7 @@ def test_results_and_what_it_can_do(workplace, capsys):
     (weights,) = workplace.out.glob("bert-quickstart/phase1/*/weights")
     weights.write_text("damaged")
     assert workplace.start("--epochs 3") == 0 and len(workplace.trained) == 2
-    shown = capsys.readouterr()
-    assert "checkpoint refused" in shown.err and "Already done" not in shown.out
+    assert "checkpoint refused" in caplog.text and "Already done" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

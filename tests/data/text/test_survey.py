@@ -38,6 +38,15 @@ def test_a_survey_names_what_is_read_and_what_mends_the_rest(tmp_path):
     )
 
 
+def test_the_share_of_bytes_that_is_left_out_counts_each_file_once(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 30)
+    (tmp_path / "refused.csv").write_text("id,value\n1,2\n".ljust(60, "2"))
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG" * 15)
+    lines = list(survey([tmp_path], Reading()).lines())
+    assert "left out: 2 files, 120 bytes, 80% of the bytes" in lines
+    assert "warning: 80% of the bytes of these files are not used" in lines
+
+
 def test_what_a_flag_mends_comes_first_and_bad_rows_are_named_of_each_file(tmp_path):
     for number in range(25):
         (tmp_path / f"a.kind{number}").write_text("x")
