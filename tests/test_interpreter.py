@@ -149,3 +149,35 @@ def test_ctrl_c_while_packages_load_is_one_line(tmp_path):
     line = [sys.executable, "run_pretraining.py", "--help"]
     done = subprocess.run(line, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr, done.stdout) == (-signal.SIGINT, "interrupted\n", "")
+
+
+@pytest.mark.parametrize(
+    ("before", "variables", "problem"),
+    [
+        (
+            "",
+            {"PYTHONOPTIMIZE": "2"},
+            "PYTHONOPTIMIZE=2 (-OO) removes docstrings, without which Paddle cannot be loaded",
+        ),
+        (
+            "ulimit -v 400000; ",
+            {},
+            "the limit of addresses (ulimit -v) is 409 MB, below the 1,500 MB that Paddle needs",
+        ),
+    ],
+)
+def test_a_shell_in_which_paddle_cannot_be_loaded_is_refused_in_one_line(before, variables, problem):
+    command = ["bash", "-c", f"{before}exec {sys.executable} run_predict.py --help"]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(f"error: {problem}; ") and done.stderr.count("\n") == 1
+
+
+def test_warnings_of_packages_end_no_command():
+    """Paddle warns of its own functions."""
+    script = "import sys; sys.orig_argv = ['python', 'run_predict.py']; import bert, warnings; warnings.warn('old')"
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "UserWarning: old" in done.stderr

@@ -24,11 +24,13 @@ from bert.commands import predict
 from bert.inference import heads
 from bert.inference.heads import load_model
 from bert.inference.terminal import talk
+from bert.model.head_specs import HEADS
 from bert.tokenization.vocabulary_files import read_vocabulary
 from bert.tokenization.wordpiece import reference_tokenizer
 from tests.inference import models
 from tests.inference.models import records
 from tests.support.peak_memory import peak_of
+from tests.support.waiting import wait_until
 
 folders = models.folders  # fixture
 
@@ -87,6 +89,26 @@ def test_a_text_at_which_a_foreign_tokenizer_panics_is_a_bad_line(tmp_path, caps
     found = records((tmp_path / "out.jsonl").read_text())
     assert [("label" in record, record.get("line")) for record in found] == [(True, None), (False, 2), (True, None)]
     assert "in.txt:2: the text 'aaaa" in err and "retry-limit-in-match over" in err and "3 lines, 1 of them bad" in err
+
+
+@pytest.mark.parametrize("words", ["run_predict.py", "-m bert.serving --port 0"])
+def test_an_older_step_is_used_only_with_a_warning_and_is_named(folders, tmp_path, words):
+    steps = tmp_path / "bert-test" / "phase1"
+    for step in ("5", "7"):
+        shutil.copytree(folders["pretraining"], steps / step)
+    (weights,) = (steps / "7").glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    command = [sys.executable, *words.split(), str(tmp_path)]
+    with open(tmp_path / "log", "w+b") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=REPOSITORY)
+        try:
+            wait_until(lambda: f"\n{steps / '5'}: " in (tmp_path / "log").read_text(), 90)
+        finally:
+            process.kill()
+            process.wait()
+    text = (tmp_path / "log").read_text()
+    assert f"warning: {tmp_path}: checkpoint refused, trying an older one: {weights} does not have" in text
+    assert f"\n{steps / '5'}: {HEADS['masked-lm'].noun}, uncased\n" in text and f"{steps / '7'}: " not in text
 
 
 def test_questions_and_entities_from_the_command_line(folders, tmp_path, capsys):

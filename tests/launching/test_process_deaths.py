@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def micro_batch(self, index, step):
     return real(self, index, step)
 PretrainingLoader.micro_batch = micro_batch
 sys.exit(run_pretraining.main())
+"""
+PROBE = """
+from types import SimpleNamespace
+from bert.commands.pretrain import parse_launch_arguments
+from bert.config.command_line import dump_yaml
+from bert.own_text.speed import _measure
+settings = dump_yaml(parse_launch_arguments([]).phases[0])
+while True:
+    _measure({"quickstart": settings}, SimpleNamespace(device="cpu", ranks=2))
 """
 DATA = """
 import time
@@ -126,6 +136,20 @@ def test_no_rank_outlives_what_started_it(tmp_path, kind):
             # For a moment while it is started a process has no environment to be known by.
             wait_until(lambda folder=folder: len(living(str(folder))) >= 4, 30)
             kill_and_count(process, victim, folder)
+
+
+@pytest.mark.long
+def test_no_rank_that_measures_the_speed_outlives_its_launcher(tmp_path):
+    chance = random.Random(31)
+    for number in range(times(2, 100)):
+        folder = tmp_path / f"tree{number}"
+        folder.mkdir()
+        with tree(folder, PROBE) as process:
+            wait_until(
+                lambda folder=folder: sum("speed_probe" in line for line in living(str(folder)).values()) == 3, 120
+            )
+            time.sleep(0.2 if number % 2 == 0 else chance.uniform(0, 8))  # while they import, or measure
+            kill_and_count(process, process.pid, folder)
 
 
 @pytest.mark.long

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.command_errors import command
 from bert.commands.pretrain import parse_launch_arguments
-from bert.exit_codes import INTERRUPTED
+from bert.exit_codes import INTERRUPTED, RECORD
 from bert.launching.process_runner import Runner, WorkerOutput, ranks_of
 from bert.training.interruption import STOPPED_BY, StopRequest
+from bert.training.loss_guards import TrainingDiverged
 from tests.support.waiting import wait_until
 
 CONFIG = parse_launch_arguments([]).phases[0]
@@ -207,6 +209,18 @@ def test_a_rank_that_the_launcher_ended_is_not_the_reason(tmp_path):
         "LAUNCH ERROR Container failed !!!\nContainer rank 1 status failed cmd ['python'] code 2 log a/workerlog.1 \n"
     )
     assert output.exit_code() == 2
+
+
+def test_the_code_of_a_rank_that_refused_counts_and_not_of_one_that_lost_it(tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv(RECORD, str(tmp_path / "exit_code"))
+    for error in (ValueError("a bad shard"), TrainingDiverged("later, on another rank")):
+        with pytest.raises(SystemExit), command():
+            raise error
+    output = WorkerOutput(tmp_path)
+    (tmp_path / "launcher.log").write_text("Container rank 0 status failed cmd ['python'] code 1 log a/workerlog.0 \n")
+    assert output.exit_code() == 2  # of the first that reported an error
+    (tmp_path / "exit_code").unlink()
+    assert output.exit_code() == 1
 
 
 def test_the_launchers_own_failure_is_shown_when_no_rank_started(tmp_path):
