@@ -1,6 +1,7 @@
 """`run_predict.py`: use a trained model on texts of files, a pipe or a terminal."""
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
@@ -59,6 +60,12 @@ class PredictRequest(ModelSettings):
         None,
         description="show what the model can do with a text, a file or a folder: masked words and nearest sentences",
     )
+    layers: str | None = Field(
+        None, description="with --encode: layers whose states are joined, as -1,-2; -1 is the last, 0 the embeddings"
+    )
+    pooling: Literal["none", "mean", "cls", "max"] = Field(
+        "mean", description="with --encode: how the tokens' states become a vector; none: tokens and a vector of each"
+    )
     batch_size: int = Field(32, ge=1, description="sequences that run at a time")
 
     def is_resumable(self) -> bool:
@@ -96,7 +103,18 @@ class PredictRequest(ModelSettings):
             raise ValueError(f"--output {self.output} is for one .parquet as input; name a .csv or .jsonl")
         if self.form() == "npy" and (self.task != "encoder" or self.nearest):
             raise ValueError(f"--output {self.output} is for vectors; pass --encode, or name a .jsonl file")
+        if self.layers and not re.fullmatch(r"-?\d{1,4}(,-?\d{1,4})*", self.layers):
+            raise ValueError(f"layers={self.layers} must be numbers with commas between them; pass --layers -1,-2")
+        if (self.layers or self.pooling != "mean") and (self.task != "encoder" or self.nearest):
+            raise ValueError("--layers and --pooling are for vectors; pass --encode, and omit --nearest")
+        if self.form() == "npy" and self.pooling == "none":
+            raise ValueError(f"--output {self.output} has a vector for each line; name a .jsonl, or another --pooling")
         return self
+
+    def of_vectors(self) -> dict[str, Any]:
+        """The arguments of `load_model` for vectors."""
+        layers = [int(layer) for layer in (self.layers or "").split(",") if layer]
+        return {"layers": layers, "pooling": self.pooling} if self.task == "encoder" else {}
 
 
 def parse_request(argv: Sequence[str] | None) -> PredictRequest:
@@ -106,7 +124,11 @@ def parse_request(argv: Sequence[str] | None) -> PredictRequest:
     parser.add_argument("files", nargs="*", default=[], metavar="FILE", help=help_)
     parser.add_argument("--encode", action="store_true", help="make sentence vectors (means of the last hidden states)")
     parser.add_argument("--url", help=argparse.SUPPRESS)
-    words = vars(parser.parse_intermixed_args(argv))
+    given = list(sys.argv[1:] if argv is None else argv)
+    if "--layers" in given[:-1]:  # argparse takes -1,-2 for a flag
+        place = given.index("--layers")
+        given[place : place + 2] = ["=".join(given[place : place + 2])]
+    words = vars(parser.parse_intermixed_args(given))
     refuse_address(words.pop("url", ""))
     if words.pop("encode", False) and words.setdefault("task", "encoder") != "encoder":
         raise ValueError(f"--encode makes vectors, --task {words['task']} something else; omit one of them")
@@ -127,7 +149,7 @@ def run(request: PredictRequest) -> int:
     from bert.inference.terminal import talk
     from bert.inference.trained_model import NearestSentences
 
-    model = load_from_settings(request, request.batch_size)
+    model = load_from_settings(request, request.batch_size, **request.of_vectors())
     if request.show:
         from bert.inference.demonstration import demonstrate  # its sentences need a package of training
 

@@ -78,15 +78,27 @@ def _rounded(number: float) -> float:
 
 
 class SentenceEncoder(TrainedModel):
-    """Sentence vectors: means of the last hidden states."""
+    """Sentence vectors: means of the last hidden states, or what `pooling` and the layers of the opened model say."""
 
     task = "encoder"
 
+    def __init__(self, opened: OpenedModel, *, pooling: str = "mean", **settings: Any) -> None:
+        super().__init__(opened, **settings)
+        self._pooling = pooling
+
     def run(self, requests: Sequence[Request]) -> list[Result]:
-        return vector_results(self.encode([text for (text,) in requests]))
+        if self._pooling != "none":
+            return vector_results(self.encode([text for (text,) in requests], self._pooling))
+        table = self.table(requests)
+        results: list[Result] = [{} for _ in requests]
+        for row, states, *_ in self.outputs(self.task, table):
+            ids = table.input_ids[table.offsets[row] : table.offsets[row + 1]].tolist()
+            vectors = [result["vector"] for result in vector_results(states[: len(ids)])]
+            results[row] = {"tokens": [self.vocabulary.tokens[index] for index in ids], "vectors": vectors}
+        return results
 
     def columns(self) -> dict[str, type]:
-        return {"vector": str}
+        return {"tokens": str, "vectors": str} if self._pooling == "none" else {"vector": str}
 
 
 def vector_results(vectors: np.ndarray) -> list[Result]:
@@ -320,6 +332,7 @@ def load_model(
     max_seq_length: int | None = None,
     batch_size: int = 32,
     top_k: int = 5,
+    pooling: str | None = None,
     **settings: Any,
 ) -> TrainedModel:
     """A model with the methods of its head: predict, encode, fill_mask or answer.
@@ -327,14 +340,16 @@ def load_model(
     Args:
         source: a checkpoint, the output folder of a run, an export, another library's model or a published name.
         task: one of PREDICTIONS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
+        pooling: of the task encoder: a key of `trained_model.POOLING`, or none: a vector for each token.
     """
     refuse_address(source)
     opened = open_model(source, task, **settings)
-    return _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)
+    own = {} if pooling is None else {"pooling": pooling}
+    return _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k, **own)
 
 
-def load_from_settings(settings: ModelSettings, batch_size: int = 32) -> TrainedModel:
+def load_from_settings(settings: ModelSettings, batch_size: int = 32, **others: Any) -> TrainedModel:
     """The model of a command line, with Paddle's threads as it says."""
     own = settings.model_dump(include=set(ModelSettings.model_fields))
     threads = use_cores(own.pop("cpu_threads"), "off", 0, 1)
-    return load_model(own.pop("model"), batch_size=batch_size, cpu_threads=threads, **own)
+    return load_model(own.pop("model"), batch_size=batch_size, cpu_threads=threads, **own, **others)

@@ -1,7 +1,7 @@
 """Opens a model from any folder: a checkpoint, a run's output, an export, or another library's model."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +67,7 @@ def open_model(
     do_lower_case: bool | None = None,
     model: BertConfig | None = None,
     cpu_threads: int = 1,
+    layers: Sequence[int] = (),
 ) -> OpenedModel:
     """Find, read and check a model.
 
@@ -75,9 +76,16 @@ def open_model(
             ONNX, a model of Hugging Face or PaddleNLP or its published name.
         device: auto, cpu or gpu; for an export also tensorrt.
         task: one of PREDICTIONS; None: that of the model's head. Every checkpoint has an encoder.
+        layers: whose states the encoder gives, one after the other: 0 for the embeddings, 1 for the first layer, -1 for
+            the last; none: the last.
     """
     path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():
+        if set(layers) - {-1}:
+            raise ValueError(
+                f"layers={_joined(layers)}: {path} is an export, which gives the last layer's states alone; use the "
+                "checkpoint that it was made from, or omit --layers"
+            )
         predictor = Predictor(path, device=device, cpu_threads=cpu_threads)
         return _open_export(predictor, task, vocab_file, do_lower_case)
     if device == "tensorrt":
@@ -105,7 +113,7 @@ def open_model(
     labels = None
     if "classification" in task:
         labels = _classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
-    network = Network(pretrained.parameters, config, device)
+    network = Network(pretrained.parameters, config, device, layers=_from_the_first(layers, config.num_hidden_layers))
     return OpenedModel(
         path=folder,
         task=task,
@@ -114,9 +122,23 @@ def open_model(
         usage=read_usage(folder),
         labels=labels,
         most_positions=config.max_position_embeddings,
-        hidden_size=config.hidden_size,
+        hidden_size=config.hidden_size * max(1, len(layers)),
         checksums=network.checksums,
     )
+
+
+def _from_the_first(layers: Sequence[int], last: int) -> tuple[int, ...]:
+    """Layers counted from the embeddings, of a model of `last` layers."""
+    if any(not -last - 1 <= layer <= last for layer in layers):
+        raise ValueError(
+            f"layers={_joined(layers)}: the model has the layers 1 to {last} (or {-last} to -1), and its embeddings, "
+            "which are 0; correct --layers"
+        )
+    return tuple(layer % (last + 1) for layer in layers)
+
+
+def _joined(layers: Sequence[int]) -> str:
+    return ",".join(map(str, layers))
 
 
 def _classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:

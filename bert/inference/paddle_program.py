@@ -1,5 +1,6 @@
 """Builds the forward program of a task's model, runs it, and saves it for Paddle Inference."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,11 @@ class ForwardProgram:
     packing: Packing | None = None  # what makes `feed` of the padded one; None: the program reads padded sequences
 
 
-def objective_of(task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool = False) -> Objective:
+def objective_of(
+    task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool = False, layers: tuple[int, ...] = ()
+) -> Objective:
     """The objective whose network has the outputs of a task."""
-    options: dict[str, Any] = {"with_pooler": with_pooler} if task == "encoder" else {}
+    options: dict[str, Any] = {"with_pooler": with_pooler, "layers": layers} if task == "encoder" else {}
     if "classifier" in HEADS[task].needs:
         assert num_outputs is not None
         options = {"num_labels": num_outputs}
@@ -45,16 +48,22 @@ def build_program(
     *,
     packed: bool = False,
     cpu_kernels: bool = False,
+    layers: tuple[int, ...] = (),
 ) -> ForwardProgram:
-    """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only."""
+    """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only.
+
+    With `layers` an encoder gives their states [b, s, layers * hidden] instead, as `EncoderObjective` numbers them.
+    """
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
-    objective = replace(objective_of(task, config, num_outputs, with_pooler), kernels=FusedKernels(unpad=packed))
+    objective = objective_of(task, config, num_outputs, with_pooler, layers)
+    objective = replace(objective, kernels=FusedKernels(unpad=packed))
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         feed, network = objective.inputs(with_labels=False), objective.network()
         network.eval()
         outputs = objective.outputs(feed, network)
-        names = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler)
+        names: Iterable[str] = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler)
+        names = ("hidden_states",) if task == "encoder" and layers else names
         outputs = {name: paddle.assign(outputs[name]) for name in names}
     if cpu_kernels:
         use_cpu_kernels(main)
@@ -69,12 +78,19 @@ class Network:
     Args:
         parameters: by our names, vocabulary padded, float32.
         with_pooler: whether the task encoder has the pooled output too.
+        layers: as of `build_program`.
     """
 
     def __init__(
-        self, parameters: Arrays, config: BertConfig, device: str = "cpu", *, with_pooler: bool = False
+        self,
+        parameters: Arrays,
+        config: BertConfig,
+        device: str = "cpu",
+        *,
+        with_pooler: bool = False,
+        layers: tuple[int, ...] = (),
     ) -> None:
-        self.config = config
+        self.config, self._layers = config, layers
         self._with_pooler = with_pooler and "bert.pooler.dense.weight" in parameters
         place, self.scope, self._on_cpu = place_of(device), static.Scope(), device == "cpu"
         self.executor = static.Executor(place)
@@ -98,9 +114,8 @@ class Network:
         return dict(zip(program.outputs, values, strict=True))
 
     def _build(self, task: str, packed: bool) -> ForwardProgram:
-        program = build_program(
-            task, self.config, self._num_outputs, self._with_pooler, packed=packed, cpu_kernels=self._on_cpu
-        )
+        kind: dict[str, Any] = {"packed": packed, "cpu_kernels": self._on_cpu, "layers": self._layers}
+        program = build_program(task, self.config, self._num_outputs, self._with_pooler, **kind)
         self.check(task, program.main)
         self._programs[task, packed] = program
         return program

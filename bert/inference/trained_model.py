@@ -23,6 +23,12 @@ from data.text.encodings import Decoding
 Result = dict[str, Any]
 Run = Callable[[Sequence[Request]], list[Result]]
 MASK = "[MASK]"
+# A vector of a text, of the states of its tokens [tokens, hidden].
+POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda states: states.mean(0),
+    "max": lambda states: states.max(0),
+    "cls": lambda states: states[0],
+}
 _NUMBERS = {(1,): "one text", (2,): "two texts", (1, 2): "one text or two"}
 
 
@@ -124,8 +130,12 @@ class TrainedModel:
         """The columns of a table that the results become (`records.flat`), and their types."""
         raise NotImplementedError
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """The mean of the last hidden states over all tokens of each text, float32 [n, hidden]; long texts are cut."""
+    def encode(self, texts: Sequence[str], pooling: str = "mean") -> np.ndarray:
+        """The mean of the last hidden states over all tokens of each text, float32 [n, hidden]; long texts are cut.
+
+        Args:
+            pooling: a key of POOLING: mean, max, or cls for the states of the first token.
+        """
         if isinstance(texts, str):
             raise ValueError("texts must be a list of texts, not one text; pass [text]")
         if not self.opened.can_encode():
@@ -137,8 +147,8 @@ class TrainedModel:
             return np.zeros((0, 0), "float32")
         table = self.table([(text,) for text in texts])
         lengths = table.lengths()
-        means = {row: outputs[0][: lengths[row]].mean(0) for row, *outputs in self.outputs("encoder", table)}
-        return np.stack([means[row] for row in range(len(texts))])
+        pooled = {row: POOLING[pooling](outputs[0][: lengths[row]]) for row, *outputs in self.outputs("encoder", table)}
+        return np.stack([pooled[row] for row in range(len(texts))])
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
         """The `top_k` most likely tokens at each [MASK] of a text: [{"token": ..., "probability": ...}, ...]."""

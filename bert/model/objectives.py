@@ -150,9 +150,14 @@ class Objective:
 
 @dataclass(frozen=True)
 class EncoderObjective(Objective):
-    """The outputs of the encoder alone, which have no loss."""
+    """The outputs of the encoder alone, which have no loss.
+
+    Attributes:
+        layers: whose states are also wanted, one after the other; 0 is the embeddings', 1 the first layer's.
+    """
 
     with_pooler: bool = False
+    layers: tuple[int, ...] = ()
     outputs_per_token: ClassVar[bool] = True
 
     def network(self) -> BertModel:
@@ -160,9 +165,14 @@ class EncoderObjective(Objective):
 
     def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
         input_ids, token_type_ids, sequences = self.encoder_arguments(feed)
-        layout = network.layout(sequences)
+        layout, of_layers = network.layout(sequences), dict[int, Any]()
+        for number, layer in enumerate([network.embeddings, *network.encoder]) if self.layers else ():
+            layer.register_forward_post_hook(lambda _, inputs, output, n=number: of_layers.update({n: output}))
         hidden, pooled = network(input_ids, token_type_ids, layout)
         states = {"last_hidden_state": layout.padded(hidden)}
+        if self.layers:
+            of_layers[len(network.encoder)] = hidden  # a ModernBERT's has its last norm
+            states["hidden_states"] = paddle.concat([layout.padded(of_layers[n]) for n in self.layers], axis=-1)
         return states if pooled is None else states | {"pooler_output": pooled}
 
 

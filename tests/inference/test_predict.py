@@ -21,8 +21,10 @@ import run_predict
 from bert import REPOSITORY
 from bert.checkpoints import directories as checkpoint_files
 from bert.commands import predict
+from bert.conversion.reading import read_pretrained
 from bert.inference import heads
 from bert.inference.heads import load_model
+from bert.inference.paddle_program import Network
 from bert.inference.terminal import talk
 from bert.model.head_specs import HEADS
 from bert.tokenization.vocabulary_files import read_vocabulary
@@ -132,6 +134,47 @@ def test_vectors_as_json_and_as_npy(folders, tmp_path, capsys):
     np.testing.assert_allclose(vectors[[1, 3]], [record["vector"] for record in found if "vector" in record], rtol=1e-6)
 
 
+def test_states_of_layers_are_those_of_shorter_networks_and_are_pooled(folders, tmp_path, capsys):
+    folder, texts = folders["pretraining"], ["word1 word2 word3 word4 word5 word6", "word4"]
+    (tmp_path / "in.txt").write_text("\n".join(texts) + "\n")
+    encoder, read = load_model(folder, "encoder"), read_pretrained(folder)
+    config = read.config.model_copy(update={"num_hidden_layers": 1})
+    names = [name for name in read.parameters if name.startswith("bert.e") and ".layer.1." not in name]
+    shorter = Network({name: read.parameters[name] for name in names}, config, "cpu")
+
+    def states_of(network, text):
+        (_, feed) = next(encoder.batches(encoder.table([(text,)])))
+        return network("encoder", feed)["last_hidden_state"][0, : feed["attention_mask"].sum()]
+
+    wanted = [np.concatenate([states_of(encoder.forward, text), states_of(shorter.run, text)], -1) for text in texts]
+    layers = ("--encode", "--layers", "-1,1")
+    for pooling, pool in (("mean", lambda s: s.mean(0)), ("max", lambda s: s.max(0)), ("cls", lambda s: s[0])):
+        output = tmp_path / f"{pooling}.npy"
+        run(capsys, folder, tmp_path / "in.txt", *layers, "--pooling", pooling, "--output", output)
+        np.testing.assert_allclose(np.load(output), [pool(states) for states in wanted], rtol=1e-4, atol=1e-5)
+    found, _ = run(capsys, folder, tmp_path / "in.txt", *layers, "--pooling", "none")
+    for record, states in zip(found, wanted, strict=True):
+        assert record["tokens"] == ["[CLS]", *record["text"].split(), "[SEP]"]
+        np.testing.assert_allclose(record["vectors"], states, rtol=1e-4, atol=1e-5)
+    tensors = [
+        read.parameters[f"bert.embeddings.{name}_embeddings.weight"] for name in ("word", "position", "token_type")
+    ]
+    summed = tensors[0][encoder.vocabulary.id_of("[CLS]")] + tensors[1][0] + tensors[2][0]
+    norm = [read.parameters[f"bert.embeddings.LayerNorm.{part}"] for part in ("weight", "bias")]
+    wanted_first = (summed - summed.mean()) / np.sqrt(summed.var() + config.layer_norm_eps) * norm[0] + norm[1]
+    found, _ = run(capsys, folder, tmp_path / "in.txt", "--encode", "--layers=0", "--pooling", "cls")
+    np.testing.assert_allclose(found[0]["vector"], wanted_first, rtol=1e-4, atol=1e-5)
+
+
+def test_an_export_says_that_it_has_no_layers(folders, tmp_path, capsys):
+    exported = models.export(folders["encoder"], tmp_path / "e", "--format", "paddle-inference")
+    (tmp_path / "in.txt").write_text("word1\n")
+    _, err = run(capsys, exported, tmp_path / "in.txt", "--encode", "--layers", "-2", code=2)
+    assert "layers=-2: " in err and "is an export, which gives the last layer's states alone; use the checkpoint" in err
+    found, _ = run(capsys, exported, tmp_path / "in.txt", "--encode", "--layers", "-1", "--pooling", "max")
+    assert len(found[0]["vector"]) == 8
+
+
 def test_the_nearest_lines_of_a_file(folders, tmp_path, capsys):
     sentences = [f"word{i} word{i + 1} word{2 * i}" for i in range(12)]
     (tmp_path / "all.txt").write_text("\n".join([*sentences, sentences[3], ""]))
@@ -157,6 +200,10 @@ WRONG = {
     "{model} nowhere.txt": "FILE nowhere.txt must be an existing file",
     "{model} --nearest nowhere": "--nearest nowhere must be an existing file",
     "{model} --encode --task masked-lm": "--encode makes vectors, --task masked-lm something else",
+    "{model} {file} --encode --layers 3": "layers=3: the model has the layers 1 to 2 (or -2 to -1), and its embeddings",
+    "{model} {file} --encode --layers a": "layers=a must be numbers with commas between them; pass --layers -1,-2",
+    "{model} {file} --layers -1": "--layers and --pooling are for vectors; pass --encode",
+    "{model} {file} --encode --pooling none --output x.npy": "x.npy has a vector for each line; name a .jsonl",
     "{model} --output no/where.jsonl": "--output no/where.jsonl: the folder does not exist",
     "{model} --output {empty}": "empty is a folder; name a file in it",
     "{model} {file} --output {file}": "in.txt is an input, which it would replace; name another file",
