@@ -10,10 +10,12 @@ import argparse
 import gc
 import os
 import shutil
+import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +33,7 @@ from bert.samples.manifest import (
     write_manifest,
 )
 from bert.samples.masking import MASKED_SHARE
+from bert.tokenization.segmentation import SEGMENTERS
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary
 from data.preprocessing.pipeline import (
@@ -45,14 +48,16 @@ from data.preprocessing.pipeline import (
     remove_other_shards,
     samples_key,
 )
+from data.preprocessing.problems import problems_of_counts
 from data.preprocessing.settings import MASKING, OBJECTIVES, PairSettings, SampleSettings
 from data.preprocessing.workers import SCHEDULERS, Run, scheduler
-from data.text.lddl_reader import Block, SourceFile, list_sources, plan_blocks
+from data.text.lddl_reader import Block, SourceFile, list_sources, numbered_documents, plan_blocks
 from data.text.lddl_writer import counts_line, print_counts
-from data.text.word_boundaries import SEGMENTERS
+from data.text.script_facts import ScriptFacts, segmenter_of
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
+_MEASURED_BLOCKS, _MEASURED_DOCUMENTS, _MEASURED_CHARACTERS = 16, 50, 2_000  # to choose a segmenter by
 _RUN_KEY = ".run_key"  # cache key of a finished run; not in the manifest, as it depends on names and times
 
 
@@ -76,6 +81,7 @@ def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int
     finished = read_manifest(sink)
     if finished is not None and finished.settings == settings and _is_whole(sink, finished, job.key):
         _remove_leftovers(sink)
+        _warn(finished.counts, Counter())
         return finished
     _check_sink(job)
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +119,13 @@ def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int
     write_manifest(sink, manifest)
     write_atomically(sink / _RUN_KEY, job.key.encode())
     _remove_leftovers(sink)
+    _warn(counts, sum((Counter(block.get("unknown words")) for block in blocks), Counter()))
     return manifest
+
+
+def _warn(counts: Mapping[str, int], unknown: Counter[str]) -> None:
+    for problem in problems_of_counts(counts, unknown):
+        print(f"warning: {problem}", file=sys.stderr)
 
 
 def _make_shards(job: Job, plans: list[ShardPlan], run: Run) -> dict[str, dict]:
@@ -170,7 +182,12 @@ def _parser() -> HelpParser:
     parser.add_argument(
         "--lowercase",
         action=argparse.BooleanOptionalAction,
-        help="lower-case the text (default: unless the vocabulary has capitals or accents)",
+        help="lower-case the text (default: unless the vocabulary has capitals)",
+    )
+    parser.add_argument(
+        "--strip-accents",
+        action=argparse.BooleanOptionalAction,
+        help="strip accents (default: if the text is lower-cased, unless the vocabulary has them)",
     )
     parser.add_argument("--language", default="en", help="of the sentence splitter")
     parser.add_argument("--target-seq-length", type=int, default=128)
@@ -195,9 +212,10 @@ def _parser() -> HelpParser:
     parser.add_argument("--whole-word-masking", action="store_true", help="static masks cover whole words")
     parser.add_argument(
         "--word-segmenter",
-        choices=SEGMENTERS,
-        help="finds the words of Chinese text for "
-        "--whole-word-masking; needs the extra chinese (default: each character is a word)",
+        choices=("auto", *SEGMENTERS, "none"),
+        default="auto",
+        help="jieba finds the words of Chinese text for --whole-word-masking (extra chinese); icu, the default for "
+        "text in Thai, Lao, Khmer, Burmese or Javanese, cuts it into words (extra segmentation)",
     )
     parser.add_argument("--masked-lm-ratio", type=float, default=MASKED_SHARE)
     parser.add_argument("--max-predictions-per-seq", type=int, help="limit of static masks per sample (default: none)")
@@ -235,13 +253,29 @@ def _source_of(arguments: argparse.Namespace) -> Source:
     return Source(files, plan_blocks(files, arguments.block_bytes), others)
 
 
-def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary) -> SampleSettings:
+def _segmenter_of(arguments: argparse.Namespace, blocks: Sequence[Block]) -> str | None:
+    """As given; "auto": by the beginning of some blocks."""
+    if arguments.word_segmenter != "auto":
+        return None if arguments.word_segmenter == "none" else arguments.word_segmenter
+    facts = ScriptFacts()
+    for block in blocks[:: -(-len(blocks) // _MEASURED_BLOCKS)]:
+        for _, text in islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS):
+            facts.add(text[:_MEASURED_CHARACTERS])
+    return segmenter_of(facts.is_unspaced(), "auto")
+
+
+def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary, blocks: Sequence[Block]) -> SampleSettings:
     """The settings of a command line; ValueError names a bad value."""
     values = vars(arguments)
     if arguments.short_seq_prob is None:
         values["short_seq_prob"] = 0.0 if arguments.objective == "mlm" else 0.1
-    values["lowercase"] = vocabulary.is_lowercase(arguments.lowercase)
-    if arguments.word_segmenter and not vocabulary.is_wordpiece():
+    case = vocabulary.normalization(arguments.lowercase, arguments.strip_accents)
+    values["lowercase"], values["strip_accents"] = case.lowercase, case.strip_accents
+    if vocabulary.is_wordpiece():
+        values["word_segmenter"] = _segmenter_of(arguments, blocks)
+    elif arguments.word_segmenter in ("auto", "none"):
+        values["word_segmenter"] = None
+    else:
         raise ValueError(
             f"--word-segmenter={arguments.word_segmenter}: the tokens of {vocabulary.source} may span its words, which "
             "are for a WordPiece; leave it out"
@@ -253,13 +287,16 @@ def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary) -> Sampl
 def main(argv: list[str] | None = None) -> None:
     arguments = _parser().parse_args(argv)
     start = time.monotonic()
+    os.environ.setdefault(
+        "TOKENIZERS_PARALLELISM", "false"
+    )  # each process tokenises alone; the library warns otherwise
     gc.freeze()  # so that the garbage collector does not copy the modules' memory in forked processes
     with (
         command(arguments.sink, "interrupted; the same command resumes"),
         scheduler(arguments.scheduler, arguments.local_n_workers, arguments.scheduler_address) as run,
     ):
         source, vocabulary = _source_of(arguments), read_vocabulary(arguments.vocab_file)
-        settings = _settings_of(arguments, vocabulary)
+        settings = _settings_of(arguments, vocabulary, source.blocks)
         key = samples_key(settings, vocabulary.sha256, source.files)
         paths = os.path.abspath(arguments.vocab_file), Path(os.path.abspath(arguments.sink))
         job = Job(settings, *paths, arguments.output_format, arguments.compression, key)

@@ -1,4 +1,4 @@
-"""Train a WordPiece vocabulary: the same text always gives the same vocab.txt.
+"""Train a vocabulary: the same text always gives the same file.
 
 python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --output vocab.txt
 """
@@ -10,94 +10,35 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-
-from tokenizers import Tokenizer
-from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
-from tokenizers.pre_tokenizers import BertPreTokenizer
-from tokenizers.trainers import WordPieceTrainer
 
 from bert.command_errors import command
 from bert.files import require_writable, shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
-from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.normalization import Normalization
+from bert.tokenization.segmentation import CUTTING
+from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary
-from bert.tokenization.wordpiece import reference_tokenizer
 from data.text.lddl_reader import Block, list_sources, numbered_documents, plan_blocks
+from data.text.script_facts import ScriptFacts, case_of, segmenter_of
+from data.text.vocabulary_training import MODELS, MOST, Texts, add_words, train_other, train_wordpiece
 
-_LEAST_ALPHABET, _ALPHABET_COVERAGE, _MOST_CHARACTERS = 1000, 0.999, 0.75  # characters, share of text, of vocabulary
-_MAX_COUNT = (1 << 31) - 1
-_LEAST_COUNT, _LEAST_DOCUMENTS = 5, 3  # of a word that is added; rarer ones have little to learn from, and may be names
 _BLOCK_BYTES = 1 << 22
+_MEASURED_MEGABYTES = 20.0  # of the text, to choose case and segmenter by
 
 
-def train_vocabulary(
-    folders: list[str],
-    vocab_size: int,
-    *,
-    lowercase: bool = True,
-    min_frequency: int = 2,
-    sample_megabytes: float | None = None,
-) -> Vocabulary:
-    """A vocabulary of at most vocab_size tokens, the special ones first.
-
-    The library's trainer breaks ties by the order in which it reads the characters. It is given all of them in sorted
-    order first, so its result is a function of the text. With sample_megabytes it is trained on about that much of the
-    text, in blocks spread evenly over all of it.
-    """
-    for name, value in {"vocab_size": vocab_size, "min_frequency": min_frequency}.items():
-        if not 1 <= value <= _MAX_COUNT:
-            raise ValueError(f"{name}={value} must be at least 1 and at most {_MAX_COUNT}")
+def texts_of(folders: Sequence[str], sample_megabytes: float | None = None) -> Texts:
+    """The documents of source folders; with sample_megabytes about that much of the text, in blocks spread evenly over
+    all of it."""
     blocks = _spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes)
-    alphabet, continuations = _characters(blocks, lowercase, vocab_size)
-    fixed = [*SPECIAL_TOKENS, *continuations]
-    if vocab_size < len(fixed) + len(alphabet):
-        raise ValueError(
-            f"vocab_size={vocab_size} must be at least {len(fixed) + len(alphabet)}: the special tokens "
-            f"and the {len(alphabet)} characters of the text, at and after the beginning of a word"
-        )
-    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    trainer = WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=fixed,
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_texts(blocks), trainer)
-    ids = tokenizer.get_vocab()
-    return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
 
+    def texts() -> Iterator[str]:
+        for block in blocks:
+            yield from (text for _, text in numbered_documents(block, Counter()))
 
-def add_words(
-    folders: list[str], base: Vocabulary, number: int, *, lowercase: bool = True, sample_megabytes: float | None = None
-) -> Vocabulary:
-    """The vocabulary with frequent words of the text that it cuts into pieces, whole, at its end: those that spare the
-    most tokens first."""
-    counts: Counter[str] = Counter()
-    documents: Counter[str] = Counter()
-    for words in _words(_spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes), lowercase):
-        counts.update(words)
-        documents.update(words.keys())
-    frequent = [
-        word
-        for word, count in counts.items()
-        if count >= _LEAST_COUNT and documents[word] >= _LEAST_DOCUMENTS and word.isalpha()
-    ]
-    encodings = reference_tokenizer(base, lowercase).encode_batch(frequent, add_special_tokens=False)
-    spared = {word: counts[word] * (len(encoding.ids) - 1) for word, encoding in zip(frequent, encodings, strict=True)}
-    chosen = sorted((word for word in spared if spared[word]), key=lambda word: (-spared[word], word))[:number]
-    shown_words = f", such as {', '.join(chosen[:5])}" if chosen else ""
-    tokens = sum(spared[word] for word in chosen)
-    print(f"{len(chosen):,} words are added{shown_words}; they spare {tokens:,} tokens of this text")
-    if len(chosen) < number:
-        print(f"no other of the {number:,} occurs {_LEAST_COUNT} times, in {_LEAST_DOCUMENTS} documents, in pieces")
-    return Vocabulary((*base.tokens, *chosen))
+    return texts
 
 
 def _spread(blocks: Sequence[Block], megabytes: float | None) -> Sequence[Block]:
@@ -111,51 +52,47 @@ def _spread(blocks: Sequence[Block], megabytes: float | None) -> Sequence[Block]
     return [blocks[index * len(blocks) // number] for index in range(number)]
 
 
-def _texts(blocks: Sequence[Block]) -> Iterator[str]:
-    for block in blocks:
-        yield from (text for _, text in numbered_documents(block, Counter()))
+def _normalization(arguments: argparse.Namespace, base: Vocabulary | None) -> Normalization:
+    """As given, else that of --base, else as the text needs it, which is printed."""
+    given = arguments.lowercase, arguments.strip_accents
+    facts = ScriptFacts()
+    megabytes = min(_MEASURED_MEGABYTES, arguments.sample_megabytes or math.inf)
+    for text in texts_of(arguments.input, megabytes)():
+        facts.add(text)
+    case = base.normalization(*given) if base is not None else case_of(facts.case(), *given)
+    if base is None and given == (None, None) and not case.lowercase:
+        print(f"case: kept; {facts.why()}; --lowercase does so", file=sys.stderr)
+    segmenter = segmenter_of(facts.is_unspaced(), arguments.word_segmenter) if arguments.model == "wordpiece" else None
+    if segmenter:
+        print(f"words: cut by {segmenter}, as its script has no spaces between them", file=sys.stderr)
+    return replace(case, word_segmenter=segmenter)
 
 
-def _words(blocks: Sequence[Block], lowercase: bool) -> Iterator[Counter[str]]:
-    """The words of each document."""
-    normalizer, splitter = BertNormalizer(lowercase=lowercase), BertPreTokenizer()
-    for text in _texts(blocks):
-        yield Counter(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
-
-
-def _characters(blocks: Sequence[Block], lowercase: bool, vocab_size: int) -> tuple[list[str], list[str]]:
-    """The most frequent characters, and those of them that continue a word (with ##); both sorted.
-
-    They are the first thousand, and more until they cover 99.9% of the text or are three quarters of the vocabulary:
-    Chinese needs 3,000 to 5,000. The others are [UNK]; their share is printed.
-    """
-    counts: Counter[str] = Counter()
-    inside: set[str] = set()
-    for words in _words(blocks, lowercase):
-        for word, count in words.items():
-            for character in word:
-                counts[character] += count
-            inside.update(word[1:])
-    alphabet, continuations, covered, total = list[str](), list[str](), 0, counts.total()
-    for character in sorted(counts, key=lambda character: (-counts[character], character)):
-        used = len(alphabet) + len(continuations)
-        is_enough = covered >= _ALPHABET_COVERAGE * total or used >= _MOST_CHARACTERS * vocab_size
-        if len(alphabet) >= _LEAST_ALPHABET and is_enough:
-            share, rare = 1 - covered / total, len(counts) - len(alphabet)
-            print(f"{rare:,} rare characters, {share:.2%} of the text, are [UNK] in this vocabulary", file=sys.stderr)
-            break
-        covered += counts[character]
-        alphabet.append(character)
-        continuations += [CONTINUATION_PREFIX + character] if character in inside else []
-    return sorted(alphabet), sorted(continuations)
-
-
-def main(argv: list[str] | None = None) -> None:
+def _parser() -> HelpParser:
     parser = HelpParser(description=__doc__)
     parser.add_argument("--input", action="append", required=True, metavar="DIR", help="source folder; may be repeated")
     parser.add_argument("--vocab-size", type=int, default=30_522)
     parser.add_argument("--output", type=Path, required=True, metavar="vocab.txt")
-    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--model",
+        choices=MODELS,
+        default="wordpiece",
+        help="wordpiece: BERT's vocab.txt; bpe (of bytes) and unigram: a tokenizer.json (default: wordpiece)",
+    )
+    parser.add_argument(
+        "--lowercase",
+        action=argparse.BooleanOptionalAction,
+        help="lower-case the text (default: unless that strips marks of over 1%% of the words, or it has no case)",
+    )
+    parser.add_argument(
+        "--strip-accents", action=argparse.BooleanOptionalAction, help="strip accents (default: if lower-cased)"
+    )
+    parser.add_argument(
+        "--word-segmenter",
+        choices=("auto", *CUTTING, "none"),
+        default="auto",
+        help="cuts Thai, Lao, Khmer, Burmese and Javanese into words; auto: where the text has them",
+    )
     parser.add_argument("--base", type=Path, metavar="vocab.txt", help="with --add-words: add words to this vocabulary")
     parser.add_argument("--add-words", type=int, metavar="N", help="frequent words that --base cuts into pieces")
     parser.add_argument("--min-frequency", type=int, default=2, help="least count of a pair that is merged")
@@ -166,29 +103,28 @@ def main(argv: list[str] | None = None) -> None:
         "it (default: all of it, over 6 minutes a gigabyte)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace another vocabulary at --output")
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = _parser().parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     with command(arguments.output):
-        base = None if arguments.base is None else read_vocabulary(arguments.base)
-        if (base is None) != (arguments.add_words is None):
-            raise ValueError("--base and --add-words need each other; pass both, or neither")
-        if base is not None and not 1 <= arguments.add_words <= _MAX_COUNT:
-            raise ValueError(f"add_words={arguments.add_words} must be at least 1; change --add-words")
-        if base is not None:
-            base.check_extendable()
-            arguments.vocab_size = len(base) + arguments.add_words
+        base = _base(arguments)
         earlier = None if arguments.overwrite else _earlier(arguments.output, arguments.vocab_size)
         if arguments.output.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(arguments.output))
         # Before the training, and without making folders for one that is refused.
         require_writable(next(folder for folder in arguments.output.absolute().parents if folder.exists()))
-        options = {"lowercase": arguments.lowercase, "sample_megabytes": arguments.sample_megabytes}
+        texts, normalization = texts_of(arguments.input, arguments.sample_megabytes), _normalization(arguments, base)
+        options = {"normalization": normalization, "min_frequency": arguments.min_frequency}
         if base is not None:
-            vocabulary = add_words(arguments.input, base, arguments.add_words, **options)
+            vocabulary = add_words(texts, base, arguments.add_words, normalization)
+        elif arguments.model == "wordpiece":
+            vocabulary = train_wordpiece(texts, arguments.vocab_size, **options)
         else:
-            frequency = arguments.min_frequency
-            vocabulary = train_vocabulary(arguments.input, arguments.vocab_size, min_frequency=frequency, **options)
-        if earlier is not None and earlier.tokens != vocabulary.tokens:
+            vocabulary = train_other(arguments.model, texts, arguments.vocab_size, **options)
+        if earlier is not None and earlier.file_content() != vocabulary.file_content():
             raise ValueError(_other_vocabulary(arguments.output, earlier))
         if earlier is None:
             arguments.output.parent.mkdir(parents=True, exist_ok=True)
@@ -197,6 +133,25 @@ def main(argv: list[str] | None = None) -> None:
             f"{len(vocabulary)} tokens in {shown(arguments.output)} (sha256 {vocabulary.sha256[:16]})"
             f"{'' if earlier is None else ', as they were'}"
         )
+
+
+def _base(arguments: argparse.Namespace) -> Vocabulary | None:
+    """The vocabulary to which words are added; ValueError for flags that contradict each other."""
+    if (arguments.base is None) != (arguments.add_words is None):
+        raise ValueError("--base and --add-words need each other; pass both, or neither")
+    if (is_json := arguments.output.suffix == ".json") != (arguments.model != "wordpiece"):
+        raise ValueError(
+            f"--output={arguments.output} must end in {'.txt' if is_json else '.json'}, as --model {arguments.model} "
+            f"makes a {'vocab.txt' if is_json else 'tokenizer.json'}"
+        )
+    if arguments.base is None:
+        return None
+    if not 1 <= arguments.add_words <= MOST:
+        raise ValueError(f"add_words={arguments.add_words} must be at least 1; change --add-words")
+    base = read_vocabulary(arguments.base)
+    base.check_extendable()
+    arguments.vocab_size = len(base) + arguments.add_words
+    return base
 
 
 def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:

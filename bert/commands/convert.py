@@ -109,6 +109,11 @@ def source_parser(
         action=argparse.BooleanOptionalAction,
         help="whether the vocabulary is of lower-cased text (default: from the source)",
     )
+    parser.add_argument(
+        "--strip-accents",
+        action=argparse.BooleanOptionalAction,
+        help="whether it is of text without accents (default: from the source, else if lower-cased)",
+    )
     card = parser.add_argument_group("model card (README.md)")
     card.add_argument("--license", help="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other")
     card.add_argument("--language", dest="languages", nargs="+", default=(), metavar="CODE", help="of its text: en de")

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bert.config.settings_base import SWITCH_VALUES
+from bert.config.settings_base import SWITCHES
 from bert.help_parser import HelpParser
 
 
@@ -119,7 +119,7 @@ def is_optional(field: FieldInfo) -> bool:
 
 def is_switch(field: FieldInfo) -> bool:
     """Whether `--flag` and `--no-flag` set the field: a boolean, or one that may also be left to the program."""
-    return field.annotation in (bool, SWITCH_VALUES)
+    return field.annotation in SWITCHES
 
 
 def choices_of(field: FieldInfo) -> list[Any]:

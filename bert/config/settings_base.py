@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 SWITCH_VALUES = Literal["auto", "on", "off"]
+SWITCHES = (bool, bool | None, SWITCH_VALUES)  # the types of settings that `--flag` and `--no-flag` set
 
 
 def _switch_value(value: Any) -> Any:
@@ -42,6 +43,6 @@ class Settings(BaseModel):
         """Refuse a boolean for a number: pydantic would turn `batch_size: true` into 1."""
         for name, value in values.items() if isinstance(values, dict) else ():
             field = cls.model_fields.get(name)
-            if isinstance(value, bool) and field and field.annotation not in (bool, SWITCH_VALUES):
+            if isinstance(value, bool) and field and field.annotation not in SWITCHES:
                 raise ValueError(f"{name}={str(value).lower()} must not be true or false; give a value")
         return values

@@ -26,6 +26,7 @@ class ModelSource:
     config_file: Path | None = None
     vocab_file: Path | None = None
     do_lower_case: bool | None = None
+    strip_accents: bool | None = None
     fused_qkv: str | None = None
     allow_unknown: bool = False
     keep_padding: bool = False
@@ -114,7 +115,8 @@ def read(request: ModelSource) -> Model:
     task = choose_task(pretrained, request.task)
     parameters = parameters_for(task, pretrained.parameters, notes)
     vocab_file = request.vocab_file or pretrained.vocab_file
-    tokens = vocabularies.find_tokens(pretrained.folder, vocab_file, request.do_lower_case, notes)
+    case = {"lowercase": request.do_lower_case, "strip_accents": request.strip_accents}
+    tokens = vocabularies.find_tokens(pretrained.folder, vocab_file, notes, **case)
     if tokens is not None:
         vocabularies.check_ids(tokens, config, notes)
     return Model(

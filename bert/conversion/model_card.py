@@ -128,7 +128,7 @@ def _published(source: str) -> str | None:
 
 def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str) -> list[Block]:
     config, labels = model.config, model.labels or ()
-    cased = "" if model.tokens is None else ", lower-cased" if model.tokens.lowercase else ", cased"
+    cased = "" if model.tokens is None else f", {model.tokens.normalization}"
     sizes = (
         f"A {_NETWORKS.get(config.model_type, 'BERT')} of {config.num_hidden_layers} layers of "
         f"{config.hidden_size}, {config.vocab_size:,} tokens{cased}, at most {config.max_position_embeddings:,} tokens "

@@ -3,7 +3,7 @@
 config.json, bert_config.json   sizes, read as BertConfig, and written
 labels.json                     classes
 task.json                       our tasks: name, longest sequence, columns of the texts, context of sentences
-tokenizer_config.json           do_lower_case, as Hugging Face's
+tokenizer_config.json           do_lower_case and strip_accents, as Hugging Face's, and word_segmenter
 question_answering.json         windows and answers, of our fine-tuning for questions
 """
 
@@ -22,6 +22,7 @@ from bert.config.architecture import MODEL_TYPES, BertConfig, our_values
 from bert.config.setting_errors import explain
 from bert.conversion.raw_tensors import ConversionError, read_json
 from bert.model.head_specs import HEADS
+from bert.tokenization.normalization import Normalization
 
 LABELS_FILE = "labels.json"
 CONFIG_FILES = ("bert_config.json", "config.json", "model_config.json")
@@ -169,11 +170,13 @@ class Usage:
         return json.dumps(values, ensure_ascii=False) + "\n"
 
 
-def usage_texts(usage: Usage, do_lower_case: bool | None, labels: tuple[str, ...] | None = None) -> dict[str, str]:
+def usage_texts(
+    usage: Usage, normalization: Normalization | None, labels: tuple[str, ...] | None = None
+) -> dict[str, str]:
     """Files to keep beside weights, name -> content; `labels` are the classes of a classifier, in order."""
     texts = {TASK_FILE: usage.to_json()}
-    if do_lower_case is not None:
-        texts[TOKENIZER_FILE] = json.dumps({"do_lower_case": do_lower_case}) + "\n"
+    if normalization is not None:
+        texts[TOKENIZER_FILE] = json.dumps(normalization.settings()) + "\n"
     if labels:
         texts[LABELS_FILE] = json.dumps(labels, ensure_ascii=False) + "\n"
     return texts
@@ -212,42 +215,43 @@ def kept_texts(folder: Path) -> dict[str, str]:
     return texts
 
 
-def stated_lower_case(folder: Path) -> bool | None:
-    """do_lower_case in the tokenizer's settings, question answering's or the run's (in this order); None: in none."""
-    places = (
-        (TOKENIZER_FILE, ("do_lower_case",)),
-        (READER_FILE, ("windows", "lowercase")),
-        (_PROGRESS_FILES, ("settings", "data", "do_lower_case")),
-    )
-    stated = (_value(folder, pattern, keys) for pattern, keys in places)
-    return next((value for value in stated if isinstance(value, bool)), None)
+def stated_normalization(folder: Path) -> dict[str, Any]:
+    """The fields of a `Normalization` that the files beside the weights state: the tokenizer's settings, question
+    answering's or the run's (in this order); strip_accents also a tokenizer.json."""
+    stated: dict[str, Any] = {}
+    for name, ours, kind in (
+        ("do_lower_case", "lowercase", bool),
+        ("strip_accents", "strip_accents", bool),
+        ("word_segmenter", "word_segmenter", str),
+    ):
+        places = (
+            (TOKENIZER_FILE, (name,)),
+            (READER_FILE, ("windows", ours)),
+            (_PROGRESS_FILES, ("settings", "data", name)),
+        )
+        values = [_value(folder, pattern, keys) for pattern, keys in places]
+        if name == "strip_accents" and (folder / "vocab.txt").is_file():
+            with suppress(ConversionError):  # only the vocabulary of the file may be needed, and not even that
+                values.append(_value(folder, _TOKENIZER_JSON, ("normalizer", name)))
+        stated |= dict.fromkeys([ours], next((value for value in values if isinstance(value, kind)), None))
+    return {name: value for name, value in stated.items() if value is not None}
 
 
-def tokenizer_warnings(folder: Path, lowercase: bool) -> list[str]:
-    """A line for each rule of Hugging Face's tokenizer beside the weights that is not followed here.
-
-    Accents are stripped where text is lower-cased, and Chinese characters are split, as in BERT's published code.
-    """
+def tokenizer_warnings(folder: Path) -> list[str]:
+    """A line if Hugging Face's tokenizer beside the weights does not split Chinese characters, as BERT's code does."""
     if not (folder / "vocab.txt").is_file():
         return []  # the rules are followed that the tokenizer.json states
-    remedy = "strip them from the text before it is read"
-    if lowercase:
-        remedy = "to keep them, lower-case the text before it is read, and set do_lower_case=false"
-    warnings = []
-    for name, key, default, rule in (
-        ("strip_accents", "strip_accents", lowercase, f"lower-casing alone decides on accents here: {remedy}"),
-        ("tokenize_chinese_chars", "handle_chinese_chars", True, "Chinese characters are always split here"),
-    ):
-        value = _value(folder, TOKENIZER_FILE, (name,))
-        if value is None:
-            with suppress(ConversionError):  # only the vocabulary of the file may be needed, and not even that
-                value = _value(folder, _TOKENIZER_JSON, ("normalizer", key))
-        if isinstance(value, bool) and value != default:
-            warnings.append(
-                f"{name}={json.dumps(value)} of the tokenizer in {folder} is not followed and not kept; {rule}. "
-                "Words that it concerns get other tokens than in the training of the model"
-            )
-    return warnings
+    value = _value(folder, TOKENIZER_FILE, ("tokenize_chinese_chars",))
+    if value is None:
+        with suppress(ConversionError):
+            value = _value(folder, _TOKENIZER_JSON, ("normalizer", "handle_chinese_chars"))
+    if value is not False:
+        return []
+    return [
+        f"tokenize_chinese_chars=false of the tokenizer in {folder} is not followed and not kept: Chinese characters "
+        "are always split here, so they get other tokens than in the training of the model; pass its tokenizer.json as "
+        "--vocab-file, whose rules are followed"
+    ]
 
 
 def _value(folder: Path, pattern: str, keys: tuple[str, ...]) -> Any:

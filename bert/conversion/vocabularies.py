@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing, Sequence
 
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import stated_lower_case, tokenizer_warnings
+from bert.conversion.model_description import stated_normalization, tokenizer_warnings
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights
 from bert.conversion.tensor_layout import pad_vocabulary
 from bert.conversion.tensor_names import WORD_EMBEDDINGS
 from bert.model.head_specs import DECODER_BIAS
 from bert.tokenization.library import LibraryVocabulary
+from bert.tokenization.normalization import Normalization
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_beside
 from bert.tokenization.wordpiece import reference_tokenizer
@@ -27,15 +28,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tokens:
-    """A model's vocabulary and whether its text is lower-cased."""
+    """A model's vocabulary and what becomes of a text before it."""
 
     vocabulary: Vocabulary
-    lowercase: bool
+    normalization: Normalization
 
 
-def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, notes: list[str]) -> Tokens | None:
-    """The vocabulary in `vocab_file`, else beside the weights; None without any. Without `lowercase` the
-    case is as the files beside the weights state it, else inferred from capitals in the vocabulary."""
+def find_tokens(
+    folder: Path,
+    vocab_file: Path | None,
+    notes: list[str],
+    *,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+) -> Tokens | None:
+    """The vocabulary in `vocab_file`, else beside the weights; None without any. What is not given of case and accents
+    is as the files beside the weights state it, else inferred from the words of the vocabulary."""
     file = vocab_file or vocabulary_beside(folder)
     if file is None:
         notes.append(
@@ -45,22 +53,27 @@ def find_tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, n
         return None
     vocabulary = read_vocabulary(file)
     if isinstance(vocabulary, LibraryVocabulary):
-        return Tokens(vocabulary, vocabulary.is_lowercase(lowercase))
+        return Tokens(vocabulary, vocabulary.normalization(lowercase, strip_accents))
     if file.name == "tokenizer.json":
         notes.append("vocab.txt is made from tokenizer.json")
-    if lowercase is None:
-        lowercase = stated_lower_case(folder)
-    if lowercase is None:
-        lowercase = vocabulary.is_lowercase()
-        kind = "lower-case" if lowercase else "cased"
-        notes.append(
-            f"do_lower_case={str(lowercase).lower()}: inferred, because the vocabulary looks {kind}; "
-            "override it with --do-lower-case or --no-do-lower-case"
+    stated = stated_normalization(folder)
+    lower_case = stated.get("lowercase") if lowercase is None else lowercase
+    accents = stated.get("strip_accents") if strip_accents is None else strip_accents
+    normalization = Normalization(bool(lower_case), accents, stated.get("word_segmenter"))
+    if lowercase is not None or lower_case is None:
+        normalization = replace(
+            vocabulary.normalization(lower_case, accents), word_segmenter=stated.get("word_segmenter")
         )
-    for warning in tokenizer_warnings(folder, lowercase):
+    if lower_case is None:
+        lower = str(normalization.lowercase).lower()
+        notes.append(
+            f"do_lower_case={lower}: inferred, because the vocabulary looks {normalization}; "
+            "override it with --do-lower-case or --no-do-lower-case, and --strip-accents or --no-strip-accents"
+        )
+    for warning in tokenizer_warnings(folder):
         logger.warning(warning)
         notes.append(f"warning: {warning}")
-    return Tokens(vocabulary, lowercase)
+    return Tokens(vocabulary, normalization)
 
 
 def check_ids(tokens: Tokens, config: BertConfig, notes: list[str]) -> None:
@@ -98,10 +111,11 @@ def write_tokenizer(folder: Path, tokens: Tokens, max_length: int, *, token_type
     if isinstance(vocabulary, LibraryVocabulary):
         tokenizer = vocabulary.library_tokenizer()
     else:
-        tokenizer = reference_tokenizer(vocabulary, tokens.lowercase)
+        tokenizer = reference_tokenizer(vocabulary, tokens.normalization)
+        tokenizer.normalizer = tokens.normalization.normalizer()  # as transformers makes it
         tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
         tokenizer.decoder = WordPiece(prefix="##")
-        rules = {"do_lower_case": tokens.lowercase, "strip_accents": None, "tokenize_chinese_chars": True}
+        rules = {"strip_accents": None, "tokenize_chinese_chars": True} | tokens.normalization.settings()
         settings |= {"tokenizer_class": "BertTokenizer", **rules} if token_types else rules
     if not tokenizer.num_special_tokens_to_add(is_pair=True):
         own, framing = tokenizer.post_processor, BertProcessing(*frame)
@@ -120,7 +134,7 @@ def with_new_words(pretrained: PretrainedWeights, vocabulary: Vocabulary) -> Map
     Raises:
         ConversionError: it does not begin with them, so that ids would change their meaning.
     """
-    own = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
+    own = find_tokens(pretrained.folder, pretrained.vocab_file, [])
     if own is not None:
         own.vocabulary.check_extendable()
     if own is None or vocabulary.tokens[: len(own.vocabulary)] != own.vocabulary.tokens:
@@ -128,7 +142,7 @@ def with_new_words(pretrained: PretrainedWeights, vocabulary: Vocabulary) -> Map
             f"{vocabulary.source} has {len(vocabulary)} tokens and must begin with those of {pretrained.folder}, whose "
             "ids keep their meaning; add words by data.train_vocabulary --base"
         )
-    number, tokenizer = len(own.vocabulary), reference_tokenizer(own.vocabulary, own.lowercase)
+    number, tokenizer = len(own.vocabulary), reference_tokenizer(own.vocabulary, own.normalization)
     pieces = [tokenizer.encode(token, add_special_tokens=False).ids for token in vocabulary.tokens[number:]]
     result = dict(pretrained.parameters)
     for name in (WORD_EMBEDDINGS, DECODER_BIAS):

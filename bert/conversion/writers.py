@@ -23,7 +23,7 @@ def write_native(folder: Path, model: Model) -> None:
         (folder / LABELS_FILE).write_text(json.dumps(model.labels, ensure_ascii=False) + "\n", encoding="utf-8")
     if model.tokens is not None:
         write_vocabulary(folder, model.tokens)
-        write_json(folder / "tokenizer_config.json", {"do_lower_case": model.tokens.lowercase})
+        write_json(folder / "tokenizer_config.json", model.tokens.normalization.settings())
 
 
 def write_hugging_face(folder: Path, model: Model) -> None:

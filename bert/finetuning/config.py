@@ -14,23 +14,21 @@ from bert.config.batch_settings import BatchSettings
 from bert.config.flags import flag_name
 from bert.config.optimizer_settings import OptimizerSettings
 from bert.config.settings_base import MayDiffer
-from bert.config.training_settings import BUILT_IN_MODELS, AnyConfig, RunSettings, Settings, TrainingConfig, derive
+from bert.config.training_settings import BUILT_IN_MODELS, AnyConfig, RunSettings, TrainingConfig, derive
 from bert.conversion.locating import resolve
 from bert.files import unset_variable
 from bert.finetuning.model_files import description_beside, description_file, implied_by_weights, named_weights
+from bert.finetuning.normalization_settings import NormalizationSettings
 from bert.tokenization.vocabulary_files import check_vocabulary_file
 from data.fetching.vocabularies import provide_vocabulary
 from data.text.encodings import check_encoding
 
 
-class TaskDataSettings(Settings):
+class TaskDataSettings(NormalizationSettings):
     """Settings of tokenisation and batches. Tasks add their files."""
 
     vocab_file: MayDiffer[Path] = Field(
         description="vocabulary: a WordPiece's vocab.txt, or any tokenizer.json; by default the one beside the weights"
-    )
-    do_lower_case: bool = Field(
-        True, description="lower-case and strip accents, for uncased vocabularies; other tokenizers decide themselves"
     )
     max_seq_length: int = Field(
         128,

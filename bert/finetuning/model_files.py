@@ -20,10 +20,11 @@ from bert.conversion.model_description import (
     read_description,
     read_labels,
     read_usage,
-    stated_lower_case,
+    stated_normalization,
     tokenizer_warnings,
 )
 from bert.conversion.raw_tensors import ConversionError
+from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_beside
 
 logger = logging.getLogger(__name__)
@@ -77,13 +78,14 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
             implied["bert_model"] = _name_of(folder)
     if (vocabulary := vocabulary_beside(folder)) is not None:
         implied["vocab_file"] = vocabulary
-    lower_case, file = stated_lower_case(folder), values.get("vocab_file") or vocabulary
-    if lower_case is None and file is not None:
+    stated, file = stated_normalization(folder), values.get("vocab_file") or vocabulary
+    if "lowercase" not in stated and file is not None:
         with suppress(OSError, ValueError):  # `check_vocabulary_file` reports it
-            lower_case = None if read_vocabulary(Path(file).expanduser()).is_lowercase() else False
-    if lower_case is not None:
-        implied["do_lower_case"] = lower_case
-    for warning in tokenizer_warnings(folder, is_on({"do_lower_case": True, **implied, **values}, "do_lower_case")):
+            inferred = read_vocabulary(Path(file).expanduser()).normalization()
+            stated = {**({} if inferred == UNCASED else vars(inferred)), **stated}
+    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "word_segmenter": "word_segmenter"}
+    implied |= {name: value for name, key in names.items() if (value := stated.get(key)) is not None}
+    for warning in tokenizer_warnings(folder):
         logger.warning(warning)
     return implied
 

@@ -72,7 +72,7 @@ class FineTuningTask(ABC):
 
     def __init__(self, config: FineTuningConfig) -> None:
         self.vocabulary = read_vocabulary(config.data.vocab_file)
-        self._do_lower_case = config.data.do_lower_case
+        self._normalization = config.data.normalization()
 
     @abstractmethod
     def objective(self) -> Objective: ...
@@ -82,7 +82,7 @@ class FineTuningTask(ABC):
 
     def texts(self) -> dict[str, str]:
         """Files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings)."""
-        return usage_texts(self.usage(), self._do_lower_case, self.labels)
+        return usage_texts(self.usage(), self._normalization, self.labels)
 
     @abstractmethod
     def read(self, part: Part) -> Any:

@@ -229,7 +229,7 @@ class QuestionAnswerer(TrainedModel):
                 "max_seq_length": most,
                 "doc_stride": min(128, most // 3),
                 "max_query_length": min(64, most // 2 - 2),
-                "do_lower_case": opened.tokens.lowercase,
+                **opened.tokens.normalization.settings(),
             }
             if path.is_file():
                 values = read_reader_settings(path).model_dump()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,7 @@ class OpenedModel:
     def describe(self) -> str:
         """One line: what it is, and where its weights are."""
         classes = f" ({', '.join(self.labels[:5])}{' ...' if len(self.labels) > 5 else ''})" if self.labels else ""
-        return f"{self.path}: {HEADS[self.task].noun}{classes}, {'un' if self.tokens.lowercase else ''}cased"
+        return f"{self.path}: {HEADS[self.task].noun}{classes}, {self.tokens.normalization}"
 
 
 def open_model(
@@ -65,6 +66,7 @@ def open_model(
     device: str = "auto",
     vocab_file: Path | None = None,
     do_lower_case: bool | None = None,
+    strip_accents: bool | None = None,
     model: BertConfig | None = None,
     cpu_threads: int = 1,
     layers: Sequence[int] = (),
@@ -87,7 +89,7 @@ def open_model(
                 "checkpoint that it was made from, or omit --layers"
             )
         predictor = Predictor(path, device=device, cpu_threads=cpu_threads)
-        return _open_export(predictor, task, vocab_file, do_lower_case)
+        return _open_export(predictor, task, partial(_tokens, path, vocab_file, do_lower_case, strip_accents))
     if device == "tensorrt":
         raise ValueError(
             f"device=tensorrt is for exports, and {path} is none; export it with run_export.py, or pass --device gpu"
@@ -108,7 +110,7 @@ def open_model(
         )
     task = choose_task(pretrained, task)
     task = HEADS[task].predicts or task
-    tokens = _tokens(folder, vocab_file or pretrained.vocab_file, do_lower_case)
+    tokens = _tokens(folder, vocab_file or pretrained.vocab_file, do_lower_case, strip_accents)
     check_ids(tokens, config, [])
     labels = None
     if "classification" in task:
@@ -146,16 +148,14 @@ def _classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
     return labels if len(labels) == number else tuple(f"LABEL_{index}" for index in range(number))
 
 
-def _tokens(folder: Path, vocab_file: Path | None, do_lower_case: bool | None) -> Tokens:
-    tokens = find_tokens(folder, vocab_file, do_lower_case, [])
+def _tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, strip_accents: bool | None) -> Tokens:
+    tokens = find_tokens(folder, vocab_file, [], lowercase=lowercase, strip_accents=strip_accents)
     if tokens is None:
         raise ConversionError(f"{folder} has no vocab.txt or tokenizer.json; pass --vocab-file (vocab_file=)")
     return tokens
 
 
-def _open_export(
-    predictor: Predictor, requested: str | None, vocab_file: Path | None, do_lower_case: bool | None
-) -> OpenedModel:
+def _open_export(predictor: Predictor, requested: str | None, read_tokens: Callable[[], Tokens]) -> OpenedModel:
     path, description = predictor.folder, predictor.description
     task, labels = description.get("task"), tuple(description.get("labels") or ())
     if task not in PREDICTIONS:
@@ -170,7 +170,7 @@ def _open_export(
             f"{path} is an export of {HEADS[task].noun}, task={requested} needs {needed}; "
             "use the checkpoint that it was made from, or export it with --task"
         )
-    tokens = _tokens(path, vocab_file, do_lower_case)
+    tokens = read_tokens()
     hidden_size = 0
     if task == "encoder" or (
         "classification" in task and not labels

@@ -37,6 +37,7 @@ class ModelSettings(Settings):
     cpu_threads: int = Field(0, ge=0, description="0: one for each core")
     vocab_file: Path | None = Field(None, description="vocab.txt or tokenizer.json, if none is beside the weights")
     do_lower_case: bool | None = Field(None, description="lower-case the text (default: as the model's files say)")
+    strip_accents: bool | None = Field(None, description="strip accents (default: as they say, else if lower-cased)")
 
     @field_validator("model")
     @classmethod

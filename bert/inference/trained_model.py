@@ -60,7 +60,7 @@ class TrainedModel:
         self.labels = opened.labels or ()  # of a classifier
         self.batch_size, self.top_k = batch_size, top_k
         self.vocabulary = opened.tokens.vocabulary
-        self.tokenizer = text_tokenizer(self.vocabulary, opened.tokens.lowercase)
+        self.tokenizer = text_tokenizer(self.vocabulary, opened.tokens.normalization)
 
     def predict(self, requests: Sequence[RawRequest]) -> list[Result]:
         """The results for texts (pairs of texts; questions and contexts), in their order."""

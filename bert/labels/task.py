@@ -47,7 +47,7 @@ class LabelTask(FineTuningTask):
     def __init__(self, config: LabelConfig) -> None:
         super().__init__(config)
         self._config, data, run = config, config.data, config.run
-        self._tokenizer = text_tokenizer(self.vocabulary, data.do_lower_case)
+        self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
         self._schema = schema = config.label_schema()
         self.notes: list[str] = []
         self._held_out: Examples | None = None

@@ -146,9 +146,16 @@ def vocabulary_size(text: TextFacts, rule: constants.ModelRule, request: TextReq
 
 
 def text_tokens(text: TextFacts, vocab_size: int) -> float:
-    """Estimated tokens of the text."""
+    """Estimated tokens of the text: those of a sample, scaled as English ones are to another size of vocabulary."""
+    usual = _characters_per_token(vocab_size, text)
+    if text.characters_per_token is not None:
+        usual *= text.characters_per_token / _characters_per_token(text.sampled_tokens, text)
+    return text.characters / usual
+
+
+def _characters_per_token(vocab_size: int, text: TextFacts) -> float:
     nearest = min(constants.CHARACTERS_PER_TOKEN, key=lambda size: abs(math.log(size / vocab_size)))
-    return text.characters / (constants.CHARACTERS_PER_TOKEN[nearest] if text.has_spaces() else 1.2)
+    return constants.CHARACTERS_PER_TOKEN[nearest] if text.has_spaces() else 1.2
 
 
 def _candidate(

@@ -21,6 +21,7 @@ from bert.pretraining.preparation import REPORT_NAME, Run, Steps, preprocessing_
 from bert.samples.manifest import MANIFEST_NAME
 from bert.samples.mixture import MIXTURE_NAME, Mix, read_mixture, write_mixture
 from bert.samples.shards import count_samples
+from bert.tokenization.normalization import Normalization
 
 NUM_SHARDS = 8
 SEED = 42  # of the data, whatever the seed of the training
@@ -75,7 +76,8 @@ def check_samples(request: TextRequest, global_batch: int) -> None:
 def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     """What the data are made from, by the names of the flags; `files` is a fingerprint."""
     tokens, fraction, several = request.tokens, request.held_out_fraction, len(request.sources) > 1
-    segmenter = plan.segmenter if request.word_segmenter == "auto" else request.word_segmenter
+    segmenter = plan.word_segmenter() if request.word_segmenter == "auto" else request.word_segmenter
+    case = plan.normalization
     labelled = request.setting("probe_file") if request.setting("best_by") == "probe" else None
     return {
         "labelled_lines": None if labelled is None else sha256_of_file(labelled),
@@ -88,7 +90,8 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
         "vocab_size": request.vocab_size() or plan.settings["vocab_size"],
         "lang": request.lang or plan.language,
         "word_segmenter": None if segmenter == "none" else segmenter,
-        "lowercase": request.lowercase,
+        "lowercase": case.lowercase if request.lowercase is None else request.lowercase,
+        "strip_accents": case.strip_accents if request.strip_accents is None else request.strip_accents,
         **request.import_options(),
         "vocab_file": None if tokens is None else hashlib.sha256(repr(tokens.vocabulary.tokens).encode()).hexdigest(),
     }
@@ -110,7 +113,7 @@ def check_data(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path
             "the content of --probe-file, which chooses the best weights, differs from that of the run in "
             f"{output_dir}; restore it, or pass another --output-dir"
         )
-    for name, value in {"weights": {}, "add_words": None, **made}.items() if made else ():
+    for name, value in {"weights": {}, "add_words": None, "strip_accents": None, **made}.items() if made else ():
         if name not in ("text", "files", "labelled_lines") and now[name] != value:
             raise ValueError(
                 f"{name}={_short(now[name])} differs from {_short(value)}, with which the data of the run in "
@@ -209,7 +212,8 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
             base=_given_vocabulary(request) if request.add_words else None,
             add_words=request.add_words,
             output=vocabulary_file(request),
-            no_lowercase=None if request.lowercase else True,
+            **_case_flags(plan.normalization),
+            word_segmenter=plan.normalization.word_segmenter or "none",
             sample_megabytes=500 if plan.num_bytes > _LARGE_TEXT else None,
         )
         trained += [word for folder in own[1:] for word in ("--input", str(folder))]
@@ -229,7 +233,7 @@ def shards_command(
 ) -> list[str]:
     """Imported text -> shards."""
     is_static, evaluation = config.data.masking == "static", config.data.for_evaluation()
-    segmenter = plan.segmenter if plan.whole_words() or not is_static else None
+    words = plan.segmenter if plan.whole_words() or not is_static else None
     masks = {name: getattr(evaluation, name) for name in ("masked_lm_ratio", "max_predictions_per_seq")}
     return preprocessing_command(
         config,
@@ -243,9 +247,13 @@ def shards_command(
         short_seq_prob=constants.SHORT_SHARE,
         bin_size=None if is_held_out else plan.bin_size,
         language=plan.language,
-        word_segmenter=segmenter,
-        whole_word_masking=True if segmenter and is_static else None,
+        word_segmenter=plan.normalization.word_segmenter or words or "none",
+        whole_word_masking=True if words and is_static else None,
         **(masks if is_static and is_held_out else {}),
-        lowercase=True if request.lowercase and request.tokens is not None else None,
-        no_lowercase=None if request.lowercase else True,
+        **_case_flags(plan.normalization),
     )
+
+
+def _case_flags(normalization: Normalization) -> dict[str, bool | None]:
+    flags = {"lowercase": normalization.lowercase, "strip_accents": normalization.strip_accents}
+    return {name if value else f"no_{name}": True for name, value in flags.items() if value is not None}

@@ -13,10 +13,11 @@ from bert.doctor.facts import gpus, has_package
 from bert.launching.ranks import num_gpus
 from bert.own_text.sources import REPLAY
 from bert.runtime import topology
+from bert.tokenization.normalization import CASED, UNCASED, Normalization
+from bert.tokenization.segmentation import is_installed
 from data.text.inputs import Findings, list_inputs
 from data.text.readers import Reading
 from data.text.survey import survey
-from data.text.word_boundaries import SEGMENTERS
 
 _USABLE_MEMORY = 0.85  # share of what is free
 
@@ -29,6 +30,10 @@ class TextFacts:
         distinct_characters: different ones; they are the least that a vocabulary must hold.
         num_bytes: in UTF-8.
         is_chinese: it is written in Chinese characters, and is not Japanese.
+        case: that keeps its letters, and why.
+        is_unspaced: it needs a segmenter to have words.
+        characters_per_token: of a sample, with a vocabulary of `sampled_tokens`; None: not measured.
+        unknown: what is said of unknown words, if there are many.
         is_estimate: only a part was read, and the counts are scaled to all of it.
         parts: the counts of each source, if there are several; those of --replay are no part of the sums.
     """
@@ -41,6 +46,12 @@ class TextFacts:
     num_bytes: int
     is_estimate: bool = False
     is_chinese: bool = False
+    case: Normalization = UNCASED
+    why_case: str = ""
+    is_unspaced: bool = False
+    characters_per_token: float | None = None
+    sampled_tokens: int = 0
+    unknown: str = ""
     parts: Mapping[str, "TextFacts"] = dataclasses.field(default_factory=dict)
 
     @staticmethod
@@ -50,11 +61,15 @@ class TextFacts:
         if len(parts) == 1:
             return counted[0]
         names = ("files", "documents", "words", "characters", "num_bytes")
+        cased = next((part for part in counted if part.case == CASED), counted[0])
         return TextFacts(
             **{name: sum(getattr(part, name) for part in counted) for name in names},
             distinct_characters=max(part.distinct_characters for part in counted),
             is_estimate=any(part.is_estimate for part in counted),
             is_chinese=max(counted, key=lambda part: part.num_bytes).is_chinese,
+            case=cased.case,
+            why_case=cased.why_case,
+            is_unspaced=any(part.is_unspaced for part in counted),
             parts=parts,
         )
 
@@ -74,25 +89,30 @@ class TextFacts:
         return self.words if self.has_spaces() else self.characters / 2
 
 
-def text_facts(paths: Sequence[Path], reading: Reading, follow_links: bool = False) -> tuple[TextFacts, set[str]]:
+def text_facts(
+    paths: Sequence[Path], reading: Reading, follow_links: bool = False
+) -> tuple[TextFacts, set[str], Sequence[str]]:
     """Count the text below the paths; of much text, a part, scaled to the whole. Prints what is left out, and why.
 
     Returns:
-        The counts, and the groups of the documents.
+        The counts, the groups of the documents, and a sample of the text.
     """
     found = survey(paths, reading, follow_links, "text")
     print(*found.lines(), sep="\n", flush=True)
     facts = TextFacts(
         files=found.files.total() * found.every,
         documents=found.scaled(found.documents.total()),
-        words=found.scaled(found.words),
-        characters=found.scaled(found.characters),
+        words=found.scaled(found.script.words),
+        characters=found.scaled(found.script.characters),
         distinct_characters=len(found.alphabet),
         num_bytes=found.scaled(found.text_bytes),
-        is_chinese=found.is_chinese(),
+        is_chinese=found.script.is_chinese(),
+        case=found.script.case(),
+        why_case=found.script.why(),
+        is_unspaced=found.script.is_unspaced(),
         is_estimate=found.scale > 1.0,
     )
-    return facts, found.groups
+    return facts, found.groups, found.sample
 
 
 def fingerprint(paths: Sequence[Path], follow_links: bool = False) -> str:
@@ -158,7 +178,7 @@ def machine_facts(output_dir: Path) -> MachineFacts:
         gpu_name=cards[0].name if cards else "",
         gpu_bytes=min((card.memory_mib for card in cards), default=0) << 20,
         note=note,
-        segmenter=next(filter(has_package, SEGMENTERS), ""),
+        segmenter="jieba" if is_installed("jieba") else "",
     )
 
 
@@ -173,6 +193,6 @@ class Weights:
 
     path: Path
     config: BertConfig
-    lowercase: bool
+    normalization: Normalization
     heads: tuple[str, ...]
     warnings: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from pydantic import Field
 from bert.config.flags import add_flag, flat_fields
 from bert.config.settings_base import Settings
 from bert.pretraining.recipes import evening
+from bert.tokenization.segmentation import Segmenter
 
 
 class TimeSettings(Settings):
@@ -28,8 +29,10 @@ class TextSettings(Settings):
         None, ge=1, description="sentence pairs made of each document; none: 5, of much text 1"
     )
     lang: str | None = Field(None, description="language of the text, such as de; none: zh for Chinese text, else en")
-    word_segmenter: Literal["auto", "jieba", "none"] = Field(
-        "auto", description="finds the words of Chinese text, which masks then cover whole; auto: jieba, if installed"
+    word_segmenter: Literal["auto", Segmenter, "none"] = Field(
+        "auto",
+        description="jieba finds the words of Chinese text, which masks then cover whole; icu cuts Thai, Lao, Khmer, "
+        "Burmese and Javanese into words; auto: by the text, jieba if it is installed",
     )
     encoding: str | None = Field(None, description="of text, HTML, JSON and CSV; none: detected, file by file")
     document_separator: Literal["file", "line", "blank-line"] | None = Field(
@@ -53,7 +56,12 @@ class TextSettings(Settings):
     )
     deduplicate: Literal["exact", "near", "none"] = Field("exact", description="drop repeated documents")
     follow_links: bool = Field(False, description="also links that lead out of the folders")
-    lowercase: bool = Field(True, description="lower-case the text; of a given vocabulary, as that is")
+    lowercase: bool | None = Field(
+        None,
+        description="lower-case the text; none: as a given vocabulary is, else unless that strips marks of over 1% of "
+        "the words, or the script has no case",
+    )
+    strip_accents: bool | None = Field(None, description="strip accents; none: if the text is lower-cased")
 
     def import_options(self) -> dict[str, Any]:
         """The flags of data.import_text, passed on as they are."""

@@ -23,9 +23,7 @@ def with_given_files(request: TextRequest) -> TextRequest:
     elif (file := request.vocab_file) is not None:
         if not file.is_file():
             raise ValueError(f"vocab_file={file} must be an existing vocabulary; correct it, or drop it to train one")
-        given["tokens"] = find_tokens(file.parent, file, None, [])
-    if given and "lowercase" not in request.line.launch:
-        given["lowercase"] = given["tokens"].lowercase
+        given["tokens"] = find_tokens(file.parent, file, [])
     if (lines := request.setting("probe_file")) is not None:
         given["probe_lines"] = len(read_labelled_lines(lines).texts)
     return request.model_copy(update=given)
@@ -34,13 +32,13 @@ def with_given_files(request: TextRequest) -> TextRequest:
 def _pretrained(source: str) -> tuple[Tokens, Weights]:
     """The vocabulary and the facts of weights: a path, or the name of a published model, which is fetched."""
     pretrained = read_pretrained(resolve(source))
-    tokens = find_tokens(pretrained.folder, pretrained.vocab_file, None, [])
+    tokens = find_tokens(pretrained.folder, pretrained.vocab_file, [])
     if pretrained.config is None or tokens is None:
         missing = "vocab.txt or tokenizer.json" if pretrained.config else "config.json with the model's sizes"
         raise ValueError(f"from_pretrained_params={source} must come with a {missing}; add it beside the weights")
     heads = tuple(heads_of(pretrained.parameters))
-    ignored = tuple(tokenizer_warnings(pretrained.folder, tokens.lowercase))
-    return tokens, Weights(Path(source), pretrained.config, tokens.lowercase, heads, ignored)
+    ignored = tuple(tokenizer_warnings(pretrained.folder))
+    return tokens, Weights(Path(source), pretrained.config, tokens.normalization, heads, ignored)
 
 
 def collect_documentation(folder: Path) -> None:

@@ -9,6 +9,7 @@ from bert.own_text import constants
 from bert.own_text.candidates import Network, Placement
 from bert.own_text.request import TextRequest
 from bert.own_text.rules import Rules
+from bert.tokenization.normalization import UNCASED, Normalization
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +47,17 @@ class TextPlan:
     epochs: float
     extent: str
     num_bytes: int
+    normalization: Normalization = UNCASED
     choices: tuple[Row, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def is_timed(self) -> bool:
         """Whether time can decide when the training ends: its schedule can decay at any time."""
         return bool(self.settings["lr_schedule"] == "wsd")
+
+    def word_segmenter(self) -> str | None:
+        """What cuts the text, or finds its words for the masks."""
+        return self.normalization.word_segmenter or self.segmenter
 
     def whole_words(self) -> bool:
         """Whether masks cover whole words, which a segmenter finds."""
@@ -102,6 +108,7 @@ def plan_by(rules: Rules) -> TextPlan:
         epochs=rules.epochs,
         extent=text.extent(),
         num_bytes=text.all_bytes(),
+        normalization=rules.normalization,
     )
     return plan.placed(candidate.placement, request)
 

@@ -105,14 +105,26 @@ def _text_rows(rules: Rules) -> Iterator[Row]:
     flag, why = "--vocab-size", f"for {short_number(text.learnable_words())} words and this model"
     if request.weights is not None:
         flag = "--from-pretrained-params"
-        why = f"of the weights, {'lower-cased' if request.weights.lowercase else 'cased'}"
+        why = f"of the weights, {request.weights.normalization}"
         if request.add_words:
             flag, why = "--add-words", f"{why}, and up to {request.add_words:,} words of the text"
     elif request.tokens is not None:
         flag, why = "--vocab-file", "the lines of the file given"
     elif request.setting("vocab_size") is not None:
         why = GIVEN
+    yield _case_row(rules)
     yield Row("vocabulary", f"{rules.candidate.model.vocab_size:,} tokens", why, flag)
+
+
+def _case_row(rules: Rules) -> Row:
+    request, normalization = rules.request, rules.normalization
+    cut = f", cut into words by {normalization.word_segmenter}" if normalization.word_segmenter else ""
+    why, flag = rules.text.why_case, "--lowercase" if not normalization.lowercase else "--no-lowercase"
+    if request.tokens is not None:
+        why = "as the vocabulary is"
+    if (request.lowercase, request.strip_accents) != (None, None):
+        why = GIVEN
+    return Row("case", f"{normalization}{cut}", why, f"{flag}, --strip-accents")
 
 
 def _model_rows(rules: Rules) -> Iterator[Row]:
@@ -243,6 +255,8 @@ def _warnings(rules: Rules, plan: TextPlan) -> Iterator[str]:
     if request.weights is not None:
         yield from request.weights.warnings
     yield from _warnings_of_little_text(rules, plan)
+    if rules.text.unknown:
+        yield f"{rules.text.unknown}; does the vocabulary belong to this text?"
     wants_words = request.word_segmenter == "auto" and request.setting("whole_word_masking", True)
     if rules.text.is_chinese and not machine.segmenter and wants_words:
         yield (

@@ -100,6 +100,8 @@ def read_record(output_dir: Path) -> TextRecord | None:
     if (version := content.get("version", 1)) != _VERSION and "speeds" in content:
         was = "an earlier version, which trained in two phases" if version == 1 else f"version {version}"
         raise ValueError(f"{file} is of {was}; {other}")
+    if "plan" in content and "normalization" not in content["plan"]:  # of an earlier version
+        content["plan"]["normalization"] = {"lowercase": content.get("data", {}).get("lowercase", True)}
     try:
         return TypeAdapter(TextRecord).validate_python(content)
     except ValueError:

@@ -28,10 +28,10 @@ from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.launch_settings import JobSettings, PretrainingLaunch
 from bert.pretraining.recipes import evening
+from bert.tokenization.segmentation import version_of
 from data.examples.documentation import FILE_NAME
 from data.preprocessing.settings import check_language
 from data.text.encodings import check_encoding
-from data.text.word_boundaries import version_of
 
 _WIKIPEDIA = "wikipedia_source num_dask_workers num_shards_per_worker sample_ratio phase1_bin_size phase2_bin_size"
 _CHECKPOINTS = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
@@ -209,7 +209,7 @@ def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any
     for names, rule, remedy in _CONTRADICTIONS:
         _refuse(given, names, rule, remedy)
     if "from_pretrained_params" in given:
-        brought = ("config", "bert_model", "config_file", "vocab_file", "vocab_size", "lowercase")
+        brought = ("config", "bert_model", "config_file", "vocab_file", "vocab_size", "lowercase", "strip_accents")
         sizes = tuple(name for name in BertConfig.model_fields if "dropout" not in name)
         _refuse(given, (*brought, *sizes), "continues --from-pretrained-params, which bring it", "drop it")
     for name, other in _OF_WEIGHTS.items() if "from_pretrained_params" not in given else ():

@@ -12,7 +12,9 @@ from bert.own_text.candidates import Candidate, layer_parameters, text_tokens
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
+from bert.own_text.words import normalization_of
 from bert.planning.estimates import checkpoint_bytes
+from bert.tokenization.segmentation import CUTTING
 from data.preprocessing.estimates import own_text_bytes, own_text_seconds
 
 Speeds = Mapping[str, float]  # name of the candidate -> sequences per second of all ranks
@@ -54,6 +56,7 @@ class Rules:
         tokens: of the text.
         held_out: the share of the text that is not trained on.
         samples: of a pass over the text, with those of --replay, which it has in addition.
+        normalization: of the text, before it becomes tokens.
         speed: sequences per second of all ranks.
         updates, epochs: that are expected; epochs are passes over the text.
         warmup: share of those updates.
@@ -80,6 +83,7 @@ class Rules:
         self.candidate = self._choose_model(candidates, speeds)
         self.tokens = text_tokens(text, self.candidate.model.vocab_size)
         self.held_out, self.segmenter = self._held_out(), self._segmenter()
+        self.normalization = normalization_of(request, text)
         replayed = sum(source.share for source in request.sources if source.name == REPLAY)
         used_tokens = self.tokens * (1 - self.held_out.value)
         self.samples = used_tokens / self.candidate.text_tokens_of_sample() / (1 - replayed)
@@ -157,6 +161,8 @@ class Rules:
         # The tokens of other vocabularies than a WordPiece may span the words that jieba finds.
         is_wordpiece = request.tokens is None or request.tokens.vocabulary.is_wordpiece()
         usual = self.machine.segmenter if self.text.is_chinese and is_wordpiece else ""
+        if request.word_segmenter in CUTTING:
+            return None
         name = usual if request.word_segmenter == "auto" else request.word_segmenter
         return name if name not in ("", "none") else None
 

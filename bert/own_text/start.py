@@ -17,8 +17,9 @@ from bert.own_text.plan_table import make_plan, on_devices
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest
 from bert.own_text.rules import Rules
-from bert.own_text.sources import refuse_shared_groups
+from bert.own_text.sources import REPLAY, refuse_shared_groups
 from bert.own_text.speed import estimate_speeds, measure_speeds
+from bert.own_text.words import normalization_of, with_tokens
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.recipes import evening
@@ -81,18 +82,20 @@ def _read_text(request: TextRequest) -> TextFacts:
         request.text_field,
         group_by=request.group_by,
     )
-    facts, groups = dict[str, TextFacts](), dict[str, set[str]]()
+    facts, groups, sample = dict[str, TextFacts](), dict[str, set[str]](), list[str]()
     for source in request.sources:
         of_name = f"{source.name}: " if source.name else ""
         print(f"reading {of_name}{' '.join(map(str, source.paths))} ...", flush=True)
         of_source = dataclasses.replace(reading, group_by=source.group_by(request.group_by))
-        facts[source.name], groups[source.name] = text_facts(source.paths, of_source, request.follow_links)
+        read = text_facts(source.paths, of_source, request.follow_links)
+        facts[source.name], groups[source.name] = read[:2]
+        sample += read[2] if source.name != REPLAY else []
     if reading.folders() is None:  # the folders of a source are its own
         refuse_shared_groups(request.group_by, groups)
     text = TextFacts.of(facts)
     if request.lang is not None:  # of characters that Chinese and Japanese share, or of a mixed text
         text = dataclasses.replace(text, is_chinese=request.lang.partition("-")[0] == "zh")
-    return text
+    return with_tokens(text, sample, request, normalization_of(request, text))
 
 
 def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:

@@ -9,6 +9,7 @@ from bert.config.training_settings import TrainingConfig
 from bert.model.objectives import EncoderObjective
 from bert.pretraining.labelled_lines import FOLDS, LabelledLines
 from bert.tokenization.library import text_tokenizer
+from bert.tokenization.normalization import Normalization
 from bert.tokenization.vocabulary import Vocabulary
 from bert.training.devices import Device
 from bert.training.interruption import beat
@@ -22,10 +23,15 @@ class Probe:
     """The lines as sequences of tokens, and the encoder's program, which uses the weights in a device's scope."""
 
     def __init__(
-        self, lines: LabelledLines, config: TrainingConfig, max_seq_length: int, vocabulary: Vocabulary, lowercase: bool
+        self,
+        lines: LabelledLines,
+        config: TrainingConfig,
+        max_seq_length: int,
+        vocabulary: Vocabulary,
+        normalization: Normalization,
     ) -> None:
         self._labels, self._config = np.array(lines.labels), config
-        ids, offsets = text_tokenizer(vocabulary, lowercase).encode_texts(lines.texts)
+        ids, offsets = text_tokenizer(vocabulary, normalization).encode_texts(lines.texts)
         cls_id, sep_id = vocabulary.id_of("[CLS]"), vocabulary.id_of("[SEP]")
         rows = [ids[start:stop][: max_seq_length - 2] for start, stop in zip(offsets, offsets[1:], strict=False)]
         self._rows = [np.array([cls_id, *row, sep_id], np.int64) for row in rows]

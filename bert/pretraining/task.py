@@ -22,6 +22,7 @@ from bert.samples.global_batches import GlobalBatch
 from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.mixture import Mix, read_mixture
 from bert.samples.packing import Packing
+from bert.tokenization.normalization import Normalization
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary
 from bert.training.interruption import beat
@@ -59,13 +60,14 @@ class Pretraining(Task):
             self.objective = replace(self.objective, separate_documents=True)
             for dataset in datasets:
                 dataset.separate_documents()
-        lowercase = self._train.directory.made_with.get("lowercase")
-        self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), lowercase)
+        normalization = Normalization.recorded(self._train.directory.made_with)
+        self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), normalization)
         self._probe: Probe | None = None
         if (file := config.run.probe_file) is not None and group.is_main:
             lines = read_labelled_lines(file)
-            is_lower = vocabulary.is_lowercase() if lowercase is None else lowercase
-            self._probe = Probe(lines, config, data.max_seq_length, vocabulary, is_lower)
+            self._probe = Probe(
+                lines, config, data.max_seq_length, vocabulary, normalization or vocabulary.normalization()
+            )
             guess = f"guessing the most frequent label is right for {lines.most_frequent_share:.1%}"
             logger.info(f"probe: {len(lines.texts):,} lines; {guess}")
         self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out or config.run.probe_file)

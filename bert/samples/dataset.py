@@ -18,6 +18,7 @@ from bert.samples.order import SampleOrder
 from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
+from bert.tokenization.segmentation import CUTTING
 from bert.tokenization.vocabulary import Vocabulary
 
 _ORDER_VERSION = 2  # changes with the rule that decides which samples a global batch has
@@ -175,7 +176,7 @@ def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSet
     if settings.masking == "static":
         _check_static_masks(part, settings)
     segmenter = made_with.get("word_segmenter")
-    if segmenter and settings.masking == "dynamic" and words and not part.shards[0].has_words:
+    if segmenter not in (None, *CUTTING) and settings.masking == "dynamic" and words and not part.shards[0].has_words:
         raise ValueError(
             f"{part.directory}: made with --word-segmenter {segmenter} by a version whose shards have the words only "
             "in their static masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "

@@ -16,6 +16,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bert.arrays.ragged import offsets_of
+from bert.tokenization.normalization import UNCASED, Normalization
 from bert.tokenization.text_process import RARE, Facts, TextProcess, text_process
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.wordpiece import TokenizedTexts, WordPieceTokenizer, chunks
@@ -56,7 +57,8 @@ class LibraryVocabulary(Vocabulary):
                 f"{path}: the ids of its {len(tokens)} tokens do not run from 0 without gaps, as rows of embeddings "
                 "do; use the tokenizer that the model was made with"
             )
-        return cls(tuple(_CONTROLS.sub(lambda m: f"\\u{ord(m[0]):04x}", t) for t in tokens), str(path), content)
+        tokens = [_CONTROLS.sub(lambda m: f"\\u{ord(m[0]):04x}", token) for token in tokens]
+        return cls(tuple(tokens), str(path), content=content)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,14 +113,17 @@ class LibraryVocabulary(Vocabulary):
                 "vocab_size"
             )
 
-    def is_lowercase(self, stated: bool | None = None) -> bool:
-        lowercase = self._facts.lowercase
-        if stated not in (None, lowercase):
-            raise ValueError(
-                f"lower-casing={str(stated).lower()} contradicts {self.source}, which itself "
-                f"{'lower-cases' if lowercase else 'keeps'} capitals; omit the flag"
-            )
-        return lowercase
+    def normalization(self, lowercase: bool | None = None, strip_accents: bool | None = None) -> Normalization:
+        lower, strips = self._facts.lowercase, self._facts.strips
+        for given, does, rule, words in (
+            (lowercase, lower, "lower-casing", ("keeps capitals", "lower-cases")),
+            (strip_accents, strips, "strip_accents", ("keeps accents", "strips accents")),
+        ):
+            if given not in (None, does):
+                raise ValueError(
+                    f"{rule}={str(given).lower()} contradicts {self.source}, which itself {words[does]}; omit the flag"
+                )
+        return Normalization(lower, None if strips == lower else strips)
 
     @cached_property
     def _word_mark(self) -> str | None:
@@ -250,8 +255,8 @@ def _spans(text: str, row: tuple[list[int], list[tuple[int, int]]]) -> np.ndarra
 TextTokenizer = WordPieceTokenizer | LibraryTokenizer
 
 
-def text_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> TextTokenizer:
-    """The tokenizer of a vocabulary; a tokenizer.json's own rules decide on case."""
+def text_tokenizer(vocabulary: Vocabulary, normalization: Normalization = UNCASED) -> TextTokenizer:
+    """The tokenizer of a vocabulary; a tokenizer.json's own rules decide on case, accents and words."""
     if isinstance(vocabulary, LibraryVocabulary):
         return LibraryTokenizer(vocabulary)
-    return WordPieceTokenizer(vocabulary, lowercase)
+    return WordPieceTokenizer(vocabulary, normalization)

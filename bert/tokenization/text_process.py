@@ -42,6 +42,7 @@ class Facts(NamedTuple):
     pair_types: list[int]
     frames: bool  # whether it adds special tokens
     lowercase: bool
+    strips: bool  # accents
 
 
 class TextProcess:
@@ -168,6 +169,7 @@ class _Rules:
             pair.type_ids,
             tokenizer.num_special_tokens_to_add(is_pair=True) > 0,
             normalizer is not None and normalizer.normalize_str("A") == "a",
+            normalizer is not None and normalizer.normalize_str("\u00e9") == "e",
         )
 
     def encode(self, texts: list[str], offsets: bool, special: bool) -> list[Any]:

@@ -2,10 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from bert.tokenization.normalization import Normalization, inferred_normalization
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION_PREFIX = "##"
@@ -16,11 +17,13 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r]")
 class Vocabulary:
     """The tokens of a vocab.txt, checked when it is made; a token's id is its line number minus one.
 
-    `bert.tokenization.library` has the one of any other tokenizer.
+    `stated`: what the tokenizer.json says that it was read from. `bert.tokenization.library` has the one of any other
+    tokenizer.
     """
 
     tokens: tuple[str, ...]
     source: str = "vocabulary"
+    stated: Normalization | None = None
 
     def __post_init__(self) -> None:
         first_line: dict[str, int] = {}
@@ -86,13 +89,19 @@ class Vocabulary:
                 "use the vocabulary that belongs to the model, or set vocab_size"
             )
 
-    def is_lowercase(self, stated: bool | None = None) -> bool:
-        """Whether text is lower-cased: as stated, else inferred from the words.
+    def normalization(self, lowercase: bool | None = None, strip_accents: bool | None = None) -> Normalization:
+        """What becomes of a text, without segmenter: as given, else as stated or inferred from the words.
 
         Raises:
-            ValueError: a tokenizer.json lower-cases by itself, and not as stated.
+            ValueError: a tokenizer.json decides by itself, and not as given.
         """
-        return not is_cased(self.tokens) if stated is None else stated
+        usual = self.stated or inferred_normalization(self._words())
+        if lowercase is not None and lowercase != usual.lowercase:
+            usual = Normalization(lowercase)
+        return usual if strip_accents is None else replace(usual, strip_accents=strip_accents)
+
+    def _words(self) -> list[str]:
+        return [token for token in self.tokens if token not in SPECIAL_TOKENS and not token.startswith("[")]
 
     def is_wordpiece(self) -> bool:
         """Whether it is BERT's, so that a vocab.txt says all of it."""
@@ -145,19 +154,3 @@ def _check_token(token: str, line: int, source: str) -> None:
     elif token.endswith("\r"):
         rule = f"{token[:80]!r} ends in CR LF; lines must end in LF alone: convert the file, e.g. with dos2unix"
     raise ValueError(f"{source}:{line}: {rule}")
-
-
-def is_cased(tokens: Iterable[str]) -> bool:
-    """Whether a vocabulary is of text that was not lower-cased, as far as its words tell.
-
-    Some word has an ASCII capital; or lower-casing, which also strips accents and takes Korean syllables apart, would
-    change one word in a thousand: then they would never be found.
-    """
-    from tokenizers.normalizers import BertNormalizer
-
-    words = [token for token in tokens if token not in SPECIAL_TOKENS and not token.startswith("[")]
-    if any("A" <= letter <= "Z" for token in words for letter in token):
-        return True
-    lower = BertNormalizer(lowercase=True, clean_text=False, handle_chinese_chars=False)
-    never_found = sum(lower.normalize_str(token) != token for token in words if not token.isascii())
-    return never_found > len(words) / 1000

@@ -4,11 +4,13 @@ import json
 import os
 import stat
 from codecs import BOM_UTF8
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert.files import unset_variable
-from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary, is_cased
+from bert.tokenization.normalization import UNCASED, Normalization
+from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
 
 if TYPE_CHECKING:  # the settings load pydantic, which the commands of data/ do not need
     from bert.config.architecture import BertConfig
@@ -41,7 +43,8 @@ def _read_tokenizer_json(path: str | Path) -> Vocabulary:
         raise ValueError(f"{path} has {size >> 20} MB, too many for a tokenizer; pass a vocab.txt")
     content = _bytes_of(path)
     try:
-        by_token = _tokens_of_bert(json.loads(content))
+        spec = json.loads(content)
+        by_token = _tokens_of_bert(spec)
         tokens = sorted(by_token or (), key=(by_token or {}).__getitem__)
         "".join(tokens).encode()  # half of a surrogate pair is no text
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -49,13 +52,17 @@ def _read_tokenizer_json(path: str | Path) -> Vocabulary:
             f"{path} is not a tokenizer.json that can be read ({type(error).__name__}: {str(error)[:200]}); save "
             "it again with Hugging Face's tokenizers, or pass a vocab.txt"
         ) from None
-    if by_token is None:
-        from bert.tokenization.library import LibraryVocabulary  # loads the library
+    from bert.tokenization.library import LibraryVocabulary  # loads the library
 
+    if by_token is None:
         return LibraryVocabulary.read(path, content)
     if [by_token[token] for token in tokens] != list(range(len(tokens))):
         raise ValueError(f"{path}: the ids of its tokens do not run from 0 without gaps; pass a vocab.txt")
-    return Vocabulary(tuple(tokens), str(path))
+    vocabulary = Vocabulary(tuple(tokens), str(path))
+    case = spec.get("normalizer", {}).get("lowercase")
+    if case not in (None, vocabulary.normalization() == UNCASED):
+        return LibraryVocabulary.read(path, content)
+    return vocabulary if case is None else replace(vocabulary, stated=Normalization(case))
 
 
 def check_vocabulary_file(vocab_file: Path, model: "BertConfig") -> None:
@@ -101,8 +108,7 @@ def vocabulary_beside(folder: Path) -> Path | None:
 
 
 def _tokens_of_bert(spec: dict[str, Any]) -> dict[str, int] | None:
-    """Token -> id of a tokenizer.json whose rules are those of `WordPieceTokenizer`; None for any other tokenizer, and
-    for one whose case is not that of its words, which a vocab.txt could not tell."""
+    """Token -> id of a tokenizer.json whose rules are those of `WordPieceTokenizer`; None for any other tokenizer."""
     model, added = spec["model"], spec.get("added_tokens", [])
     normalizer, splitter = spec.get("normalizer", {}), spec.get("pre_tokenizer", {})
     if model.get("type", "WordPiece") != "WordPiece" or normalizer is None or splitter is None:
@@ -121,7 +127,7 @@ def _tokens_of_bert(spec: dict[str, Any]) -> dict[str, int] | None:
     is_bert = all(values.get(key, allowed[0]) in allowed for values, key, allowed in rules)
     vocabulary = model["vocab"]
     is_bert = is_bert and all(token["content"] in SPECIAL_TOKENS and token["content"] in vocabulary for token in added)
-    return vocabulary if is_bert and normalizer.get("lowercase") in (None, not is_cased(vocabulary)) else None
+    return vocabulary if is_bert else None
 
 
 def _bytes_of(path: str | Path) -> bytes:

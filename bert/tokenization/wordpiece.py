@@ -10,15 +10,17 @@ in a document is three words.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from tokenizers.models import WordPiece
-from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.tokenization.byte_table import ByteTable, byte_table
+from bert.tokenization.normalization import UNCASED, Normalization
+from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, cutter
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert.tokenization.wordpiece_loops import MAX_WORD_CHARACTERS, Pieces, TokenTables, look_up, spell_out, word_pieces
 
@@ -27,15 +29,19 @@ _WORDS_AT_ONCE = 512
 _TEXTS_AT_ONCE = 4096  # bounds the memory that texts with the characters of their tokens take
 
 
-def reference_tokenizer(vocabulary: Vocabulary, lowercase: bool = True) -> Tokenizer:
-    """The `tokenizers` pipeline: clean, lower-case and strip accents, split at punctuation, WordPiece."""
+def reference_tokenizer(vocabulary: Vocabulary, normalization: Normalization = UNCASED) -> Tokenizer:
+    """The `tokenizers` pipeline: clean, lower-case and strip accents, split at punctuation, WordPiece.
+
+    It cuts no scripts without spaces, but U+200B, the mark between their words, separates words.
+    """
     model = WordPiece(
         {token: index for index, token in enumerate(vocabulary.tokens)},
         unk_token="[UNK]",
         max_input_chars_per_word=MAX_WORD_CHARACTERS,
     )
     tokenizer = Tokenizer(model)
-    tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
+    separator = normalizers.Replace(ZERO_WIDTH_SPACE, " ")
+    tokenizer.normalizer = normalizers.Sequence([separator, normalization.normalizer()])
     tokenizer.pre_tokenizer = BertPreTokenizer()
     return tokenizer
 
@@ -80,8 +86,11 @@ class WordPieceTokenizer:
         max_cached_words: the cache is cleared when it holds more distinct words than this, or more than 64 MB.
     """
 
-    def __init__(self, vocabulary: Vocabulary, lowercase: bool = True, max_cached_words: int = 1_000_000) -> None:
-        self.vocabulary, self.lowercase, self._max_cached_words = vocabulary, lowercase, max_cached_words
+    def __init__(
+        self, vocabulary: Vocabulary, normalization: Normalization = UNCASED, max_cached_words: int = 1_000_000
+    ) -> None:
+        self.vocabulary, self.normalization, self._max_cached_words = vocabulary, normalization, max_cached_words
+        self._parts = cutter(normalization.word_segmenter)
         tokens, prefix = [token.encode() for token in vocabulary.tokens], CONTINUATION_PREFIX.encode()
         inside = {number: token[2:] for number, token in enumerate(tokens) if token.startswith(prefix) and token[2:]}
         tables = byte_table(tokens), byte_table([*inside.values()])
@@ -90,7 +99,7 @@ class WordPieceTokenizer:
 
     @cached_property
     def _library(self) -> Tokenizer:
-        return reference_tokenizer(self.vocabulary, self.lowercase)
+        return reference_tokenizer(self.vocabulary, self.normalization)
 
     def _forget(self) -> None:
         self._words = ByteTable(np.zeros(1 << 12, np.uint64), np.zeros(1 << 14, np.uint8), np.zeros(1 << 11, np.int64))
@@ -159,7 +168,7 @@ class WordPieceTokenizer:
         """
         if self._num_rows > self._max_cached_words or len(self._words.text) > _MAX_CACHED_BYTES:
             self._forget()
-        if self.lowercase:
+        if self.normalization.lowercase:
             text = np.frombuffer(text.tobytes().lower(), np.uint8)  # of ASCII letters
         boundaries, known = np.ascontiguousarray(boundaries, np.int64), self._num_rows
         rows, places = np.empty(len(text), np.int32), np.empty(len(text), np.int64)
@@ -185,17 +194,22 @@ class WordPieceTokenizer:
             self._tokenize_by_library(others[start : start + _WORDS_AT_ONCE])
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
-        """Tokenise words as one text; the characters of its tokens tell whose they are."""
+        """Tokenise the parts of words as one text; the characters of its tokens tell whose they are."""
         bounds = zip(self._words.offsets[rows], self._words.offsets[rows + 1], strict=True)
         words = [self._words.text[start:stop].tobytes().decode() for start, stop in bounds]
-        encoding = self._library.encode(" ".join(words), add_special_tokens=False)
-        begins = offsets_of([len(word) + 1 for word in words])
+        cut = [self._parts(word) for word in words]
+        parts = [*chain.from_iterable(cut)]
+        encoding = self._library.encode(" ".join(parts), add_special_tokens=False)
+        begins, counts = offsets_of([len(part) + 1 for part in parts]), np.array([*map(len, cut)])
         spans = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-        firsts = np.searchsorted(spans[:, 0], begins)
+        part_of = np.searchsorted(begins, spans[:, 0], "right") - 1
+        firsts = np.searchsorted(part_of, offsets_of(counts))  # the first token of each word
+        places = begins[:-1] - np.arange(len(parts))  # of the parts among all characters of the words
+        places -= np.repeat(places[offsets_of(counts)[:-1]], counts)
         self._make_room(len(spans))
         added = slice(self._num_pieces, self._num_pieces + len(spans))
         self._pieces.ids[added] = encoding.ids
-        self._pieces.spans[added] = spans - np.repeat(begins[:-1], np.diff(firsts))[:, None]
+        self._pieces.spans[added] = spans + (places - begins[:-1])[part_of][:, None]
         self._pieces.starts[rows], self._pieces.lengths[rows] = self._num_pieces + firsts[:-1], np.diff(firsts)
         self._num_pieces += len(spans)
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from bert.tokenization.library import TextTokenizer, text_tokenizer
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary_files import read_vocabulary
 from data.preprocessing.pairs import Spans, draw_pairs, pack_documents, pack_separately, spans_to_table
+from data.preprocessing.problems import MOST_UNKNOWN, unknown_words
 from data.preprocessing.settings import SampleSettings
 from data.text.lddl_reader import Block, SourceFile, numbered_documents
 from data.text.sentences import TokenizedDocuments, tokenize_documents
@@ -48,6 +50,7 @@ COMPRESSION_FLAG: dict[str, Any] = dict(
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)\d+\.(?:parquet|arrow)(?:_\d+)?")
 _ROWS_AT_ONCE = 8192
 _ROW_GROUP_BYTES = 256 << 20  # of all the shards together that a process writes at a time
+_SAMPLED, _UNKNOWN_KEPT = 1_000, 100  # documents, and characters of each, in which unknown words are counted
 _VERSION = 3  # version of the algorithm: a run must not continue with the samples of another version
 
 
@@ -85,17 +88,18 @@ def _tools(vocab_file: str, settings: SampleSettings) -> tuple[TextTokenizer, To
         max_predictions_per_seq=settings.max_predictions_per_seq or settings.pairs.target_seq_length,
         whole_word=settings.whole_word_masking,
     )
-    return text_tokenizer(vocabulary, settings.lowercase), TokenStrings(vocabulary), rule
+    return text_tokenizer(vocabulary, settings.normalization()), TokenStrings(vocabulary), rule
 
 
 def make_block(job: Job, block: Block) -> dict:
-    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}."""
+    """Make the samples of one block, unless they exist; returns {"counts": ..., "samples": per bin}, and of a block
+    with many unknown words those of a part of it."""
     record = job.folder / f"{block.index}.json"
     if record.exists() and _block_path(job, block.index).exists():  # earlier versions wrote another kind of file
         return json.loads(record.read_bytes())
     settings, counts = job.settings, Counter[str]()
     tokenizer, *_ = _tools(job.vocab_file, settings)
-    segmenter = word_segmenter(settings.word_segmenter) if settings.word_segmenter else None
+    segmenter = word_segmenter(settings.word_segmenter) if settings.word_segmenter and not settings.cutter() else None
     packs = settings.objective == "mlm"
     how = segmenter, None if packs else settings.pairs.longest_sentence()
     texts = _sampled(numbered_documents(block, counts), settings, block.index, counts)
@@ -111,6 +115,9 @@ def make_block(job: Job, block: Block) -> dict:
     bins = _bins_of(spans.lengths(), settings.bin_size)
     _write_block(_block_path(job, block.index), documents, spans, np.concatenate([np.zeros(0, np.int64), *bins]))
     result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
+    if counts["unknown tokens"] > MOST_UNKNOWN * counts["tokens"]:
+        sample = [text[:_SAMPLED] for _, text in islice(numbered_documents(block, Counter()), _SAMPLED)]
+        result["unknown words"] = dict(unknown_words(sample, tokenizer).words.most_common(_UNKNOWN_KEPT))
     write_atomically(record, json.dumps(result).encode())
     return result
 

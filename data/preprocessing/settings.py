@@ -4,7 +4,8 @@ import re
 from dataclasses import asdict, dataclass
 
 from bert.samples.masking import MASKED_SHARE, check_predictions
-from data.text.word_boundaries import version_of
+from bert.tokenization.normalization import Normalization
+from bert.tokenization.segmentation import CUTTING, version_of
 
 OBJECTIVES = ("mlm_nsp", "mlm")
 MASKING = ("static", "dynamic")
@@ -53,8 +54,8 @@ class SampleSettings:
 
     bin_size None makes no bins; max_predictions_per_seq None sets no limit; objective "mlm" packs documents into single
     sequences instead of sentence pairs, "mlm_nsp"; separate_documents gives each its own [CLS], where a training begins
-    attention and positions anew; word_segmenter "jieba" finds the words of Chinese text for whole-word masks; shards
-    record them.
+    attention and positions anew; word_segmenter "jieba" finds the words of Chinese text for whole-word masks, and
+    shards record them; "icu" cuts scripts without spaces into words.
     """
 
     pairs: PairSettings
@@ -66,6 +67,7 @@ class SampleSettings:
     max_predictions_per_seq: int | None = None
     sample_ratio: float = 1.0
     lowercase: bool = True
+    strip_accents: bool | None = None
     language: str = "en"
     word_segmenter: str | None = None
     objective: str = "mlm_nsp"
@@ -100,12 +102,19 @@ class SampleSettings:
             )
         if self.word_segmenter is not None:
             version_of(self.word_segmenter)
-            if self.masking == "static" and not self.whole_word_masking:
+            if self.word_segmenter not in CUTTING and self.masking == "static" and not self.whole_word_masking:
                 raise ValueError(
                     f"word_segmenter={self.word_segmenter!r} finds the words that masks cover whole, but "
                     "masking='static' masks single tokens: add --whole-word-masking, or use dynamic masks (the shards "
                     "then record the words for a training with --whole-word-masking)"
                 )
+
+    def normalization(self) -> Normalization:
+        return Normalization(self.lowercase, self.strip_accents, self.cutter())
+
+    def cutter(self) -> str | None:
+        """The segmenter that cuts scripts without spaces."""
+        return self.word_segmenter if self.word_segmenter in CUTTING else None
 
     def record(self) -> dict:
         """The settings as written to the manifest, with the version of the word segmenter if there is one."""
@@ -114,6 +123,8 @@ class SampleSettings:
             del settings["word_segmenter"]
         else:
             settings["word_segmenter_version"] = version_of(self.word_segmenter)
+        if self.strip_accents is None:
+            del settings["strip_accents"]
         if self.objective == "mlm_nsp":  # as in the manifests of versions that had only pairs
             del settings["objective"]
         if not self.separate_documents:

@@ -12,10 +12,10 @@ from bert.randomness import hash64
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import Shard, ShardDirectory
 from bert.tokenization.vocabulary import Vocabulary
+from data.preprocessing.problems import Unknown, problems_of_pairs, problems_of_tokens
 
 _KEY = np.uint64(0x5EED)
-_MAX_UNKNOWN, _MAX_DUPLICATES = 0.01, 0.01
-_RANDOM_NEXT_RANGE = (0.45, 0.55)
+_MAX_DUPLICATES = 0.01
 _MASKED_RANGE = (0.12, 0.18)
 _IMPOSSIBLE = ("masks shown as a special or [unused] token", "special tokens inside A or B", "empty A or B")
 
@@ -128,13 +128,11 @@ def _problems(result: ShardStatistics, vocabulary: Vocabulary) -> list[str]:
     problems = []
     if singles and pairs:
         problems.append(f"{singles} samples are single sequences, {pairs} are pairs; a folder holds one of the two")
-    if pairs and not _RANDOM_NEXT_RANGE[0] <= random_next <= _RANDOM_NEXT_RANGE[1]:
-        problems.append(f"{random_next:.1%} of the pairs have a random next sentence; it should be half")
+    problems += problems_of_pairs(pairs, random_next)
     if counts["masks"] and not _MASKED_RANGE[0] <= masked <= _MASKED_RANGE[1]:
         problems.append(f"{masked:.1%} of the tokens are masked; 15% is usual")
     problems += [f"{name}: {counts[name]}; there should be none" for name in _IMPOSSIBLE if counts[name]]
-    if unknown > _MAX_UNKNOWN:
-        problems.append(f"{unknown:.1%} of the tokens are [UNK]; does the vocabulary belong to this text?")
+    problems += problems_of_tokens(Unknown(unknown, num_tokens, Counter()))
     if duplicates > _MAX_DUPLICATES:
         problems.append(f"{duplicates:.1%} of the samples occur more than once")
     return problems + _problems_of_bins(result)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert.files import shown
+from bert.tokenization.segmentation import ZERO_WIDTH_SPACE
 from data.text.columns import Row, TableForm, TextColumn
 from data.text.contents import bounded, text_chunks
 from data.text.encodings import lines
@@ -57,11 +58,18 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
     """
-    pieces = _pieces(source, reading, findings)
+    pieces = map(_with_spaces, _pieces(source, reading, findings))
     if (folders := reading.folders()) is None:
         return pieces
     group = "/".join(source.name.split("/")[:-1][: folders or None])
     return (replace(piece, group=group or None) for piece in pieces)
+
+
+def _with_spaces(piece: Piece) -> Piece:
+    """U+200B, which separates the words of some scripts, becomes a space."""
+    if ZERO_WIDTH_SPACE not in piece.text:
+        return piece
+    return replace(piece, text=piece.text.replace(ZERO_WIDTH_SPACE, " "))
 
 
 def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:

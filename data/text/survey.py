@@ -1,7 +1,6 @@
 """Reads the files of a corpus before anything is made of them: what the import will read, leave out and refuse."""
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +11,11 @@ from data.text.encodings import NotTextError
 from data.text.held_out_split import check_groups
 from data.text.inputs import DamagedError, Findings, Input, list_inputs
 from data.text.readers import Reading, read_pieces
+from data.text.script_facts import ScriptFacts
 
 MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a file at most this
-_CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
-_CHINESE_SHARE = 1 / 3  # of the characters of a Chinese text; the rest are marks, digits, Latin letters and markup
-_MOST_KANA = 0.1  # for each Chinese character
+SAMPLE_CHARACTERS = 1_000_000  # of all files, from the beginning of each
+_LEAST_OF_A_FILE = 2_000
 _MAX_REASONS, _MAX_NAMES = 20, 3
 _WARNED_SHARE = 0.1  # of the bytes of a folder
 
@@ -29,20 +28,15 @@ class Survey:
     scale: float = 1.0  # all the bytes of the files, divided by those that were read
     files: Counter = field(default_factory=Counter)  # that are read, by format
     documents: Counter = field(default_factory=Counter)  # of each format
-    words: int = 0
-    characters: int = 0
+    script: ScriptFacts = field(default_factory=ScriptFacts)
+    sample: list[str] = field(default_factory=list)
+    sample_of_a_file: int = SAMPLE_CHARACTERS
     text_bytes: int = 0  # in UTF-8
     file_bytes: int = 0  # of the files that were opened, also of those that are left out
     unread_bytes: int = 0  # of the files of other kinds, which are left out without reading
     alphabet: set[str] = field(default_factory=set)  # the characters that occur, in lower case
-    num_chinese: int = 0
-    num_kana: int = 0
     every: int = 1  # each n-th file was read
     groups: set[str] = field(default_factory=set)
-
-    def is_chinese(self) -> bool:
-        """Whether Chinese characters are a third of the text and more; Japanese has as many kana among them."""
-        return self.num_chinese > _CHINESE_SHARE * self.characters and self.num_kana < _MOST_KANA * self.num_chinese
 
     def scaled(self, count: int) -> int:
         """A count of the part that was read -> of all files."""
@@ -52,9 +46,13 @@ class Survey:
         """Count a file, or its beginning if it is very large."""
         size, begun, documents, has_text = source.path.stat().st_size, self.text_bytes, 0, False
         most = MOST_READ_BYTES if source.kind == "txt" and not source.compression else math.inf
+        sampled = self.sample_of_a_file
         try:
             for piece in read_pieces(source, reading, self.findings):
                 self._add(piece.text)
+                if sampled > 0 and piece.text:
+                    self.sample.append(piece.text[:sampled].encode("utf-8", "replace").decode())
+                    sampled -= len(piece.text)
                 has_text |= bool(piece.text.strip())
                 is_enough = self.text_bytes - begun > most
                 self.groups.update([] if piece.group is None else [piece.group])
@@ -73,13 +71,9 @@ class Survey:
         self.file_bytes += size
 
     def _add(self, text: str) -> None:
-        self.words += len(text.split())
-        self.characters += len(text)
+        self.script.add(text)
         self.text_bytes += len(text.encode("utf-8", "surrogatepass"))
         self.alphabet.update(text.lower())
-        if not text.isascii():
-            self.num_chinese += len(_CHINESE.findall(text))
-            self.num_kana += len(_KANA.findall(text))
 
     def lines(self) -> Iterator[str]:
         """What a user should know of the files before the training: used, guessed, left out, and what mends it."""
@@ -134,6 +128,7 @@ def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, 
     if len(inputs) < 20 * every:
         every = 1
     result = Survey(findings, every=every, unread_bytes=findings.bytes_left_out)
+    result.sample_of_a_file = max(_LEAST_OF_A_FILE, SAMPLE_CHARACTERS * every // max(1, len(inputs)))
     for source in inputs[::every]:
         result.read(source, reading)
     if every == 1:

@@ -1,41 +1,26 @@
 """Finds the words of Chinese text for whole-word masking; WordPiece tokenizes Chinese by single characters.
 
-The words of other text follow from WordPiece's ## pieces.
+The words of other text follow from WordPiece's ## pieces; `bert.tokenization.segmentation` cuts scripts without spaces.
 """
 
 import re
 import warnings
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, positions_in_rows
-from bert.interpreter import install_command
 from bert.tokenization.library import TextTokenizer
+from bert.tokenization.segmentation import version_of
 
-SEGMENTERS = ("jieba",)
 _CHINESE = "\u3400-\u4dbf\u4e00-\u9fff"
 _IS_CHINESE = re.compile(f"[{_CHINESE}]")
 # Characters that BERT's tokenisation separates from their neighbours: cutting a text beside one changes no token.
 _APART = re.compile(
     f"[ \t\n\r!-/:-@\\[-`{{-~\u2010-\u2027\u2030-\u203e\u3000-\u3002\uff01\uff0c\uff1a\uff1b\uff1f{_CHINESE}]"
 )
-
-
-def version_of(segmenter: str) -> str:
-    """The installed version, which decides the words; ValueError if there is none."""
-    if segmenter not in SEGMENTERS:
-        raise ValueError(f"word_segmenter={segmenter!r} must be {' or '.join(SEGMENTERS)}, or left out")
-    try:
-        return metadata.version(segmenter)
-    except metadata.PackageNotFoundError:
-        raise ValueError(
-            f"word_segmenter={segmenter!r} needs the package of that name, which is not installed: "
-            f"{install_command('chinese')}"
-        ) from None
 
 
 @lru_cache(maxsize=1)

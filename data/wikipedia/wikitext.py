@@ -237,7 +237,11 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 
 _MAX_BRACKETS = 4  # in one another
-_UNSEEN: dict[int, str | None] = {**dict.fromkeys((0xAD, 0x200B, 0x2060, 0xFEFF, 0xFFFC, 0xFFFE, 0xFFFF)), **_SHOWN}
+_UNSEEN: dict[int, str | None] = {
+    **dict.fromkeys((0xAD, 0x2060, 0xFEFF, 0xFFFC, 0xFFFE, 0xFFFF)),
+    0x200B: " ",  # between words of Khmer, Lao and Burmese
+    **_SHOWN,
+}
 _GAPS = (  # left by removed templates
     (re.compile(r"\s?[(\[\uff08](?:[\s,;:/\uff0c\uff1b\u3001\u2013\u2014-])*+[)\]\uff09]"), ""),
     (re.compile(r"([(\uff08])[\s,;\uff0c\uff1b\u3001]+"), r"\1"),

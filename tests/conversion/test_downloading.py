@@ -9,10 +9,11 @@ import pytest
 
 import run_convert
 from bert.conversion import locating
-from bert.conversion.model_description import Usage, read_usage, stated_lower_case, tokenizer_warnings, usage_texts
+from bert.conversion.model_description import Usage, read_usage, stated_normalization, tokenizer_warnings, usage_texts
 from bert.conversion.raw_tensors import ConversionError
 from bert.finetuning.model_files import implied_by_weights
-from bert.tokenization.vocabulary import SPECIAL_TOKENS, is_cased
+from bert.tokenization.normalization import ACCENTED, CASED, UNCASED
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from data.download_vocabulary import VOCABULARIES
 from data.fetching import model_cache
 from data.fetching.published_models import PINS_FILE, ModelName, known_names, parse_name, pin_of
@@ -93,9 +94,9 @@ def test_the_pins_are_well_formed():
 
 def test_what_is_kept_is_read_again(tmp_path):
     usage = Usage("RTE", 99, ("sätze", "b"), regression=True)
-    for name, text in usage_texts(usage, False, ("no", "yes")).items():
+    for name, text in usage_texts(usage, CASED, ("no", "yes")).items():
         (tmp_path / name).write_text(text)
-    assert read_usage(tmp_path) == usage and stated_lower_case(tmp_path) is False
+    assert read_usage(tmp_path) == usage and stated_normalization(tmp_path) == {"lowercase": False}
     assert json.loads((tmp_path / "labels.json").read_text()) == ["no", "yes"]
     assert usage_texts(Usage("phase2", 99), None).keys() == {"task.json"}
 
@@ -119,11 +120,14 @@ def test_conversions_keep_the_use(tmp_path, to_format):
     source = native(tmp_path / "m", TASKS["sequence-classification"])
     (source / "manifest.json").unlink()
     usage = Usage("RTE", 9, ("a", "b"))
-    for name, text in usage_texts(usage, False).items():
+    for name, text in usage_texts(usage, ACCENTED).items():
         (source / name).write_text(text)
     arguments = ["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", to_format]
     assert run_convert.main(arguments) == 0
-    assert read_usage(tmp_path / "x") == usage and stated_lower_case(tmp_path / "x") is False
+    assert read_usage(tmp_path / "x") == usage and stated_normalization(tmp_path / "x") == {
+        "lowercase": True,
+        "strip_accents": False,
+    }
 
 
 @pytest.mark.parametrize("words", ["word", "Word"])
@@ -144,34 +148,32 @@ def test_fine_tuning_and_conversion_infer_one_case(tmp_path, words, stated):
     implied = implied_by_weights({"from_pretrained_params": source})
     assert implied.get("do_lower_case", True) is lowercase
     assert run_convert.main(["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "native"]) == 0
-    assert stated_lower_case(tmp_path / "x") is lowercase
-    assert is_cased(["[CLS]", "[unused1]", "[Odd]", words]) is (words == "Word")
+    assert stated_normalization(tmp_path / "x")["lowercase"] is lowercase
 
 
 def test_the_case_of_a_vocabulary_shows_in_any_script():
-    for tokens, cased in {
-        "the ##s 7": False,
-        "the ##S 7": True,
-        "\u4e2d ##\u4e2d \u56fd \u00b5m": False,  # Chinese, as in bert-base-chinese
-        "\ud55c\uad6d\uc5b4 ##\uc5b4 seoul": True,  # Korean syllables, which lower-casing takes apart
-        "\u0939\u093f\u0928\u094d\u0926\u0940 2": True,  # Hindi with its vowel signs
-        "na\u00efve": True,
-        " ".join(f"w{number}" for number in range(2000)) + " na\u00efve": False,  # one oddity is no case
+    for tokens, case in {
+        "the ##s 7": UNCASED,
+        "the ##S 7": CASED,
+        "\u4e2d ##\u4e2d \u56fd \u00b5m": UNCASED,  # Chinese, as in bert-base-chinese
+        "\ud55c\uad6d\uc5b4 ##\uc5b4 seoul": ACCENTED,  # Korean syllables, which stripping takes apart
+        "\u0939\u093f\u0928\u094d\u0926\u0940 2": ACCENTED,  # Hindi with its vowel signs
+        "sch\u00f6n m\u00fcller": ACCENTED,
+        "\u041c\u0438\u0440 \u043c\u0438\u0440": CASED,
+        " ".join(f"w{number}" for number in range(2000)) + " na\u00efve": UNCASED,  # one oddity is no case
     }.items():
-        assert is_cased([*SPECIAL_TOKENS, "[Odd]", *tokens.split()]) is cased, tokens
+        assert Vocabulary((*SPECIAL_TOKENS, "[Odd]", *tokens.split())).normalization() == case, tokens
 
 
 @pytest.mark.parametrize(
     ("name", "content", "lowercase", "told"),
     [
-        ("tokenizer_config.json", {"strip_accents": False}, True, "strip_accents=false of .* do_lower_case=false"),
-        ("tokenizer_config.json", {"strip_accents": True}, False, "strip_accents=true of .* strip them from the text"),
+        ("tokenizer_config.json", {"strip_accents": False}, True, None),
+        ("tokenizer_config.json", {"strip_accents": True}, False, None),
         ("tokenizer_config.json", {"tokenize_chinese_chars": False}, True, "tokenize_chinese_chars=false of"),
-        ("tokenizer.json", {"normalizer": {"strip_accents": False}}, True, "strip_accents=false of"),
+        ("tokenizer.json", {"normalizer": {"strip_accents": False}}, True, None),
         ("tokenizer.json", {"normalizer": {"handle_chinese_chars": False}}, False, "tokenize_chinese_chars=false of"),
         ("tokenizer_config.json", {"strip_accents": None, "tokenize_chinese_chars": True}, True, None),
-        ("tokenizer_config.json", {"strip_accents": True}, True, None),
-        ("tokenizer_config.json", {"strip_accents": False}, False, None),
         ("tokenizer.json", {"normalizer": None}, True, None),
         ("tokenizer.json", [], True, None),
     ],
@@ -181,11 +183,15 @@ def test_a_tokenizer_that_is_not_followed_is_told(tmp_path, caplog, capsys, name
     (source / "manifest.json").unlink()
     (source / name).write_text(json.dumps(content))
     with caplog.at_level(logging.WARNING, "bert"):
-        implied_by_weights({"from_pretrained_params": source, "do_lower_case": str(lowercase).lower()})
+        implied = implied_by_weights({"from_pretrained_params": source, "do_lower_case": str(lowercase).lower()})
     case = "--do-lower-case" if lowercase else "--no-do-lower-case"
     arguments = ["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "hf", case]
     assert run_convert.main(arguments) == 0
-    found = tokenizer_warnings(source, lowercase)
+    accents = (
+        {**content, **(content.get("normalizer") or {})}.get("strip_accents") if isinstance(content, dict) else None
+    )
+    assert stated_normalization(tmp_path / "x").get("strip_accents") == implied.get("strip_accents") == accents
+    found = tokenizer_warnings(source)
     assert len(found) == (told is not None)
     for line in found:
         assert re.search(told, line) and line in caplog.messages

@@ -20,6 +20,7 @@ from bert.inference.model_folder import open_model
 from bert.inference.paddle_program import Network, objective_of
 from bert.inference.predictor import Predictor
 from bert.runtime.paddle_api import static, unique_name
+from bert.tokenization.normalization import UNCASED
 from tests.conversion import recorded_outputs
 from tests.support import foreign, tokenizer_files
 from tests.support.commands import refused
@@ -73,7 +74,7 @@ def native(folder: Path, task: str, config: BertConfig = MODERNBERT) -> Path:
     else:
         tokenizer_files.write(folder, "roberta")
     name = "ner" if task == "token-classification" else None  # which says that the classifier is of tokens
-    for file, text in usage_texts(Usage(name), True).items():
+    for file, text in usage_texts(Usage(name), UNCASED).items():
         (folder / file).write_text(text)
     directories.write_manifest(folder, step=7)
     return folder

@@ -50,7 +50,7 @@ def test_shards_hold_the_text_and_masks_of_whole_words(source, kind, tmp_path, c
     inner = plain.token_ids[plain.offsets[0] + 1 : plain.offsets[1] - 1].tolist()
     read = tokens.library_tokenizer().decode([index for index in inner if index != tokens.id_of("[SEP]")])
     pieces = "".join((source / "en/0.txt").read_text(encoding="utf-8").split())
-    lowered = pieces.lower() if tokens.is_lowercase() else pieces
+    lowered = pieces.lower() if tokens.normalization().lowercase else pieces
     assert len(inner) > 20 and max("".join(read.split()).split("."), key=len) in lowered
     masked = np.repeat(table.offsets[:-1], table.masks.counts()) + table.masks.positions
     after = masked[masked + 1 < len(plain.token_ids)] + 1

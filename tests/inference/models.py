@@ -9,6 +9,7 @@ import pytest
 import run_export
 from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.model_description import Usage, usage_texts
+from bert.tokenization.normalization import Normalization
 from tests.conversion.test_round_trips import TASKS, native
 from tests.support import foreign
 from tests.support.disk_cache import made_once
@@ -16,10 +17,10 @@ from tests.support.disk_cache import made_once
 LABELS = {"sequence-classification": ("cat", "dog", "fox"), "token-classification": ("O", "B-PER", "I-PER")}
 
 
-def model(folder: Path, task: str, usage: Usage | None = None, lowercase: bool | None = True, **changes) -> Path:
+def model(folder: Path, task: str, usage: Usage | None = None, lowercase: bool = True, **changes) -> Path:
     """A checkpoint of `task` (a key of test_round_trips.TASKS)."""
     native(folder, TASKS[task], **changes)
-    texts = usage_texts(usage or Usage(task, foreign.POSITIONS), lowercase, LABELS.get(task))
+    texts = usage_texts(usage or Usage(task, foreign.POSITIONS), Normalization(lowercase), LABELS.get(task))
     for name, text in texts.items():
         (folder / name).write_text(text)
     (folder / checkpoint_files.MANIFEST).unlink()

@@ -61,7 +61,7 @@ class Model:
         words = [part.strip(".।").lower() for part in text.split()] if " " in text else []
         tokens = dict.fromkeys([*SPECIAL_TOKENS, *sorted({*words, *text.lower()})])
         self.vocabulary = Vocabulary(tuple(token for token in tokens if token.strip()))
-        self.tokenizer = WordPieceTokenizer(self.vocabulary, lowercase=True)
+        self.tokenizer = WordPieceTokenizer(self.vocabulary)
         self.asked: list[str] = []
 
     def fill_mask(self, text: str, top_k: int) -> list[list[dict]]:

@@ -75,7 +75,7 @@ def test_masks_cover_the_words_that_are_found(planned):
 def test_other_text_has_no_row_of_masks(planned):
     plan, data, commands = planned(WITH_JIEBA, chinese=False)
     assert not data.whole_word_masking and "masks" not in {row.name for row in plan.choices}
-    assert not any("--word-segmenter" in line for line in commands) and "--lang en" in commands[0]
+    assert not any("--word-segmenter jieba" in line for line in commands) and "--lang en" in commands[0]
     _, data, commands = planned(WITH_JIEBA, "--lang", "zh", chinese=False)
     assert data.whole_word_masking and any("--word-segmenter jieba" in line for line in commands)
 

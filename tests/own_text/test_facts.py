@@ -12,7 +12,7 @@ def test_facts_of_the_text(tmp_path):
     (tmp_path / "one.txt").write_text("Zwei Wörter.")
     (tmp_path / "rows.jsonl").write_text('{"text": "three more words"}\n{"text": "and four more words"}\n')
     (tmp_path / "paper.txt").write_bytes(b"%PDF-1.4\n\x00\x01\x02")
-    facts, _ = text_facts([tmp_path], Reading())
+    facts, _, _ = text_facts([tmp_path], Reading())
     assert (facts.documents, facts.words) == (3, 2 + 3 + 4) and not facts.is_estimate
     assert facts.characters == 12 + 16 + 19 and facts.distinct_characters >= 10
 
@@ -21,7 +21,7 @@ def test_much_text_is_estimated_from_a_part(tmp_path, monkeypatch):
     for number in range(200):
         (tmp_path / f"{number:03}.txt").write_text("word " * 1000)
     monkeypatch.setattr("data.text.survey.MOST_READ_BYTES", 100_000)
-    facts, _ = text_facts([tmp_path], Reading())
+    facts, _, _ = text_facts([tmp_path], Reading())
     assert facts.is_estimate and facts.words == pytest.approx(200_000, rel=0.01) and facts.documents == 200
 
 

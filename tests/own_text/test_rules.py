@@ -16,6 +16,7 @@ from bert.own_text.request import TextRequest
 from bert.own_text.rules import Rules
 from bert.own_text.speed import estimate_speeds, probe_settings
 from bert.planning.estimates import training_flops_per_sequence
+from bert.tokenization.normalization import UNCASED
 
 LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
 SERVER = MachineFacts(cores=48, memory_bytes=200 * 10**9, disk_bytes=10**12)
@@ -232,7 +233,7 @@ def test_the_rest_is_resolved_around_what_was_set():
 
 def test_weights_bring_sizes_vocabulary_and_a_lower_rate():
     config = BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536, max_position_embeddings=200)
-    weights = Weights(Path("minilm"), config, lowercase=True, heads=("pooler",))
+    weights = Weights(Path("minilm"), config, UNCASED, heads=("pooler",))
     plan = plan_of(text(1), LAPTOP, hours=0.5, weights=weights)
     one = plan.settings
     assert (one["hidden_size"], one["vocab_size"], one["max_seq_length"]) == (384, 30522, 200)

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+import string
 import time
 
 import pytest
@@ -11,7 +12,6 @@ import yaml
 
 from bert.commands import own_text as command
 from bert.own_text import corpus, run, start
-from bert.own_text.given_files import with_given_files
 from bert.own_text.request import read_text_request
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.own_text.workplace import LAPTOP, PREPARE, SENTENCE, STOPPED
@@ -405,7 +405,8 @@ def test_other_labelled_lines_for_a_run_whose_best_they_choose_are_refused(workp
 
 def vocabulary_of(workplace, *words: str) -> str:
     file = workplace.folder / "mine.txt"
-    file.write_text("\n".join([*SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *words]) + "\n")
+    letters = [*string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase)]
+    file.write_text("\n".join([*SPECIAL_TOKENS, *letters, *words]) + "\n")
     return str(file)
 
 
@@ -430,10 +431,10 @@ def test_what_contradicts_the_run_is_refused(workplace, first, second, message):
 
 
 def test_a_given_vocabulary_decides_its_size_and_case(workplace):
-    file = vocabulary_of(workplace, "Report", "##s")
+    file = vocabulary_of(workplace, "Report", *string.ascii_uppercase)
     assert workplace.start(f"--vocab-file {file} --epochs 2") == 0
-    assert workplace.settings()["vocab_size"] == 5 + 26 + 2
-    assert with_given_files(read_text_request(line_of("--text", "t", "--vocab-file", file))).lowercase is False
+    assert workplace.settings()["vocab_size"] == 5 + 2 * 26 + 27
+    assert json.loads((workplace.out / "own_text.json").read_text())["data"]["lowercase"] is False
     assert "vocab_file=none.txt must be an existing vocabulary" in workplace.refused("--vocab-file none.txt")
 
 

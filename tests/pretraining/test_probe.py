@@ -8,6 +8,7 @@ import pytest
 from bert.config.training_settings import derive
 from bert.pretraining.labelled_lines import MOST_LINES, read_labelled_lines
 from bert.pretraining.probe import Probe
+from bert.tokenization.normalization import UNCASED
 from tests.support import tiny
 from tests.support.corpora import vocabulary
 
@@ -59,7 +60,7 @@ def test_labels_that_the_states_hold_are_found_and_others_are_not(tmp_path, labe
     texts = [" ".join(rng.choice(["river", "sea", "stones"], 5)) + " fish" * int(rng.integers(2)) for _ in range(90)]
     labels = [str("fish" in text) if label_of == "word" else str(rng.integers(2)) for text in texts]
     config = tiny.pretraining_config(tmp_path, model=tiny.MODEL.model_copy(update={"hidden_size": SIZE}))
-    probe = Probe(SimpleNamespace(texts=texts, labels=labels), config, 16, vocabulary(), lowercase=True)
+    probe = Probe(SimpleNamespace(texts=texts, labels=labels), config, 16, vocabulary(), UNCASED)
     probe.__dict__["_program"] = SimpleNamespace(main=None, outputs={"last_hidden_state": ""})
     device = SimpleNamespace(executor=OneHot(), scope=None)
     means = probe.embeddings(device)

@@ -12,6 +12,7 @@ from bert.labels.features import sentence_features
 from bert.samples.masking import MaskingRule, choose_positions
 from bert.tokenization import text_process
 from bert.tokenization.library import LibraryVocabulary, text_tokenizer
+from bert.tokenization.normalization import CASED, Normalization
 from bert.tokenization.text_process import UnreadableTextError
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -46,7 +47,7 @@ def test_special_tokens_have_berts_names_whatever_the_file_calls_them(kind, file
     assert special(tokens) == expected
     assert tokens.id_of("[MASK]") == library.token_to_id(expected[-1])
     assert tokens.pair_separators() == (2 if kind == "roberta" else 1)
-    assert tokens.is_lowercase() == (kind == "wordpiece")
+    assert tokens.normalization().lowercase == (kind == "wordpiece")
     assert not {tokens.id_of("[MASK]"), tokens.id_of("[PAD]")} & {*tokens.replacement_ids()}
     assert vocabulary_copy(file) == ("tokenizer.json", file.read_bytes())
 
@@ -170,22 +171,24 @@ def test_a_tokenizer_that_frames_no_text_is_framed_as_berts(tmp_path, own):
     tokens = read_vocabulary(file)
     assert (tokens.pair_separators(), tokens.second_type()) == (1, 1)
     (tmp_path / "shared").mkdir()
-    write_tokenizer(tmp_path / "shared", Tokens(tokens, lowercase=False), 64)
+    write_tokenizer(tmp_path / "shared", Tokens(tokens, CASED), 64)
     written = Tokenizer.from_file(str(tmp_path / "shared/tokenizer.json"))
     assert written.encode("is", "is").tokens == ["<s>", "is", "</s>", "is", "</s>"]
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_berts_rules_with_another_case_or_added_tokens_are_the_librarys(tmp_path, lowercase):
-    file, library = tmp_path / "tokenizer.json", reference_tokenizer(vocabulary(), lowercase)
+    case = Normalization(lowercase)
+    file, library = tmp_path / "tokenizer.json", reference_tokenizer(vocabulary(), case)
+    library.normalizer = case.normalizer()
     library.add_special_tokens(list(SPECIAL_TOKENS))
     library.save(str(file))
     is_plain = not isinstance(read_vocabulary(file), LibraryVocabulary)
-    assert is_plain == (lowercase == vocabulary().is_lowercase())
+    assert is_plain == (case == vocabulary().normalization())
     library.add_tokens(["New Sea"])
     library.save(str(file))
     tokens, text = read_vocabulary(file), "The New Sea is a River"
-    assert isinstance(tokens, LibraryVocabulary) and tokens.is_lowercase() == lowercase
+    assert isinstance(tokens, LibraryVocabulary) and tokens.normalization() == case
     assert text_tokenizer(tokens).encode(text) == library.encode(text, add_special_tokens=False).ids
 
 
@@ -240,7 +243,7 @@ def test_the_size_of_a_model_may_be_rounded_up(tmp_path):
         ):
             tokens.check_model_size(size)
     with pytest.raises(ValueError, match="lower-casing=true contradicts .* itself keeps capitals; omit the flag"):
-        tokens.is_lowercase(True)
+        tokens.normalization(lowercase=True)
 
 
 def split_by(regex: str) -> dict:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert.tokenization.normalization import ACCENTED, CASED, UNCASED
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_copy
 from bert.tokenization.wordpiece import WordPieceTokenizer, reference_tokenizer
@@ -38,10 +39,13 @@ HARD_TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("lowercase", [True, False])
-def test_the_tokens_and_their_characters_are_those_of_the_library(lowercase):
+CASES = (UNCASED, ACCENTED, CASED)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_tokens_and_their_characters_are_those_of_the_library(case):
     words = vocabulary()
-    tokenizer, reference = WordPieceTokenizer(words, lowercase), reference_tokenizer(words, lowercase)
+    tokenizer, reference = WordPieceTokenizer(words, case), reference_tokenizer(words, case)
     found = tokenizer.encode_with_offsets(HARD_TEXTS)
     spans = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
     for number, text in enumerate(HARD_TEXTS):
@@ -69,12 +73,12 @@ def test_words_that_were_being_added_when_it_was_interrupted_are_forgotten():
         st.text(st.one_of(st.sampled_from(string.printable), st.characters(exclude_categories=["Cs"])), max_size=40),
         max_size=8,
     ),
-    st.booleans(),
+    st.sampled_from(CASES),
 )
-def test_a_block_of_any_texts_agrees_with_the_reference(texts, lowercase):
+def test_a_block_of_any_texts_agrees_with_the_reference(texts, case):
     words = vocabulary()
-    reference = reference_tokenizer(words, lowercase)
-    ids, offsets = WordPieceTokenizer(words, lowercase).encode_texts(texts)
+    reference = reference_tokenizer(words, case)
+    ids, offsets = WordPieceTokenizer(words, case).encode_texts(texts)
     assert [ids[low:high].tolist() for low, high in zip(offsets[:-1], offsets[1:], strict=True)] == [
         reference.encode(text, add_special_tokens=False).ids for text in texts
     ]

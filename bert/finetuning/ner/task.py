@@ -39,7 +39,7 @@ class TaggingTask(FineTuningTask):
     def __init__(self, config: TaggingConfig) -> None:
         super().__init__(config)
         self._config, data, run = config, config.data, config.run
-        self._tokenizer = text_tokenizer(self.vocabulary, data.do_lower_case)
+        self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
         if run.do_train:
             assert data.train_file is not None
             self.training, self.training_file = self._read(data.train_file, None), data.train_file

@@ -6,19 +6,21 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from bert.config.settings_base import MayDiffer, Settings
+from bert.config.settings_base import MayDiffer
 from bert.files import json_of
+from bert.finetuning.normalization_settings import NormalizationSettings
 
+_WINDOWS = ("max_seq_length", "doc_stride", "max_query_length", "do_lower_case")
+_LATER = ("strip_accents", "word_segmenter")  # earlier files lack them
 _NAMES_IN_FILE = {"do_lower_case": "lowercase", "version_2_with_negative": "version_2"}
 
 
-class ReaderSettings(Settings):
+class ReaderSettings(NormalizationSettings):
     max_seq_length: int = Field(384, ge=8, description="longest sequence, in tokens with [CLS] and [SEP]")
     doc_stride: int = Field(
         128, ge=1, description="tokens between the starts of consecutive windows of a long paragraph"
     )
     max_query_length: int = Field(64, ge=1, description="longest question, in tokens; longer ones are truncated")
-    do_lower_case: bool = Field(True, description="lower-case and strip accents, for uncased vocabularies")
     n_best_size: MayDiffer[int] = Field(
         20, ge=1, description="answers listed for each question; for SQuAD 2.0 at least 2"
     )
@@ -40,8 +42,16 @@ class ReaderSettings(Settings):
 
     def file_content(self) -> str:
         """The content of READER_FILE."""
-        values = [(_NAMES_IN_FILE.get(name, name), getattr(self, name)) for name in ReaderSettings.model_fields]
-        return json.dumps({"windows": dict(values[:4]), "answers": dict(values[4:])}, indent=1) + "\n"
+        later = tuple(name for name in _LATER if getattr(self, name) is not None)
+        parts = {"windows": (*_WINDOWS, *later), "answers": _ANSWERS}
+        content = {
+            part: {_NAMES_IN_FILE.get(name, name): getattr(self, name) for name in names}
+            for part, names in parts.items()
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+
+_ANSWERS = tuple(name for name in ReaderSettings.model_fields if name not in (*_WINDOWS, *_LATER))
 
 
 def read_reader_settings(path: Path) -> ReaderSettings:
@@ -49,6 +59,7 @@ def read_reader_settings(path: Path) -> ReaderSettings:
     try:
         content: dict[str, Any] = json_of(path.read_text(encoding="utf-8"))
         values = {**content["windows"], **content["answers"]}
+        values = dict.fromkeys(_LATER) | values
         return ReaderSettings(**{name: values[_NAMES_IN_FILE.get(name, name)] for name in ReaderSettings.model_fields})
     except (ValueError, KeyError, TypeError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error

@@ -66,7 +66,7 @@ def build_features(
         training: give windows the position of the question's first answer, and skip and count questions that cannot be
             trained on. Otherwise every question has at least one window.
     """
-    tokenizer = text_tokenizer(vocabulary, settings.do_lower_case)
+    tokenizer = text_tokenizer(vocabulary, settings.normalization())
     paragraphs = tokenizer.encode_with_offsets(examples.contexts)
     questions = tokenizer.encode_with_offsets([question.text for question in examples.questions])
     context_of = np.fromiter((question.context for question in examples.questions), np.int64, len(examples))

@@ -18,6 +18,7 @@ from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.settings import LoaderSettings
+from bert.tokenization import segmentation
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data import preprocess_bert_pretrain
@@ -152,7 +153,7 @@ def test_what_cannot_be_is_refused_before_any_text_is_read(corpus, tmp_path, mon
     for flags, rule in ((JIEBA[2:], "masking='dynamic' puts none"), ((*JIEBA[:2], *JIEBA[3:]), "--whole-word-masking")):
         with refused(rule):
             run(corpus, tmp_path / "out", *flags)
-    monkeypatch.setattr(word_boundaries.metadata, "version", lambda name: metadata.distribution("no " + name).version)
+    monkeypatch.setattr(segmentation.metadata, "version", lambda name: metadata.distribution("no " + name).version)
     with refused("scripts/setup.sh"):
         run(corpus, tmp_path / "out", *JIEBA)
     assert not (tmp_path / "out").exists()

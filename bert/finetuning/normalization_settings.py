@@ -1,0 +1,30 @@
+"""The settings of what becomes of a text before WordPiece, as the weights have them beside them."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from bert.config.settings_base import Settings
+from bert.tokenization.normalization import Normalization
+from bert.tokenization.segmentation import version_of
+
+
+class NormalizationSettings(Settings):
+    """By the names of tokenizer_config.json. A tokenizer.json of other rules than BERT's follows its own."""
+
+    do_lower_case: bool = Field(
+        True, description="lower-case the text, for uncased vocabularies; other tokenizers decide themselves"
+    )
+    strip_accents: bool | None = Field(None, description="strip accents; none: where the text is lower-cased")
+    word_segmenter: Literal["icu"] | None = Field(
+        None, description="cuts Thai, Lao, Khmer, Burmese and Javanese into words, if the weights were trained so"
+    )
+
+    @model_validator(mode="after")
+    def _segmenter_is_installed(self) -> "NormalizationSettings":
+        if self.word_segmenter is not None:
+            version_of(self.word_segmenter)
+        return self
+
+    def normalization(self) -> Normalization:
+        return Normalization(self.do_lower_case, self.strip_accents, self.word_segmenter)

@@ -1,0 +1,68 @@
+"""How own text becomes words and tokens: its case, what cuts it, and what a sample of it shows."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert.own_text.facts import TextFacts
+from bert.own_text.request import TextRequest
+from bert.tokenization.library import text_tokenizer
+from bert.tokenization.normalization import Normalization
+from data.preprocessing.problems import MOST_UNKNOWN, unknown_words
+from data.text.script_facts import case_of, segmenter_of
+from data.text.vocabulary_training import train_wordpiece
+
+SAMPLED_TOKENS = 4_096  # of the vocabulary that is made of the sample, if none is given
+_MOST_UNKNOWN_WITH_TRAINING = 0.1  # share of the tokens; more of them leave too little to learn from
+
+
+def normalization_of(request: TextRequest, text: TextFacts) -> Normalization:
+    """As given, else as the given vocabulary has it, else as the text needs it.
+
+    Raises:
+        ValueError: the text needs a segmenter that is not installed.
+    """
+    tokens, given = request.tokens, (request.lowercase, request.strip_accents)
+    if tokens is None:
+        case = case_of(text.case, *given)
+    else:
+        case = tokens.normalization if given == (None, None) else tokens.vocabulary.normalization(*given)
+        if not tokens.vocabulary.is_wordpiece():  # it cuts texts by itself
+            return case
+    asked = case.word_segmenter if case.word_segmenter and request.word_segmenter == "auto" else request.word_segmenter
+    cutter = segmenter_of(text.is_unspaced, asked)
+    return dataclasses.replace(case, word_segmenter=cutter)
+
+
+def with_tokens(
+    text: TextFacts, sample: Sequence[str], request: TextRequest, normalization: Normalization
+) -> TextFacts:
+    """The facts with the tokens of a sample, by the given vocabulary or one that is made of the sample.
+
+    Raises:
+        ValueError: too many of them are unknown.
+    """
+    if request.tokens is not None:
+        vocabulary = request.tokens.vocabulary
+    else:
+        vocabulary = train_wordpiece(lambda: iter(sample), SAMPLED_TOKENS, normalization=normalization)
+    tokenizer = text_tokenizer(vocabulary, normalization)
+    unknown = unknown_words(sample, tokenizer)
+    if unknown.share > _MOST_UNKNOWN_WITH_TRAINING:
+        raise ValueError(f"{unknown}; {_remedy(request, normalization)}")
+    return dataclasses.replace(
+        text,
+        characters_per_token=sum(map(len, sample)) / max(1, unknown.tokens),
+        sampled_tokens=len(vocabulary),
+        unknown=str(unknown) if unknown.share > MOST_UNKNOWN else "",
+    )
+
+
+def _remedy(request: TextRequest, normalization: Normalization) -> str:
+    if request.weights is not None:
+        return "continue weights that were trained on such text, or leave --from-pretrained-params out"
+    if request.tokens is not None:
+        return (
+            f"the vocabulary is read as {normalization} (--lowercase, --no-lowercase, --strip-accents and "
+            "--no-strip-accents change that); pass the one of this text, or leave --vocab-file out to train one"
+        )
+    return "pass --word-segmenter icu if the script has no spaces between words, or a tokenizer.json as --vocab-file"

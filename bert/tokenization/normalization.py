@@ -1,0 +1,77 @@
+"""What becomes of a text before WordPiece: its case, its accents, and the words of scripts without spaces."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unicodedata import category, normalize
+
+from bert.tokenization.segmentation import CUTTING
+
+if TYPE_CHECKING:  # the library is loaded where a text is tokenised
+    from tokenizers.normalizers import BertNormalizer
+
+RARE = 1 / 1000  # share of the words of a vocabulary that may be of another kind, as foreign and damaged ones are
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """The rules for a model's text, kept beside it in tokenizer_config.json under the names of transformers.
+
+    Three pairs of the first two are usual: BERT's "uncased" (the default), lower case with accents, and the text as it
+    is. "Accents" are all that Unicode can take off a letter: vowel signs, tones and voiced marks too.
+
+    Attributes:
+        lowercase: do_lower_case of transformers and PaddleNLP.
+        strip_accents: None: where text is lower-cased.
+        word_segmenter: cuts scripts without spaces into words; None: no one does.
+    """
+
+    lowercase: bool = True
+    strip_accents: bool | None = None
+    word_segmenter: str | None = None
+
+    @classmethod
+    def recorded(cls, settings: Mapping[str, Any]) -> "Normalization | None":
+        """Those with which shards were made, by their settings; None if these do not tell."""
+        if settings.get("lowercase") is None:
+            return None
+        segmenter = settings.get("word_segmenter")
+        return cls(settings["lowercase"], settings.get("strip_accents"), segmenter if segmenter in CUTTING else None)
+
+    def strips(self) -> bool:
+        return self.lowercase if self.strip_accents is None else self.strip_accents
+
+    def normalizer(self) -> "BertNormalizer":
+        from tokenizers.normalizers import BertNormalizer
+
+        return BertNormalizer(lowercase=self.lowercase, strip_accents=self.strip_accents)
+
+    def settings(self) -> dict[str, Any]:
+        """For tokenizer_config.json: what it needs to say."""
+        others = {"strip_accents": self.strip_accents, "word_segmenter": self.word_segmenter}
+        return {"do_lower_case": self.lowercase} | {name: value for name, value in others.items() if value is not None}
+
+    def __str__(self) -> str:
+        if self.lowercase:
+            return "lower-cased" if self.strips() else "lower-cased, accents kept"
+        return "cased, without accents" if self.strips() else "cased"
+
+
+UNCASED, ACCENTED, CASED = Normalization(), Normalization(strip_accents=False), Normalization(lowercase=False)
+
+
+def stripped(text: str) -> str:
+    """The text without accents, as the library strips them; Korean syllables are taken apart too."""
+    return "".join(letter for letter in normalize("NFD", text) if category(letter) != "Mn")
+
+
+def inferred_normalization(words: Iterable[str]) -> Normalization:
+    """What the words of a vocabulary tell: CASED if some has an ASCII capital, or one in a thousand another one;
+    ACCENTED if stripping would change one in a thousand, which would never be found then; otherwise UNCASED."""
+    words = list(words)
+    others = [word for word in words if not word.isascii()]
+    limit = RARE * len(words)
+    has_capital = any("A" <= letter <= "Z" for word in words for letter in word)
+    if has_capital or sum(word != word.lower() for word in others) > limit:
+        return CASED
+    return ACCENTED if sum(stripped(word.lower()) != word for word in others) > limit else UNCASED

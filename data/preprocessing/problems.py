@@ -1,0 +1,70 @@
+"""What goes wrong without an error: words that the vocabulary does not know, pairs that are not half and half."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert.tokenization.library import TextTokenizer
+
+MOST_UNKNOWN = 0.01  # share of the tokens
+_RANDOM_NEXT_ERROR, _SIGMAS = 0.05, 4.0  # from a half, and of the chance in few pairs
+_SHOWN, _SHOWN_LETTERS = 10, 20
+
+
+class Unknown(NamedTuple):
+    """The share of [UNK] among so many tokens, and how often each unknown word occurs."""
+
+    share: float
+    tokens: int
+    words: Counter[str]
+
+    def __str__(self) -> str:
+        """A problem, without its remedy."""
+        return f"{self.share:.1%} of the tokens are [UNK]{most_frequent(self.words)}"
+
+
+def most_frequent(words: Counter[str]) -> str:
+    """For the end of a sentence: the most frequent words; empty without any."""
+    ten = sorted(words, key=lambda word: (-words[word], word))[:_SHOWN]
+    shown = " ".join(word[:_SHOWN_LETTERS] + "..." * (len(word) > _SHOWN_LETTERS) for word in ten)
+    return f", most often of {shown}" if shown else ""
+
+
+def unknown_words(texts: Sequence[str], tokenizer: TextTokenizer) -> Unknown:
+    """Those of texts; they must be valid UTF-8 (no lone surrogates)."""
+    encoded = tokenizer.encode_with_offsets(texts)
+    unknown = np.flatnonzero(encoded.ids == tokenizer.vocabulary.id_of("[UNK]"))
+    owners = np.searchsorted(encoded.offsets, unknown, side="right") - 1
+    spans = zip(owners.tolist(), encoded.starts[unknown].tolist(), encoded.ends[unknown].tolist(), strict=True)
+    words = Counter(texts[owner][start:end] for owner, start, end in spans)
+    return Unknown(len(unknown) / max(1, len(encoded.ids)), len(encoded.ids), words)
+
+
+def problems_of_counts(counts: Mapping[str, int], words: Counter[str]) -> list[str]:
+    """What the counts of preprocessing show, before the shards are read.
+
+    Args:
+        words: unknown words of a part of the text.
+    """
+    tokens, pairs = counts.get("tokens", 0), counts.get("samples", 0)
+    problems = problems_of_tokens(Unknown(counts.get("unknown tokens", 0) / max(1, tokens), tokens, words))
+    if "samples with a random next" in counts:
+        problems += problems_of_pairs(pairs, counts["samples with a random next"] / max(1, pairs))
+    return problems
+
+
+def problems_of_tokens(unknown: Unknown) -> list[str]:
+    is_much = unknown.share > MOST_UNKNOWN
+    return [f"{unknown}; does the vocabulary belong to this text, and in its case?"] if is_much else []
+
+
+def problems_of_pairs(pairs: int, random_next: float) -> list[str]:
+    if not pairs or abs(random_next - 0.5) <= max(_RANDOM_NEXT_ERROR, _SIGMAS * 0.5 / math.sqrt(pairs)):
+        return []
+    return [
+        f"{random_next:.1%} of the pairs have a random next sentence; it should be half: documents need several "
+        "sentences each (--document-separator of data.import_text), or pass --objective mlm"
+    ]

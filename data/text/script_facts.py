@@ -1,0 +1,102 @@
+"""What lower-casing and WordPiece would do to a text, counted while it is read."""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from bert.tokenization.normalization import CASED, UNCASED, Normalization, stripped
+from bert.tokenization.segmentation import CUTTING, UNSPACED, version_of
+
+_CHANGED_SHARE = 0.01  # of the running words: beyond it lower-casing loses more than capitals
+_SHARE_WITHOUT_CASE = 1 / 3  # of the characters, of which others are marks, digits, spaces and foreign letters
+_CHINESE, _KANA = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]"), re.compile("[\u3040-\u30ff]")
+_CHINESE_SHARE = 1 / 3  # of the characters of a Chinese text; the rest are marks, digits, Latin letters and markup
+_MOST_KANA = 0.1  # for each Chinese character
+_UNSPACED_SHARE = 0.01  # of the characters, of scripts without spaces
+_ASCII = re.compile("[\x00-\x7f]+")
+_MOST_EXAMPLES = 10_000
+
+
+@lru_cache(maxsize=1 << 16)
+def _without_accents(word: str) -> str | None:
+    """What BERT's lower-casing leaves of a word; None if it changes no more than capitals."""
+    lower = word.lower()
+    return None if (left := stripped(lower)) == lower else left
+
+
+@dataclass
+class ScriptFacts:
+    """Counts of running words, which white space separates, and of characters."""
+
+    words: int = 0
+    characters: int = 0
+    changed: int = 0  # words of which lower-casing, as BERT does it, changes more than capitals
+    _examples: Counter = field(default_factory=Counter)
+    _others: Counter = field(default_factory=Counter)  # the characters beyond ASCII
+
+    def add(self, text: str) -> None:
+        words = text.split()
+        self.words += len(words)
+        self.characters += len(text)
+        if not text.isascii():
+            self._others.update(_ASCII.sub("", text))
+            changed = [word for word in words if not word.isascii() and _without_accents(word) is not None]
+            self.changed += len(changed)
+            self._examples.update(changed if len(self._examples) < _MOST_EXAMPLES else ())
+
+    def changed_share(self) -> float:
+        return self.changed / max(1, self.words)
+
+    def example(self) -> str:
+        """The word that is changed most often, before and after; empty without any."""
+        word = min(self._examples, key=lambda word: (-self._examples[word], word), default="")
+        return f"{word[:20]} -> {str(_without_accents(word))[:20]}" if word else ""
+
+    def is_caseless(self) -> bool:
+        """Whether its script has no capitals."""
+        caseless = sum(count for letter, count in self._others.items() if letter.lower() == letter.upper())
+        return caseless > _SHARE_WITHOUT_CASE * self.characters
+
+    def case(self) -> Normalization:
+        """Case and accents are kept where BERT's lower-casing would delete letters, or has nothing to do."""
+        return CASED if self.changed_share() > _CHANGED_SHARE or self.is_caseless() else UNCASED
+
+    def why(self) -> str:
+        """The reason of `case`, for a reader."""
+        such = f", such as {self.example()}" if self.changed else ""
+        shown = f"{self.changed_share():.0%}" if self.changed_share() > 0.1 else f"{self.changed_share():.1%}"
+        return f"lower-casing would strip marks of {shown} of the words{such}"
+
+    def is_unspaced(self) -> bool:
+        """Whether the text needs a segmenter to have words."""
+        return self._count(UNSPACED) > _UNSPACED_SHARE * self.characters
+
+    def is_chinese(self) -> bool:
+        """Whether Chinese characters are a third of the text and more; Japanese has as many kana among them."""
+        chinese = self._count(_CHINESE)
+        return chinese > _CHINESE_SHARE * self.characters and self._count(_KANA) < _MOST_KANA * chinese
+
+    def _count(self, pattern: re.Pattern[str]) -> int:
+        return sum(count for letter, count in self._others.items() if pattern.match(letter))
+
+
+def case_of(measured: Normalization, lowercase: bool | None, strip_accents: bool | None) -> Normalization:
+    """The case of a text for which a vocabulary is made: as given, else as measured."""
+    if lowercase is None and strip_accents is None:
+        return measured
+    return Normalization(True if lowercase is None else lowercase, strip_accents)
+
+
+def segmenter_of(is_unspaced: bool, given: str) -> str | None:
+    """What cuts a text into words: as given; with "auto" ICU, if it needs one, which must be installed then."""
+    if given != "auto" or not is_unspaced:
+        return given if given in CUTTING else None
+    try:
+        version_of("icu")
+    except ValueError as error:
+        raise ValueError(
+            f"the script of the text has no spaces between words: {error}; --word-segmenter none takes whole clauses "
+            "for words, most of them unknown, and data.train_vocabulary --model unigram makes a vocabulary without"
+        ) from None
+    return "icu"

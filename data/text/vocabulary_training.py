@@ -1,0 +1,153 @@
+"""Trains vocabularies on texts: the same texts always give the same one."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers.processors import BertProcessing
+
+from bert.tokenization.library import LibraryVocabulary
+from bert.tokenization.normalization import UNCASED, Normalization
+from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, with_spaces
+from bert.tokenization.vocabulary import CONTINUATION_PREFIX, SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import reference_tokenizer
+
+MODELS = ("wordpiece", "bpe", "unigram")
+MOST = (1 << 31) - 1
+Texts = Callable[[], Iterator[str]]
+_LEAST_ALPHABET, _ALPHABET_COVERAGE, _MOST_CHARACTERS = 1000, 0.999, 0.75  # characters, share of text, of vocabulary
+# As byte-level BPE usually splits a text, but that a letter keeps its marks: vowels of Hindi and Thai are marks.
+_WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+_LEAST_COUNT, _LEAST_DOCUMENTS = 5, 3  # of a word that is added; rarer ones have little to learn from, and may be names
+
+
+def train_wordpiece(
+    texts: Texts, vocab_size: int, *, normalization: Normalization = UNCASED, min_frequency: int = 2
+) -> Vocabulary:
+    """A vocabulary of at most vocab_size tokens, the special ones first.
+
+    The library's trainer breaks ties by the order in which it reads the characters. It is given all of them in sorted
+    order first, so its result is a function of the text.
+    """
+    _check_sizes(vocab_size, min_frequency)
+    alphabet, continuations = _characters(texts, normalization, vocab_size)
+    fixed = [*SPECIAL_TOKENS, *continuations]
+    if vocab_size < len(fixed) + len(alphabet):
+        raise ValueError(
+            f"vocab_size={vocab_size} must be at least {len(fixed) + len(alphabet)}: the special tokens "
+            f"and the {len(alphabet)} characters of the text, at and after the beginning of a word"
+        )
+    tokenizer = reference_tokenizer(Vocabulary(SPECIAL_TOKENS), normalization)
+    tokenizer.model = models.WordPiece(unk_token="[UNK]")
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=min_frequency,
+        special_tokens=fixed,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_cut(texts, normalization), trainer)
+    ids = tokenizer.get_vocab()
+    return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
+
+
+def train_other(
+    model: str, texts: Texts, vocab_size: int, *, normalization: Normalization = UNCASED, min_frequency: int = 2
+) -> LibraryVocabulary:
+    """A byte-level BPE or a Unigram, whose tokenizer.json has all its rules. They cut words from runs of any length."""
+    _check_sizes(vocab_size, min_frequency)
+    usual = {"vocab_size": vocab_size, "special_tokens": list(SPECIAL_TOKENS), "show_progress": False}
+    if model == "bpe":
+        tokenizer, alphabet = Tokenizer(models.BPE()), sorted(pre_tokenizers.ByteLevel.alphabet())
+        words = pre_tokenizers.Split(Regex(_WORD), "isolated")
+        of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence([words, of_bytes]), decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(initial_alphabet=alphabet, min_frequency=min_frequency, **usual)
+    else:
+        tokenizer, alphabet = Tokenizer(models.Unigram()), _characters(texts, normalization, vocab_size)[0]
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+        trainer = trainers.UnigramTrainer(initial_alphabet=alphabet, unk_token="[UNK]", **usual)
+    if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
+        raise ValueError(
+            f"vocab_size={vocab_size} must be at least {least}: the special tokens and the {len(alphabet)} "
+            f"{'bytes' if model == 'bpe' else 'characters of the text'}"
+        )
+    strips = [normalizers.NFD(), normalizers.StripAccents()] if normalization.strips() else []
+    lower = [normalizers.Lowercase()] if normalization.lowercase else []
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(ZERO_WIDTH_SPACE, " "), *strips, *lower])
+    tokenizer.train_from_iterator(_cut(texts, normalization), trainer)
+    frame = [(token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
+    tokenizer.post_processor = BertProcessing(*frame)
+    return LibraryVocabulary.read(Path(f"{model}.json"), tokenizer.to_str(pretty=True).encode())
+
+
+def _check_sizes(vocab_size: int, min_frequency: int) -> None:
+    for name, value in {"vocab_size": vocab_size, "min_frequency": min_frequency}.items():
+        if not 1 <= value <= MOST:
+            raise ValueError(f"{name}={value} must be at least 1 and at most {MOST}")
+
+
+def add_words(texts: Texts, base: Vocabulary, number: int, normalization: Normalization) -> Vocabulary:
+    """The vocabulary with frequent words of the text that it cuts into pieces, whole, at its end: those that spare the
+    most tokens first."""
+    counts: Counter[str] = Counter()
+    documents: Counter[str] = Counter()
+    for words in _words(texts, normalization):
+        counts.update(words)
+        documents.update(words.keys())
+    frequent = [
+        word
+        for word, count in counts.items()
+        if count >= _LEAST_COUNT and documents[word] >= _LEAST_DOCUMENTS and word.isalpha()
+    ]
+    encodings = reference_tokenizer(base, normalization).encode_batch(frequent, add_special_tokens=False)
+    spared = {word: counts[word] * (len(encoding.ids) - 1) for word, encoding in zip(frequent, encodings, strict=True)}
+    chosen = sorted((word for word in spared if spared[word]), key=lambda word: (-spared[word], word))[:number]
+    shown_words = f", such as {', '.join(chosen[:5])}" if chosen else ""
+    tokens = sum(spared[word] for word in chosen)
+    print(f"{len(chosen):,} words are added{shown_words}; they spare {tokens:,} tokens of this text")
+    if len(chosen) < number:
+        print(f"no other of the {number:,} occurs {_LEAST_COUNT} times, in {_LEAST_DOCUMENTS} documents, in pieces")
+    return Vocabulary((*base.tokens, *chosen))
+
+
+def _cut(texts: Texts, normalization: Normalization) -> Iterator[str]:
+    return (with_spaces(text, normalization.word_segmenter) for text in texts())
+
+
+def _words(texts: Texts, normalization: Normalization) -> Iterator[Counter[str]]:
+    """The words of each document."""
+    tokenizer = reference_tokenizer(Vocabulary(SPECIAL_TOKENS), normalization)
+    normalizer, splitter = tokenizer.normalizer, tokenizer.pre_tokenizer
+    for text in _cut(texts, normalization):
+        yield Counter(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+
+
+def _characters(texts: Texts, normalization: Normalization, vocab_size: int) -> tuple[list[str], list[str]]:
+    """The most frequent characters, and those of them that continue a word (with ##); both sorted.
+
+    They are the first thousand, and more until they cover 99.9% of the text or are three quarters of the vocabulary:
+    Chinese needs 3,000 to 5,000. The others are [UNK]; their share is printed.
+    """
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for words in _words(texts, normalization):
+        for word, count in words.items():
+            for character in word:
+                counts[character] += count
+            inside.update(word[1:])
+    alphabet, continuations, covered, total = list[str](), list[str](), 0, counts.total()
+    for character in sorted(counts, key=lambda character: (-counts[character], character)):
+        used = len(alphabet) + len(continuations)
+        is_enough = covered >= _ALPHABET_COVERAGE * total or used >= _MOST_CHARACTERS * vocab_size
+        if len(alphabet) >= _LEAST_ALPHABET and is_enough:
+            share, rare = 1 - covered / total, len(counts) - len(alphabet)
+            print(f"{rare:,} rare characters, {share:.2%} of the text, are [UNK] in this vocabulary", file=sys.stderr)
+            break
+        covered += counts[character]
+        alphabet.append(character)
+        continuations += [CONTINUATION_PREFIX + character] if character in inside else []
+    return sorted(alphabet), sorted(continuations)
