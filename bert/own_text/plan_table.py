@@ -118,13 +118,14 @@ def _text_rows(rules: Rules) -> Iterator[Row]:
 
 def _case_row(rules: Rules) -> Row:
     request, normalization = rules.request, rules.normalization
+    case = normalization if normalization.lowercase or normalization.strips() else "kept"
     cut = f", cut into words by {normalization.word_segmenter}" if normalization.word_segmenter else ""
     why, flag = rules.text.why_case, "--lowercase" if not normalization.lowercase else "--no-lowercase"
     if request.tokens is not None:
         why = "as the vocabulary is"
     if (request.lowercase, request.strip_accents) != (None, None):
         why = GIVEN
-    return Row("case", f"{normalization}{cut}", why, f"{flag}, --strip-accents")
+    return Row("case", f"{case}{cut}", why, f"{flag}, --no-strip-accents")
 
 
 def _model_rows(rules: Rules) -> Iterator[Row]:

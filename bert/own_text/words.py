@@ -1,7 +1,9 @@
 """How own text becomes words and tokens: its case, what cuts it, and what a sample of it shows."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 
 from bert.own_text.facts import TextFacts
 from bert.own_text.request import TextRequest
@@ -44,7 +46,8 @@ def with_tokens(
     if request.tokens is not None:
         vocabulary = request.tokens.vocabulary
     else:
-        vocabulary = train_wordpiece(lambda: iter(sample), SAMPLED_TOKENS, normalization=normalization)
+        with _one_thread():
+            vocabulary = train_wordpiece(lambda: iter(sample), SAMPLED_TOKENS, normalization=normalization)
     tokenizer = text_tokenizer(vocabulary, normalization)
     unknown = unknown_words(sample, tokenizer)
     if unknown.share > _MOST_UNKNOWN_WITH_TRAINING:
@@ -55,6 +58,18 @@ def with_tokens(
         sampled_tokens=len(vocabulary),
         unknown=str(unknown) if unknown.share > MOST_UNKNOWN else "",
     )
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """The library warns at each later fork of a process in which it used threads; the sample is small."""
+    name = "TOKENIZERS_PARALLELISM"
+    before, os.environ[name] = os.environ.get(name), "false"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        os.environ.update({} if before is None else {name: before})
 
 
 def _remedy(request: TextRequest, normalization: Normalization) -> str:
