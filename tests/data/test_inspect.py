@@ -10,6 +10,7 @@ from bert.samples.shards import ShardDirectory
 from bert.tokenization.vocabulary_files import read_vocabulary
 from data import inspect, preprocess_bert_pretrain, train_vocabulary
 from data.preprocessing.statistics import statistics_of
+from data.text import vocabulary_training
 from tests.support.commands import refused
 from tests.support.corpora import random_table, vocabulary, write_shards, write_vocabulary
 
@@ -117,7 +118,7 @@ def test_another_file_is_not_replaced(corpus):
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_training(corpus, monkeypatch):
-    monkeypatch.setattr(train_vocabulary, "train_vocabulary", mock.Mock(side_effect=AssertionError))
+    monkeypatch.setattr(train_vocabulary, "train_wordpiece", mock.Mock(side_effect=AssertionError))
     forbidden = mock.Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
     monkeypatch.setattr("bert.files.tempfile.TemporaryFile", forbidden)
     with refused("Permission denied; change the permissions"):
@@ -146,7 +147,7 @@ def test_thousands_of_characters_get_into_a_vocabulary_with_room(tmp_path, capsy
 
 
 def test_rare_characters_do_not_crowd_out_words(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train_vocabulary, "_LEAST_ALPHABET", 100)
+    monkeypatch.setattr(vocabulary_training, "_LEAST_ALPHABET", 100)
     rng = random.Random(4)
     words = " ".join("".join(rng.choices("abcdef", k=5)) for _ in range(30_000))
     rare = " ".join(chr(0x4E00 + place) for place in range(200))

@@ -96,7 +96,7 @@ def test_a_model_for_questions_without_answers_gives_their_probability(tmp_path)
 def test_a_model_remembers_its_length_its_columns_and_its_case(tmp_path):
     usage = Usage("SST-2", 9, ("headline",))
     classifier = load_model(model(tmp_path / "m", "sequence-classification", usage, lowercase=False))
-    assert classifier.max_seq_length == 9 and not classifier.tokenizer.lowercase
+    assert classifier.max_seq_length == 9 and not classifier.tokenizer.normalization.lowercase
     assert classifier.predict([{"headline": "word1"}]) == classifier.predict(["word1"])
     with pytest.raises(ValueError, match=r"2 text\(s\) in a request; this model takes one text"):
         classifier.predict([("word1", "word2")])

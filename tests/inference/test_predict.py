@@ -75,7 +75,7 @@ def test_only_bad_lines_are_a_failure(folders, tmp_path, capsys):
 
 def test_a_text_at_which_a_foreign_tokenizer_panics_is_a_bad_line(tmp_path, capsys):
     folder = models.model(tmp_path / "model", "sequence-classification")
-    content = json.loads(reference_tokenizer(read_vocabulary(folder / "vocab.txt"), True).to_str())
+    content = json.loads(reference_tokenizer(read_vocabulary(folder / "vocab.txt")).to_str())
     (folder / "vocab.txt").unlink()
     content["pre_tokenizer"] = {
         "type": "Split",
