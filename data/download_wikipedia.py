@@ -84,7 +84,7 @@ def download_dump(
 def _parser() -> HelpParser:
     parser = HelpParser(description=__doc__)
     parser.add_argument("--outdir", type=Path, required=True, help="gets source/<lang>/N.txt, report.json, download/")
-    parser.add_argument("--lang", default="en", help="language code of the Wikipedia")
+    parser.add_argument("--lang", "--language", default="en", help="language code of the Wikipedia")
     parser.add_argument("--dump-date", metavar="YYYYMMDD", help="default for en: 20200101; none for other languages")
     parser.add_argument("--local-dump", type=Path, metavar="FILE", help="a dump (*.xml.bz2 or *.xml) that you have")
     parser.add_argument(

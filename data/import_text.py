@@ -48,7 +48,9 @@ def main(argv: list[str] | None = None) -> None:
         help="hold out whole groups, such as all notes of a patient: the files of a folder (folder:N: of the first N "
         "folders of a path), or the rows with the same value of a column",
     )
-    parser.add_argument("--lang", default="en", help="language code, the name of the folder below source/")
+    parser.add_argument(
+        "--lang", "--language", default="en", help="language code, the name of the folder below source/"
+    )
     parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
     parser.add_argument(
         "--near-threshold",

@@ -189,7 +189,7 @@ def _parser() -> HelpParser:
         action=argparse.BooleanOptionalAction,
         help="strip accents (default: if the text is lower-cased, unless the vocabulary has them)",
     )
-    parser.add_argument("--language", default="en", help="of the sentence splitter")
+    parser.add_argument("--language", "--lang", default="en", help="of the sentence splitter")
     parser.add_argument("--target-seq-length", type=int, default=128)
     parser.add_argument(
         "--objective",

@@ -116,7 +116,9 @@ def source_parser(
     )
     card = parser.add_argument_group("model card (README.md)")
     card.add_argument("--license", help="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other")
-    card.add_argument("--language", dest="languages", nargs="+", default=(), metavar="CODE", help="of its text: en de")
+    card.add_argument(
+        "--language", "--lang", dest="languages", nargs="+", default=(), metavar="CODE", help="of its text: en de"
+    )
     card.add_argument("--watts", type=_left_out, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
 

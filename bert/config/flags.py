@@ -104,6 +104,7 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
         group.add_argument(flag, negated, action=Boolean, nargs="?", metavar=values, **settings)
         return
     kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]
+    aliases = [*aliases, *({"--lang", "--language"} - {flag} if name in ("lang", "language") else ())]
     group.add_argument(flag, *aliases, metavar="|".join([*map(str, choices_of(field)), *kinds]), **settings)
 
 

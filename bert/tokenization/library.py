@@ -3,6 +3,7 @@
 A tokenizer.json with BERT's own rules is read as a plain `Vocabulary`, whose tokenizer is faster.
 """
 
+import json
 import re
 import string
 import unicodedata
@@ -52,6 +53,12 @@ class LibraryVocabulary(Vocabulary):
         """ValueError if the library does not read the content, or if it lacks a special token."""
         ids = text_process(content, str(path)).facts.ids
         tokens = sorted(ids, key=ids.__getitem__)
+        for entry in json.loads(content).get("added_tokens") or ():
+            if (given := ids.get(entry["content"], entry["id"])) != entry["id"]:
+                raise ValueError(
+                    f"{path}: it says that {entry['content']!r} has the id {entry['id']}, the library makes it "
+                    f"{given}; use the tokenizer that the model was made with, or give its tokens ids without gaps"
+                )
         if [ids[token] for token in tokens] != list(range(len(tokens))):
             raise ValueError(
                 f"{path}: the ids of its {len(tokens)} tokens do not run from 0 without gaps, as rows of embeddings "

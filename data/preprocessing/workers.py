@@ -53,6 +53,7 @@ def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> 
     if num_workers <= 1 or len(tasks) <= 1:
         yield from (function(*task) for task in tasks)
         return
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or the library warns of each fork
     context = multiprocessing.get_context("fork")
     workers: dict[Connection, BaseProcess] = {}
     results: dict[int, Any] = {}

@@ -150,6 +150,7 @@ _FORMAT_OF = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in
 _REASONS = {
     "is an office document that is not read; save it as docx, xlsx, csv or text": ".doc .ppt .pptx .xls .ods .odp",
     "is an e-book that is not read; save it as epub or text": ".mobi .azw .azw3",
+    "is Arrow; write Parquet, of a folder of datasets with load_from_disk(FOLDER).to_parquet(FILE)": ".arrow .feather",
     "is an archive; unpack it": ".zip .tar .tgz .tbz2 .txz .7z .rar",
     "is XML; name it *.html to read its text without the markup": ".xml .nxml .tei .dita .docbook",
 }

@@ -170,7 +170,7 @@ def test_a_shard_that_breaks_a_rule_is_refused(tmp_path, rule):
     [
         ("input_ids", pa.large_list(pa.float32())),
         ("input_ids", pa.large_list(pa.bool_())),
-        ("first_length", pa.int32()),
+        ("first_length", pa.float32()),
         ("is_random_next", pa.uint8()),
         ("first_length", None),
     ],

@@ -13,6 +13,7 @@ from bert.samples.formats.shard_writer import (
     MASK_COLUMNS,
     WORD_COLUMN,
     Description,
+    cast,
     check_columns,
     check_mask_counts,
     check_positions,
@@ -28,22 +29,22 @@ _HEADER_BYTES = 128  # of np.save, for an array of one dimension
 
 def describe(path: Path) -> Description:
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        names = check_parquet_schema(file.schema_arrow)
+        names = check_parquet_schema(file.schema_arrow).names
         # Not from the footer's statistics: they have no checksum, and damaged ones end the process.
         lengths = numpy_array(file.read(["num_tokens"], use_threads=False).column(0).combine_chunks(), "num_tokens")
         return Description(len(lengths), int(lengths.max(initial=0)), MASK_COLUMNS[0] in names, WORD_COLUMN in names)
 
 
-def check_parquet_schema(schema: pa.Schema) -> list[str]:
-    """The columns of LDDL's schema that a shard has; ValueError names the first wrong one."""
-    names = check_columns(schema, _TYPES, ([pa.binary()], [pa.string()]), [pa.binary()])
-    for name in names:
+def check_parquet_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of LDDL's schema that a shard has, in its types; ValueError names the first wrong one."""
+    columns = check_columns(schema, _TYPES, ([pa.binary()], [pa.string()]), [pa.binary()])
+    for name in columns.names:
         if not schema.field(name).nullable:  # LDDL's all are; a flipped bit of the footer would cause misread values
             raise ValueError(
                 f"column {name!r} is required, in LDDL's schema it is optional; the footer is damaged: "
                 "copy the shard again or make it again"
             )
-    return names
+    return columns
 
 
 def parquet_columns(table: SampleTable, strings: TokenStrings) -> pa.Table:
@@ -67,9 +68,9 @@ def parquet_columns(table: SampleTable, strings: TokenStrings) -> pa.Table:
 def read(data: bytes, strings: TokenStrings) -> SampleTable:
     """Decode a shard in LDDL's schema; ValueError if tokens, counts or masks do not agree."""
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-        names = check_parquet_schema(file.schema_arrow)
-        table = file.read(names, use_threads=False)
-    columns = {name: table.column(name).combine_chunks() for name in names}
+        schema = check_parquet_schema(file.schema_arrow)
+        table = cast(file.read(schema.names, use_threads=False), schema)
+    columns = {name: table.column(name).combine_chunks() for name in schema.names}
     first_ids, first_offsets = strings.split(columns["A"], "A")
     second_ids, second_offsets = strings.split(columns["B"], "B")
     first, second = np.diff(first_offsets), np.diff(second_offsets)

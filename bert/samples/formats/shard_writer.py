@@ -1,5 +1,6 @@
 """Writes shards, part by part; what the formats have in common."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,8 @@ class Description:
     has_words: bool = False
 
 
-def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], word_types: list) -> list[str]:
-    """The names of the columns to read; ValueError names the first that is missing or of another type.
+def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], word_types: list) -> pa.Schema:
+    """The columns to read and their types; ValueError names the first that is missing or that no cast gives its type.
 
     Args:
         types: column -> its possible types; then those of MASK_COLUMNS and of WORD_COLUMN, which a shard may have.
@@ -41,14 +42,33 @@ def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], w
         types |= zip(MASK_COLUMNS, mask_types, strict=True)
     if WORD_COLUMN in schema.names:
         types[WORD_COLUMN] = word_types
+    chosen = []
     for name, kinds in types.items():
         kind = schema.field(name).type if name in schema.names else "missing"
-        if kind not in kinds:
+        chosen.append((name, kind if kind in kinds else kinds[-1]))
+        if kind not in kinds and _plain(kind) not in map(_plain, kinds):
             raise ValueError(
                 f"column {name!r} is {kind}, it must be {' or '.join(map(str, kinds))}; of {', '.join(types)} it "
                 f"has {', '.join(schema.names)}: make it with {shell_command('data.preprocess_bert_pretrain')}"
             )
-    return list(types)
+    return pa.schema(chosen)
+
+
+def cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of a schema in its types; a value that does not fit is an ArrowInvalid, which is a ValueError."""
+    if all(table.schema.field(field.name).type == field.type for field in schema):
+        return table
+    table.validate(full=True)
+    return table.select(schema.names).cast(schema)
+
+
+def _plain(kind: Any) -> str:
+    """What a type holds, however polars, pandas and others store it."""
+    if isinstance(kind, pa.DictionaryType):
+        return _plain(kind.value_type)
+    if isinstance(kind, (pa.ListType, pa.LargeListType)):
+        return f"list of {_plain(kind.value_type)}"
+    return re.sub(r"^u?int\d+$", "integer", str(kind).removeprefix("large_").removesuffix("_view"))
 
 
 def refuse(wrong: np.ndarray, describe: Callable[[int], str]) -> None:
