@@ -23,6 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         request = parse_request(argv)
         if request.check:
             from bert.inference.paddlenlp_check import check_with_paddlenlp  # loads Paddle
+        if request.fused_qkv is not None:
+            from bert.inference.fused_attention_check import check_fused_qkv  # loads Paddle
+
+            print(check_fused_qkv(request), end="", flush=True)
         if request.to_hub is not None:
             from bert.conversion.sharing import share
 

@@ -1,0 +1,60 @@
+"""Checks --fused-qkv: the order of the columns in fused attention shows in the loss of the checkpoint's own head."""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from bert.conversion.model import Model, ModelSource, read
+from bert.conversion.raw_tensors import ConversionError
+from bert.inference.paddle_program import Network
+from bert.tokenization.library import text_tokenizer
+from data.examples.sample_questions import read_source
+
+_TEXTS, _LONGEST, _MASKED_EVERY = 16, 64, 7  # paragraphs of this project, their tokens, and which of them are masked
+MARGIN = 0.1  # nats that a wrong order costs at least, of a model that was trained
+
+
+def check_fused_qkv(source: ModelSource) -> str:
+    """A line that says what was found, of a checkpoint whose attention is fused; "" for another.
+
+    Raises:
+        ConversionError: the losses say that the columns lie in another order than `source.fused_qkv`.
+    """
+    model = read(source)
+    if model.format != "nvidia-paddle" or any("fused-qkv was not needed" in note for note in model.notes):
+        return ""
+    given, tokens = str(source.fused_qkv), model.tokens
+    if tokens is None or "cls.predictions.bias" not in model.parameters:
+        return f"--fused-qkv {given} was not checked: that needs the masked-LM head and a vocabulary (--vocab-file)\n"
+    own = f"heads:{model.config.num_attention_heads}"
+    losses = {given: masked_lm_loss(model)}
+    losses |= {o: masked_lm_loss(read(replace(source, fused_qkv=o))) for o in ("blocks", own) if o != given}
+    best = min(losses, key=losses.__getitem__)
+    found = "masked-LM loss on sentences of this project: " + ", ".join(f"{o} {loss:.2f}" for o, loss in losses.items())
+    if losses[given] > losses[best] + MARGIN:
+        raise ConversionError(f"--fused-qkv {given} is wrong: {found}; pass --fused-qkv {best}")
+    others = [loss for order, loss in losses.items() if order != given]
+    is_clear = min(others) > losses[given] + MARGIN
+    return f"--fused-qkv {given}: {found}{'' if is_clear else '; this does not tell which is right'}\n"
+
+
+def masked_lm_loss(model: Model) -> float:
+    """The mean loss of masked tokens, in nats."""
+    assert model.tokens is not None
+    vocabulary, texts = model.tokens.vocabulary, [paragraph["context"] for paragraph in read_source()[:_TEXTS]]
+    cls_id, sep_id, mask_id, pad_id = (vocabulary.id_of(f"[{name}]") for name in ("CLS", "SEP", "MASK", "PAD"))
+    length = min(_LONGEST, model.config.max_position_embeddings)
+    ids = np.full((len(texts), length), pad_id, np.int64)
+    tokenizer = text_tokenizer(vocabulary, model.tokens.lowercase)
+    for row, text in zip(ids, texts, strict=True):
+        tokens = [cls_id, *tokenizer.encode(text)[: length - 2], sep_id]
+        row[: len(tokens)] = tokens
+    places = np.arange(_MASKED_EVERY // 2, ids.size, _MASKED_EVERY)
+    places = places[~np.isin(ids.ravel()[places], (cls_id, sep_id, pad_id))]
+    masked = ids.copy()
+    masked.ravel()[places] = mask_id
+    feed = {"input_ids": masked, "token_type_ids": np.zeros_like(ids), "attention_mask": (ids != pad_id).astype(int)}
+    outputs = Network(model.parameters, model.config).run("masked-lm", {**feed, "masked_lm_positions": places})
+    logits = outputs["masked_lm_logits"][:, : len(vocabulary)].astype(np.float64)
+    return float((logsumexp(logits, axis=-1) - logits[np.arange(len(places)), ids.ravel()[places]]).mean())
