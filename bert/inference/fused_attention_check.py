@@ -46,7 +46,7 @@ def masked_lm_loss(model: Model) -> float:
     cls_id, sep_id, mask_id, pad_id = (vocabulary.id_of(f"[{name}]") for name in ("CLS", "SEP", "MASK", "PAD"))
     length = min(_LONGEST, model.config.max_position_embeddings)
     ids = np.full((len(texts), length), pad_id, np.int64)
-    tokenizer = text_tokenizer(vocabulary, model.tokens.lowercase)
+    tokenizer = text_tokenizer(vocabulary, model.tokens.normalization)
     for row, text in zip(ids, texts, strict=True):
         tokens = [cls_id, *tokenizer.encode(text)[: length - 2], sep_id]
         row[: len(tokens)] = tokens
