@@ -15,14 +15,15 @@ ARG SERVE_BASE=python:3.11-slim-bookworm
 
 FROM ${SERVE_BASE} AS serve
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
 COPY scripts/docker/install_python.sh /opt/bert/
 RUN bash /opt/bert/install_python.sh cpu /opt/venv
 ENV PATH=/opt/venv/bin:${PATH}
-COPY pyproject.toml lock-paddle2.6.txt /opt/bert/
-COPY scripts/setup.sh /opt/bert/scripts/
-COPY bert/doctor/requirements.py /opt/bert/bert/doctor/
-RUN . /opt/bert/scripts/setup.sh && install_packages python inference paddle serve
+COPY pyproject.toml uv.lock /opt/bert/
+COPY scripts/setup.sh scripts/packages.sh /opt/bert/scripts/
+RUN . /opt/bert/scripts/setup.sh \
+    && make_environment /opt/venv packages install_packages /opt/venv/bin/python inference paddle serve \
+    && rm -rf "${UV_HOME}"
 RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert
 WORKDIR /workspace/bert
 COPY LICENSE program.py ./
@@ -45,19 +46,20 @@ COPY scripts/docker/install_python.sh /opt/bert/
 RUN bash /opt/bert/install_python.sh "${PADDLE}" /opt/venv
 
 # PIP_CONSTRAINT: NVIDIA's images pin packages of their own, which our lock would contradict.
-ENV PATH=/opt/venv/bin:${PATH} PIP_CONSTRAINT= PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-COPY pyproject.toml lock-paddle*.txt /opt/bert/
-COPY scripts/setup.sh /opt/bert/scripts/
-COPY bert/doctor/requirements.py /opt/bert/bert/doctor/
+ENV PATH=/opt/venv/bin:${PATH} PIP_CONSTRAINT= PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
+COPY pyproject.toml uv.lock /opt/bert/
+COPY scripts/setup.sh scripts/packages.sh /opt/bert/scripts/
 RUN case "${PADDLE}" in base) own="" ;; gpu) own=gpu ;; cu*) own=paddle3-gpu ;; *) own=paddle ;; esac \
-    && . /opt/bert/scripts/setup.sh && BERT_CUDA="${PADDLE}" install_packages python train dask ${own}
+    && . /opt/bert/scripts/setup.sh && export BERT_CUDA="${PADDLE}" \
+    && make_environment /opt/venv packages install_packages /opt/venv/bin/python train dask ${own} \
+    && rm -rf "${UV_HOME}"
 
 # Any user may run it. launch.sh passes the caller's id, so that results belong to the caller; the default is not root.
 RUN useradd --create-home --uid 10001 bert && chmod 1777 /home/bert \
     && install --directory --mode=1777 /workspace/bert/results /data \
     && ln -s /workspace/bert/results /results
 WORKDIR /workspace/bert
-COPY LICENSE README.md pyproject.toml lock-paddle*.txt run.sub *.py ./
+COPY LICENSE README.md pyproject.toml uv.lock run.sub *.py ./
 COPY scripts scripts
 COPY data data
 COPY bert bert

@@ -2,7 +2,7 @@
 
 `pip install .` requires Paddle's GPU wheel where nvidia-smi lists a GPU, otherwise the CPU wheel. BERT_PADDLE=cpu, gpu
 or none chooses; none is for machines with a Paddle of their own. BERT_PADDLE=3.1 takes Paddle 3.1, whose GPU wheel is
-in Paddle's own index (see the extra paddle3-gpu in pyproject.toml).
+in Paddle's own index (see [tool.bert-on-paddle] in pyproject.toml). BERT_PADDLE=lock leaves all to the extras.
 """
 
 import atexit
@@ -60,7 +60,7 @@ def is_module(name):
 
 def checkout_files():
     """Files of Python packages and of their folders of data, and those of the root that the commands read."""
-    names = ("program.py", "run_*.py", "pyproject.toml", "lock-*.txt")
+    names = ("program.py", "run_*.py", "pyproject.toml", "uv.lock")
     found = [path for name in names for path in ROOT.glob(name)]
     for room in ("bert", "data"):
         found += [path for path in (ROOT / room).rglob("*") if path.suffix in SUFFIXES and is_ours(path)]
@@ -76,8 +76,11 @@ def is_ours(path):
 
 def dependencies():
     """What training needs, and a Paddle: the extras of pyproject.toml."""
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    extras = tomllib.loads(text)["project"]["optional-dependencies"]
+    if os.environ.get("BERT_PADDLE") == "lock":
+        return []
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = table["project"]["optional-dependencies"]
+    extras["paddle3-gpu"] = [table["tool"]["bert-on-paddle"]["paddle3-gpu"]]
     further = [line for line in extras["train"] if not line.startswith("bert-on-paddle[")]
     return [*extras.get(PADDLES[paddle()], []), *extras["inference"], *further]
 

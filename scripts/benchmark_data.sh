@@ -26,9 +26,8 @@ fi
 
 mkdir -p "$folder"
 if [[ ! -e "$venv/.complete" ]]; then
-  "$python" -m venv "$venv"
-  "$venv/bin/pip" install --quiet -r tests/interop/requirements-lddl.txt
-  "$venv/bin/pip" install --quiet --no-deps lddl==0.1.0
+  make_environment "$venv" LDDL uv_install "$venv/bin/python" -r tests/interop/requirements-lddl.txt
+  make_environment "$venv" LDDL uv_install "$venv/bin/python" --no-deps lddl==0.1.0
   touch "$venv/.complete"
 fi
 if [[ ! -d "$corpus/source" ]]; then

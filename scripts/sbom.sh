@@ -9,8 +9,7 @@ folder="${1:-results}"
 find_python "$(runtime_extras) ${*:2}"
 tools="$(mktemp -d)"
 trap 'rm -rf "${tools}"' EXIT
-"${PYTHON}" -m venv "${tools}"
-"${tools}/bin/pip" install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0 pip-licenses==5.5.5
+make_environment "${tools}" "the tools" uv_install "${tools}/bin/python" cyclonedx-bom==7.5.0 pip-licenses==5.5.5
 mkdir -p "${folder}"
 "${tools}/bin/cyclonedx-py" environment --output-file "${folder}/sbom.json" "${PYTHON}"
 "${tools}/bin/pip-licenses" --python "${PYTHON}" --from mixed --format markdown --output-file "${folder}/licences.md"

@@ -61,7 +61,7 @@ def copied(target: str = "train") -> list[Path]:
 def test_everything_it_copies_exists_and_every_entry_point_is_copied():
     names, served = ({str(path.relative_to(REPOSITORY)) for path in copied(target)} for target in ("train", "serve"))
     assert {path.name for path in REPOSITORY.glob("*.py")} | {"bert", "data", "scripts", "run.sub"} < names
-    assert "lock-paddle2.6.txt" in names and {"bert", "data", "program.py"} < served
+    assert "uv.lock" in names and {"bert", "data", "program.py"} < served
 
 
 def test_the_context_holds_what_is_copied_and_nothing_else():
@@ -198,10 +198,15 @@ def installed(target: str, folder: Path) -> dict[str, str]:
     environment = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     (step,) = [rest for rest in of("RUN", target) if "install_packages" in rest]
-    moved = step.replace("/opt/bert/", f"{REPOSITORY}/")
+    moved = step.replace("/opt/bert/", f"{REPOSITORY}/").replace("/opt/venv", str(environment))
     assert moved != step
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    clean |= {"PADDLE": "cpu", "PATH": f"{environment}/bin:{os.environ['PATH']}", "PIP_CONSTRAINT": ""}
+    clean |= {
+        "BERT_VENV": str(environment),
+        "PADDLE": "cpu",
+        "PATH": f"{environment}/bin:{os.environ['PATH']}",
+        "PIP_CONSTRAINT": "",
+    }
     words = [BASH, "-euo", "pipefail", "-c", moved]
     done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

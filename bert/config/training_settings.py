@@ -170,7 +170,7 @@ class HardwareSettings(Settings):
     report_to: str = Field(
         "none",
         description="other programs that show the scalars: tensorboard, wandb, mlflow, or several (wandb,mlflow); "
-        "bash scripts/setup.sh NAME installs the first two",
+        "bash scripts/setup.sh NAME installs it",
     )
 
     @field_validator("report_to")

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 
 from bert.config.training_settings import OTHER_TRACKERS
-from bert.interpreter import install_command, python
+from bert.interpreter import install_command
 from bert.reporting.curves import Tracker, VisualDL, table_row
 
 
@@ -86,8 +86,6 @@ def check_trackers(names: Iterable[str]) -> None:
     for name in names:
         package = _PACKAGES.get(name)
         if package and importlib.util.find_spec(package) is None:
-            # MLflow is in no lock: its client alone brings 15 packages, and needs older ones than others do.
-            install = f"{python()} -m pip install mlflow-skinny" if name == "mlflow" else install_command(name)
-            raise ValueError(f"report_to={name} needs the package {package}; run {install}")
+            raise ValueError(f"report_to={name} needs the package {package}; run {install_command(name)}")
         if name == "mlflow" and "MLFLOW_TRACKING_URI" not in os.environ:
             raise ValueError("report_to=mlflow needs the address of your server in MLFLOW_TRACKING_URI; export it")

@@ -1,6 +1,6 @@
 """`--report-to`: what TensorBoard, Weights & Biases and MLflow get of a run, and of a resumed one.
 
-The tests skip where a package is missing: `bash scripts/setup.sh tensorboard wandb mlflow` installs them.
+The tests skip where a package is missing: `bash scripts/setup.sh tensorboard mlflow` installs them.
 """
 
 import importlib.util
