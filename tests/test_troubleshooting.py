@@ -27,8 +27,8 @@ def words_of_the_source() -> tuple[str, ...]:
             strings.append("".join(str(p.value) if isinstance(p, ast.Constant) else HOLE for p in node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             strings.append(node.value)
-    shell = (REPOSITORY / "scripts/setup.sh").read_text(encoding="utf-8")
-    return (*strings, *re.sub(r"\$\{[^}]*\}|\$\*", HOLE, shell).splitlines())
+    shell = "".join((REPOSITORY / "scripts" / name).read_text(encoding="utf-8") for name in ("setup.sh", "packages.sh"))
+    return (*strings, *re.sub(r"\$\{[^}]*\}|\$[*0-9]", HOLE, shell).splitlines())
 
 
 def is_in_the_source(message: str) -> bool:
