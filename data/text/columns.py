@@ -209,6 +209,11 @@ class Row(NamedTuple):
     problem: str = ""  # why it cannot be read; "" if it can
 
 
+def row_size(row: Row) -> int:
+    """The characters of a row's texts, the entries of its lists."""
+    return sum(len(value) for value in (row.values or {}).values() if isinstance(value, str | bytes | list | dict))
+
+
 def places_of(names: Sequence[str], columns: Sequence[Column], optional: str | None) -> dict[Column, int]:
     """The position of each column; the optional one is last, where a table has it."""
     places: dict[Column, int] = {}

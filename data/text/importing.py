@@ -36,6 +36,7 @@ from data.text.lddl_writer import (
     WrittenFile,
     check_free,
     check_language,
+    check_room,
     counts_line,
     document_id,
     fresh_folder,
@@ -48,6 +49,7 @@ from data.text.readers import Reading, read_pieces
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
 _COPY_BYTES = 1 << 20
+_ROOM_BYTES = 64 << 20  # of text after which the disk is looked at again
 _MAX_EXAMPLES = 20
 
 
@@ -134,6 +136,9 @@ class _Import:
 
     def _documents(self) -> Iterator[_Document]:
         near = self._settings.deduplicate == "near"
+        read = 0  # characters since the disk was looked at
+        plain = [source for source in self._inputs if source.kind == "txt" and not source.compression]
+        check_room(self._work, total_bytes(plain))
         with progress("import", total_bytes(self._inputs)) as meter:
             for source in self._inputs:
                 document: _Document | None = None
@@ -142,6 +147,9 @@ class _Import:
                     for piece in read_pieces(source, self._settings.reading, self.findings):
                         document = document or _Document(piece.id, near, self._work)
                         document.add(piece.text)
+                        if (read := read + len(piece.text)) > _ROOM_BYTES:
+                            check_room(self._work)
+                            read = 0
                         if piece.ends:
                             document.group = piece.group
                             _warn_if_large(source, document, self._settings)
@@ -186,6 +194,7 @@ class _Import:
 
     def _divide(self, files: list[WrittenFile]) -> dict[str, list[WrittenFile]]:
         total, fraction = self.findings.counts["bytes of text"], self._settings.held_out_fraction
+        check_room(self._work, total)  # both parts are written beside the whole
         train = ShuffledWriter(self._work / "train", max(1, math.ceil(total * (1 - fraction) / MAX_FILE_BYTES)))
         paths = [(self._work / "all" / file.name, file.documents) for file in files]
         with SourceWriter(self._work / "held_out") as held_out:

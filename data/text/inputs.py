@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import zstandard
@@ -24,6 +25,10 @@ from data.text.encodings import NotTextError
 COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
 CHUNK_BYTES = 1 << 20
 _ZSTD_INPUT_BYTES = 1 << 10  # small, so that even highly compressed input gives pieces of a few megabytes
+# What any file may become, and how many times its size. Measured: logs 25 to 50 times (gzip), 40 to 130 (zstd), one
+# line over and over up to 145 (bzip2); a bomb a thousand (gzip) and without an end (Parquet, EPUB).
+_LEAST_BYTES, MOST_RATIO = 16 << 20, 200
+T = TypeVar("T")
 
 
 class DamagedError(ValueError):
@@ -32,6 +37,28 @@ class DamagedError(ValueError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{shown(path)}: {reason}")
         self.reason = reason
+
+
+class TooMuchError(NotTextError):
+    """A small file becomes very much: it is a bomb, or has a line over and over."""
+
+
+def most_bytes(path: Path) -> int:
+    """What the contents of a file may have in all."""
+    return _LEAST_BYTES + MOST_RATIO * path.stat().st_size
+
+
+def no_bomb(path: Path, items: Iterable[T], size: Callable[[T], int]) -> Iterator[T]:
+    """The contents of a file; TooMuchError when their sizes are more than `most_bytes`."""
+    total, most = 0, most_bytes(path)
+    for item in items:
+        total += size(item)
+        if total > most:
+            raise TooMuchError(
+                f"becomes more than {most:,} bytes, {MOST_RATIO} times its size and more; if that is no mistake, "
+                "unpack it, or save it as text or CSV"
+            )
+        yield item
 
 
 @contextmanager
@@ -49,13 +76,15 @@ def damage_named(path: Path) -> Iterator[None]:
 def read_chunks(path: Path, compression: str) -> Iterator[bytes]:
     """The bytes of a file, decompressed, in pieces; compression is "" or one of COMPRESSIONS."""
     with damage_named(path):
-        if compression == ".zst":
-            yield from _zstd_chunks(path)
-            return
-        openers: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, "": open}
-        with openers[compression](path, "rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
+        chunks = _zstd_chunks(path) if compression == ".zst" else _opened_chunks(path, compression)
+        yield from no_bomb(path, chunks, len)
+
+
+def _opened_chunks(path: Path, compression: str) -> Iterator[bytes]:
+    openers: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, "": open}
+    with openers[compression](path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
 
 
 def _zstd_chunks(path: Path) -> Iterator[bytes]:
@@ -236,6 +265,7 @@ class Findings:
             reason = f"{error}; name the right one with --text-field or --id-field"
         else:
             count, reason = "files that are no text left out", str(error)
+            count = "files that become too much left out" if isinstance(error, TooMuchError) else count
         if source.named:
             remedy = "; leave it out, convert it to text, or name its --encoding" if type(error) is NotTextError else ""
             raise ValueError(f"{shown(source.path)}: {reason}{remedy}")

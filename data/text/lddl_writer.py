@@ -4,6 +4,7 @@ The files are written to a hidden folder and published together when all are com
 that looks like a corpus.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bert.files import sync
+from bert.reporting.progress import megabytes
 
 REPORT_NAME = "report.json"  # beside the source
 QUIET_COUNTS = "BERT_QUIET_COUNTS"  # environment variable: a launcher runs the command, and reports for it
 MAX_FILE_BYTES = 64 << 20
 _MOST_HELD, _LEAST_HELD = 32 << 20, 4 << 10  # bytes of all files and of one that ShuffledWriter has not written yet
+_SPARE_BYTES, _SPARE_SHARE = 1 << 30, 0.02  # of a disk, the less of the two is left to other programs
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
 
 
@@ -175,6 +178,14 @@ def check_free(final: Path) -> None:
             f"{final}: contains other text already, e.g. {sorted(path.name for path in final.iterdir())[0]}; "
             "choose another folder, or remove it"
         )
+
+
+def check_room(folder: Path, needed: int = 0) -> None:
+    """OSError of a full disk, naming the folder, unless that many bytes can be written there."""
+    disk = shutil.disk_usage(folder)
+    if disk.free < needed + min(_SPARE_BYTES, int(_SPARE_SHARE * disk.total)):
+        more = f", and {megabytes(needed)} are to be written" if needed else ""
+        raise OSError(errno.ENOSPC, f"{megabytes(disk.free)} of the disk are free{more}", str(folder))
 
 
 def fresh_folder(folder: Path) -> Path:

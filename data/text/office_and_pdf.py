@@ -16,12 +16,12 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from data.text.columns import Row, TableForm
+from data.text.columns import Row, TableForm, row_size
 from data.text.encodings import NotTextError, only_text
 from data.text.html_text import text_of_html
+from data.text.inputs import MOST_RATIO, TooMuchError, most_bytes, no_bomb
 from data.text.json_rows import with_text
 
-_LEAST_UNPACKED, _MOST_RATIO = 16 << 20, 50  # bytes that any archive may unpack to, and that each of its bytes may
 _MOST_LISTED = 4 << 20  # bytes of an e-book's list of files
 _CHUNK_BYTES = 1 << 16
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -66,9 +66,9 @@ def _archive(path: Path) -> zipfile.ZipFile:
             raise NotTextError("is protected by a password, or of an older Office; save it again without")
     archive = zipfile.ZipFile(path)
     unpacked = sum(member.file_size for member in archive.infolist())
-    if unpacked > _LEAST_UNPACKED + _MOST_RATIO * path.stat().st_size:
+    if unpacked > most_bytes(path):
         archive.close()
-        raise NotTextError(f"unpacks to {unpacked:,} bytes, more than {_MOST_RATIO} times its size; save it as text")
+        raise TooMuchError(f"unpacks to {unpacked:,} bytes, more than {MOST_RATIO} times its size; save it as text")
     return archive
 
 
@@ -131,9 +131,8 @@ def _epub_text(archive: zipfile.ZipFile) -> Iterator[str]:
         for item in package.iterfind(".//{*}manifest/{*}item")
         if "html" in item.get("media-type", "")
     }
-    chapters = [
-        places[id] for item in package.iterfind(".//{*}spine/{*}itemref") if (id := item.get("idref")) in places
-    ]
+    items = package.iterfind(".//{*}spine/{*}itemref")
+    chapters = dict.fromkeys(places[id] for item in items if (id := item.get("idref")) in places)  # each is there once
 
     def pages() -> Iterator[str]:
         for chapter in chapters:
@@ -185,7 +184,7 @@ def xlsx_rows(path: Path, form: TableForm) -> Iterator[Row]:
             if any(cell is not None for cell in cells)
         )
         try:
-            for row in with_text(objects, form):
+            for row in with_text(no_bomb(path, objects, row_size), form):
                 number = row.number
                 yield row
         except NotTextError as error:

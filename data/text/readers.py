@@ -10,7 +10,7 @@ from data.text.columns import Row, TableForm, TextColumn
 from data.text.contents import bounded, text_chunks
 from data.text.encodings import lines
 from data.text.html_text import text_of_html
-from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, Findings, Input
+from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, Findings, Input, no_bomb
 from data.text.office_and_pdf import office_text
 from data.text.tables import KINDS, open_table
 
@@ -83,7 +83,7 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
         text = office_text(
             source.path, source.kind, lambda problem: findings.problem(f"{shown(source.path)}: {problem}")
         )
-        return _txt_pieces(source, bounded(source, text, Exception), "file")
+        return _txt_pieces(source, no_bomb(source.path, bounded(source, text, Exception), len), "file")
     chunks = text_chunks(source, findings, reading.encoding, reading.language)
     if source.kind == "html":
         return _txt_pieces(source, bounded(source, text_of_html(chunks), TimeoutError), "file")

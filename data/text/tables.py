@@ -8,7 +8,7 @@ TSV    separated by tabs; with or without a line of names
 JSON   lines of objects, or a file that is one object or a list of them; a text stands for an object of one column
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from data.text.columns import Row, TableForm, places_of
+from data.text.columns import Row, TableForm, places_of, row_size
 from data.text.contents import bounded, text_chunks
 from data.text.delimited import DelimitedTable
 from data.text.encodings import DETECTED, Decoding, Encoding, NotTextError, decode, whole_lines
-from data.text.inputs import CHUNK_BYTES, Findings, Input, damage_named, table_input
+from data.text.inputs import CHUNK_BYTES, Findings, Input, damage_named, no_bomb, table_input
 from data.text.json_rows import document_rows, json_rows, with_text
 from data.text.office_and_pdf import xlsx_rows
 
@@ -129,6 +129,8 @@ def _named(path: Path) -> Iterator[None]:
 def _parquet_table(path: Path, form: TableForm, findings: Findings) -> Table:
     with damage_named(path):
         file = pq.ParquetFile(path, page_checksum_verification=True, buffer_size=CHUNK_BYTES)
+        groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
+        deque(no_bomb(path, groups, lambda group: group.total_byte_size), 0)  # what it says itself, before it is read
         names = file.schema_arrow.names
         columns = [*places_of(names, form.all_columns(names, _parquet_sample(file)), form.optional)]
 
@@ -140,7 +142,7 @@ def _parquet_table(path: Path, form: TableForm, findings: Findings) -> Table:
                     number += 1
                     yield _parquet_row(number, batch, row, columns)
 
-    return Table(rows(), names, findings=findings)
+    return Table(no_bomb(path, rows(), row_size), names, findings=findings)
 
 
 def _parquet_row(number: int, batch: pa.RecordBatch, row: int, columns: Sequence[Any]) -> Row:
