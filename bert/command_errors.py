@@ -10,7 +10,7 @@ from io import UnsupportedOperation
 from pathlib import Path
 
 from bert import exit_codes
-from bert.files import shown
+from bert.files import printable, shown
 from bert.interpreter import missing_package, remedy
 
 _STANDARD_OUTPUT = "standard output"
@@ -89,7 +89,7 @@ def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Pa
 
 def _ended(code: int, *lines: str) -> SystemExit:
     for line in lines:
-        print(f"error: {line}", file=sys.stderr)
+        print(f"error: {printable(line, indented_lines=True)}", file=sys.stderr)
     exit_codes.record(code)
     return SystemExit(code)
 

@@ -58,3 +58,9 @@ def test_each_error_is_one_line_and_an_exit_code(capsys, error, code, text):
         raise error
     assert ended.value.code == code
     assert capsys.readouterr().err.startswith(text)
+
+
+def test_an_error_with_text_of_strangers_is_one_line(capsys):
+    with pytest.raises(SystemExit), command():
+        raise ValueError("a\x1b[2J\nerror: b\n  c\u2028d\u202ee\udcff")
+    assert capsys.readouterr().err == "error: a\\x1b[2J\\nerror: b\n  c\\u2028d\\u202ee\\udcff\n"

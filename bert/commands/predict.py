@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from bert import exit_codes
 from bert.config.command_line import usage_errors
+from bert.files import printable
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output
 from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
@@ -65,6 +66,9 @@ class PredictRequest(ModelSettings):
     )
     pooling: Literal["none", "mean", "cls", "max"] = Field(
         "mean", description="with --encode: how the tokens' states become a vector; none: tokens and a vector of each"
+    )
+    escape_formulas: bool = Field(
+        False, description="in a CSV or TSV, put ' before what a spreadsheet would run as a formula (=, +, -, @)"
     )
     batch_size: int = Field(32, ge=1, description="sequences that run at a time")
 
@@ -203,7 +207,9 @@ class _Prediction:
         form = model.row_form(request.input_format, [names] if names else (), *how)
         self._rows = Rows(request.files, form)
         columns = nearest.columns() if nearest else model.columns()
-        self._output = Output(request.form(), self._rows, columns, model.opened.hidden_size)
+        self._output = Output(
+            request.form(), self._rows, columns, model.opened.hidden_size, escapes=request.escape_formulas
+        )
         kinds = {path: kind_of(path, request.input_format) for path in request.files}
         self._has_tables = any(is_table for _, is_table in kinds.values())
         if request.form() in ("csv", "tsv"):
@@ -271,7 +277,7 @@ class _Prediction:
         for row in filter(lambda row: row.error, window):
             if report and self.num_bad <= _LISTED:
                 rest = "further bad lines are counted; each has its error in the output"
-                print(f"{row.where}: {row.error}" if self.num_bad < _LISTED else rest, file=sys.stderr)
+                print(printable(f"{row.where}: {row.error}") if self.num_bad < _LISTED else rest, file=sys.stderr)
             self.num_bad += 1
 
     def _command(self) -> dict[str, Any]:

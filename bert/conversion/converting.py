@@ -1,9 +1,11 @@
 """Converts a model of any known format to a directory that this project, Hugging Face or PaddleNLP loads, with a report
 of every change."""
 
+import glob
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from bert.conversion.model import Model, ModelSource, read
 from bert.conversion.model_card import CardRequest, write_card
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.writers import WRITERS
-from bert.files import read_json, sync
+from bert.files import only_writer, read_json, sync
 
 REPORT_FILE = "conversion.json"
 
@@ -78,20 +80,22 @@ def write_directory(target: Path, write: Callable[[Path], None]) -> None:
     """Create `target` atomically from what `write(folder)` puts into a temporary folder beside it."""
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
+    for left in target.parent.glob(f".writing-{glob.escape(target.name)}-*"):  # of a killed run, which holds no lock
+        with suppress(ValueError), only_writer(left):
+            shutil.rmtree(left)
     temporary = target.parent / f".writing-{target.name}-{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        temporary.mkdir()
-        write(temporary)
-        for path in temporary.rglob("*"):
-            if path.is_file():
-                path.chmod(0o644)  # safetensors makes its files readable to their owner only
-                sync(path)
-        sync(temporary)
-        if target.exists():
-            target.rmdir()
-        temporary.rename(target)
-        sync(target.parent)
+        with only_writer(temporary):
+            write(temporary)
+            for path in temporary.rglob("*"):
+                if path.is_file():
+                    path.chmod(0o644)  # safetensors makes its files readable to their owner only
+                    sync(path)
+            sync(temporary)
+            if target.exists():
+                target.rmdir()
+            temporary.rename(target)
+            sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

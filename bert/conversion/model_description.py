@@ -9,7 +9,7 @@ question_answering.json         windows and answers, of our fine-tuning for ques
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing_extensions import TypedDict
 from bert.config.architecture import MODEL_TYPES, BertConfig, our_values
 from bert.config.setting_errors import explain
 from bert.conversion.raw_tensors import ConversionError, read_json
+from bert.files import printable
 from bert.model.head_specs import HEADS
 from bert.tokenization.normalization import Normalization
 
@@ -112,7 +113,7 @@ def _labels(values: Mapping[str, Any]) -> tuple[str, ...] | None:
     by_id = values.get("id2label")
     if not isinstance(by_id, dict) or not by_id or by_id.keys() != {str(index) for index in range(len(by_id))}:
         return None
-    return tuple(str(by_id[str(index)]) for index in range(len(by_id)))
+    return plain_labels((str(by_id[str(index)]) for index in range(len(by_id))), "id2label")
 
 
 def read_labels(folder: Path) -> tuple[str, ...] | None:
@@ -123,7 +124,17 @@ def read_labels(folder: Path) -> tuple[str, ...] | None:
     labels = read_json(path, "a list of the classes, in order")
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ConversionError(f"{path} must be JSON with a list of the classes, in order; correct it")
-    return tuple(labels)
+    return plain_labels(labels, str(path))
+
+
+def plain_labels(labels: Iterable[str], source: str) -> tuple[str, ...]:
+    """The labels; ConversionError for one with a control character, which would become two lines of a file or drive a
+    terminal."""
+    labels = tuple(labels)
+    for label in labels:
+        if printable(label) != label:
+            raise ConversionError(f"{source}: the label {label[:80]!r} has a control character; correct it there")
+    return labels
 
 
 TASK_FILE = "task.json"

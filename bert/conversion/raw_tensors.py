@@ -4,7 +4,6 @@ import json
 import math
 import mmap
 import os
-import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,21 +13,14 @@ from typing import Any
 import numpy as np
 
 from bert.checkpoints.directories import CheckpointError
-
-
-def printable(text: str) -> str:
-    """A text with its control characters escaped, so that names of an untrusted file imitate no line; indented lines
-    of ours stay."""
-    return re.sub(
-        r"\n(?!  )|[^\n -~]", lambda match: match[0] if match[0].isprintable() else repr(match[0])[1:-1], text
-    )
+from bert.files import printable
 
 
 class ConversionError(CheckpointError):
     """A source that cannot be read as a BERT; the text names the file, the rule and the remedy."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(printable(text))
+        super().__init__(printable(text, indented_lines=True))
 
 
 # How readers mark bfloat16, which numpy lacks. Parameters are widened later.

@@ -21,7 +21,8 @@ from huggingface_hub.utils.logging import set_verbosity
 from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.converting import REPORT_FILE, Request, convert
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, READER_FILE, TASK_FILE
-from bert.conversion.raw_tensors import ConversionError, printable
+from bert.conversion.raw_tensors import ConversionError
+from bert.files import printable
 from data.fetching.transfer import HttpsSession, reason_of
 
 _NO_MODEL = (".gitattributes", CARD_FILE, "LICENSE")  # what a new repository may hold

@@ -11,11 +11,11 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import locating
 from bert.conversion.model import choose_task
-from bert.conversion.model_description import Usage, read_usage
+from bert.conversion.model_description import Usage, plain_labels, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
-from bert.files import checksum_of, checksum_of_file
+from bert.files import checksum_of, checksum_of_file, shown
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
@@ -56,7 +56,7 @@ class OpenedModel:
     def describe(self) -> str:
         """One line: what it is, and where its weights are."""
         classes = f" ({', '.join(self.labels[:5])}{' ...' if len(self.labels) > 5 else ''})" if self.labels else ""
-        return f"{self.path}: {HEADS[self.task].noun}{classes}, {self.tokens.normalization}"
+        return f"{shown(self.path)}: {HEADS[self.task].noun}{classes}, {self.tokens.normalization}"
 
 
 def open_model(
@@ -157,7 +157,8 @@ def _tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, strip
 
 def _open_export(predictor: Predictor, requested: str | None, read_tokens: Callable[[], Tokens]) -> OpenedModel:
     path, description = predictor.folder, predictor.description
-    task, labels = description.get("task"), tuple(description.get("labels") or ())
+    task = description.get("task")
+    labels = plain_labels(description.get("labels") or (), str(path / DESCRIPTION_FILE))
     if task not in PREDICTIONS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
     if lacking := [name for name in outputs_of(task, with_pooler=False) if name not in predictor.outputs]:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,10 +28,12 @@ class Output:
             `convert` writes it) or jsonl.
         columns: of the results (`records.flat`), and their types.
         width: numbers in a vector.
+        escapes: whether cells of a CSV that a spreadsheet takes for formulas become text.
     """
 
-    def __init__(self, form: str, rows: Rows, columns: Mapping[str, type], width: int) -> None:
+    def __init__(self, form: str, rows: Rows, columns: Mapping[str, type], width: int, escapes: bool = False) -> None:
         self._form, self._rows, self._results, self._width = form, rows, columns, width
+        self._cell = _text_cell if escapes else _cell
         self._is_csv = form in ("csv", "tsv")
         self._columns: Sequence[str] = ()  # of a CSV
         self.convert = partial(write_parquet, source=rows.paths[0], added=columns) if form == "parquet" else None
@@ -67,9 +70,9 @@ class Output:
         try:
             if is_first:
                 text.write(self._rows.mark)
-                writer.writeheader()
+                writer.writerow({name: self._cell(name) for name in self._columns})
             for record in records:
-                cells = {name: _cell(value) for name, value in record.items()}
+                cells = {name: self._cell(value) for name, value in record.items()}
                 if "line" not in self._columns:  # the number of a bad line
                     cells.pop("line", None)
                 writer.writerow(cells)
@@ -98,6 +101,17 @@ class Output:
 
 def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
+
+
+def _text_cell(value: Any) -> Any:
+    """The cell with ' before it if a spreadsheet would take it for a formula and not for a number."""
+    value = _cell(value)
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    with suppress(ValueError):
+        float(value)
+        return value
+    return f"'{value}"
 
 
 def npy_header(rows: int, width: int) -> bytes:

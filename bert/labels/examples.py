@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bert.files import printable
 from bert.labels.schema import POSITION, LabelSchema, listed
 from bert.labels.table import Split, shown
 from data.text.columns import Column, Row
@@ -151,13 +152,14 @@ def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -
                 tally.unlabelled += 1
                 continue
             problem = schema.problem(label)
-        broken = next((value for value in fields[num_texts:] if _SEPARATORS.search(value)), None)
+        broken = next((value for value in fields[num_texts:] if printable(value) != value), None)
         if not problem and broken is None:
             yield fields
             continue
         tally.problems += 1
         if len(tally.shown) < _NUM_SHOWN:
-            problem = problem or f"{shown(str(broken))} has a tab or a line break, which predictions cannot hold"
+            what = "a tab or a line break" if _SEPARATORS.search(str(broken)) else "a control character"
+            problem = problem or f"{shown(str(broken))} has {what}, which predictions cannot hold"
             tally.shown.append(f"line {row.number}: {problem}")
 
 

@@ -75,6 +75,14 @@ class LimitedProtocol(H11Protocol):
         super().data_received(data)
         self._after_event(len(data))
 
+    def send_400_response(self, msg: str) -> None:
+        """The answer to what is not HTTP, in place of one that has not begun; none follows it."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+        self.transport.close()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._after_event(0)

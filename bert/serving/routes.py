@@ -181,6 +181,8 @@ class Guard:
                 status = message["status"]
                 policy = _POLICY_OF_DOCS if scope["path"] == "/docs" else _POLICY
                 own = [(b"x-content-type-options", b"nosniff"), (b"content-security-policy", policy)]
+                if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+                    own.append((b"connection", b"close"))  # RFC 9112, 6.1: a proxy may see another end of the request
                 message["headers"] = [*message.get("headers", ()), *own]
             await send(message)
 
@@ -239,7 +241,7 @@ class Guard:
         if kind.lower() == b"basic":
             with contextlib.suppress(ValueError):
                 value = base64.b64decode(value).partition(b":")[2]
-        return hmac.compare_digest(value, self._key)
+        return kind.lower() in (b"bearer", b"basic") and hmac.compare_digest(value, self._key)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | Response | None:
         """The whole body, or the answer that refuses it; None if the client leaves before."""

@@ -13,6 +13,7 @@ from functools import partial
 import uvicorn
 
 from bert import MESSAGES, exit_codes
+from bert.files import printable
 from bert.serving.connections import HEADER_BYTES, Connections, LimitedProtocol
 from bert.serving.request_handling import Service, watch
 from bert.serving.routes import make_app
@@ -24,7 +25,7 @@ _SEND_BUFFER = 1 << 18  # bytes of answers that the system keeps for one slow cl
 def run(settings: ServerSettings) -> int:
     """Serve until a signal; returns the exit code."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(_PrintableFormatter("%(asctime)s %(message)s"))
     # Of uvicorn's errors only: it warns of each malformed request.
     levels = {MESSAGES.name: logging.INFO, "uvicorn.error": logging.ERROR}
     for name, level in {**levels, **({"uvicorn.access": logging.INFO} if settings.access_log else {})}.items():
@@ -33,6 +34,13 @@ def run(settings: ServerSettings) -> int:
     with listen(settings) as door:
         asyncio.run(_serve(settings, door))
     return exit_codes.OK
+
+
+class _PrintableFormatter(logging.Formatter):
+    """One line for each message, whatever text of clients it has."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
 
 
 def listen(settings: ServerSettings) -> socket.socket:
@@ -80,7 +88,9 @@ async def _serve(settings: ServerSettings, door: socket.socket) -> None:
     address = f"http://{host}:{door.getsockname()[1]}"
     print(f"{address} loads {settings.model}", file=sys.stderr, flush=True)
     service.on_loaded.append(
-        lambda model: print(f"{address} is ready: {model.name}, {model.summary}", file=sys.stderr, flush=True)
+        lambda model: print(
+            printable(f"{address} is ready: {model.name}, {model.summary}"), file=sys.stderr, flush=True
+        )
     )
     model = asyncio.create_task(service.worker.keep_running())
     serving = asyncio.create_task(server.serve(sockets=[door]))

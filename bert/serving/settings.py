@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.settings_base import Settings
+from bert.files import printable
 from bert.inference.settings import ModelSettings, model_parser
 
 _DESCRIPTION = (
@@ -82,6 +83,8 @@ class ServerSettings(Address, ModelSettings, Limits):
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
     parser = model_parser("bert.serving", _DESCRIPTION, {"address": Address, "model": ModelSettings, "limits": Limits})
     settings = ServerSettings(**vars(parser.parse_args(argv)))
-    if not os.environ.get("BERT_API_KEY", "key").strip():
-        raise ValueError("BERT_API_KEY is set but empty; give it the key, or unset it to serve without one")
+    key = os.environ.get("BERT_API_KEY", "key").strip()
+    if not key or printable(key) != key:
+        problem = "has bytes that are not UTF-8 or control characters" if key else "is set but empty"
+        raise ValueError(f"BERT_API_KEY {problem}; give it the key, or unset it to serve without one")
     return settings

@@ -20,9 +20,11 @@ from safetensors.numpy import save_file
 
 import run_convert
 from bert import REPOSITORY
+from bert.conversion.converting import write_directory
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
+from bert.files import only_writer
 from tests.support import foreign
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "foreign"
@@ -265,3 +267,13 @@ def test_random_weights_of_the_old_protocol_are_read(tmp_path):
     path = tmp_path / "model_state.pdparams"
     path.write_bytes(pickle.dumps(weights, protocol=2))
     np.testing.assert_array_equal(read_pdparams(path).tensors["w"], weights["w"])
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
+    left, live = tmp_path / ".writing-out-1", tmp_path / ".writing-out-2"
+    for folder in (left, live):
+        folder.mkdir()
+        (folder / "weights").write_bytes(b"x")
+    with only_writer(live):
+        write_directory(tmp_path / "out", lambda folder: (folder / "weights").write_bytes(b"y") and None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".writing-out-2", "out"]

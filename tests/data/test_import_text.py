@@ -341,6 +341,19 @@ def test_links_to_folders_are_followed_once_and_nothing_is_left_out_unsaid(tmp_p
     assert line in report["left out"]
 
 
+def test_names_of_files_drive_no_terminal_and_imitate_no_line(tmp_path, capsys):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("A text.")
+    (tmp_path / "in" / "bad\x1b[2J\nwarning: everything is lost\u202e.docx").write_bytes(b"noise")
+    (tmp_path / "in" / "b\x1b[31m\n.txt").write_text("Another text.")
+    report = run(tmp_path / "out", "--input", tmp_path / "in")
+    (line,) = report["left out"]
+    assert line.startswith(f"{tmp_path}/in/bad\\x1b[2J\\nwarning: everything is lost\\u202e.docx: is damaged")
+    assert list(documents(tmp_path / "out")) == ["a", r"b\x1b[31m\n"]
+    printed = "".join(capsys.readouterr())
+    assert not set("\x1b\u202e") & set(printed) and "\nwarning" not in printed
+
+
 def sentence(rng: random.Random, length: int = 60) -> str:
     return " ".join(f"w{rng.randrange(5000)}" for _ in range(length)) + "."
 

@@ -417,6 +417,37 @@ def test_a_table_comes_back_with_the_results_as_columns(folders, tmp_path, capsy
         assert first.startswith(b"\xef\xbb\xbf") == (encoding == "cp1252") and (delimiter or ",").encode() in first
 
 
+def test_formulas_become_text_if_asked_for_and_numbers_stay(folders, tmp_path, capsys):
+    rows = [["text", "=1+1", "n"], ["word1", "-5", "+x"], ['=HYPERLINK("http://e","x")', "@SUM(1)", "word"]]
+    with open(tmp_path / "in.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    for flags in ([], ["--escape-formulas"]):
+        run(capsys, folders["sequence-classification"], tmp_path / "in.csv", "--output", tmp_path / "out.csv", *flags)
+        with open(tmp_path / "out.csv", newline="") as file:
+            found = [row[:3] for row in csv.reader(file)]
+        (tmp_path / "out.csv").unlink()
+        escaped = [["text", "'=1+1", "n"], ["word1", "-5", "'+x"], [f"'{rows[2][0]}", "'@SUM(1)", "word"]]
+        assert found == (escaped if flags else rows)
+
+
+@pytest.mark.parametrize("name", ["labels.json", "config.json"])
+def test_labels_that_drive_the_terminal_are_refused(folders, tmp_path, capsys, name):
+    folder = shutil.copytree(folders["sequence-classification"], tmp_path / "model")
+    labels = ["cat", "dog\n\x1b[2J error: fake", "fox"]
+    if name == "labels.json":
+        (folder / name).write_text(json.dumps(labels))
+    else:
+        (folder / "labels.json").unlink()
+        config = json.loads((folder / "bert_config.json").read_text())
+        (folder / "bert_config.json").write_text(json.dumps(config | {"id2label": dict(enumerate(labels))}))
+    (folder / checkpoint_files.MANIFEST).unlink()
+    checkpoint_files.write_manifest(folder, step=7)
+    (tmp_path / "in.txt").write_text("word1\n")
+    _, err = run(capsys, folder, tmp_path / "in.txt", code=2)
+    assert r"the label 'dog\n\x1b[2J error: fake' has a control character; correct it there" in err
+    assert "\x1b" not in err and err.count("\n") == 1
+
+
 def test_a_csv_on_standard_input_is_answered_with_a_csv(folders, tmp_path, capsys, monkeypatch):
     write_table(tmp_path / "in.csv", ";", "utf-8-sig")
     with open(tmp_path / "in.csv", encoding="utf-8") as file:

@@ -112,6 +112,7 @@ HOSTILE = {
     "h.jsonl": ('{"first": ' + "[" * 100_000, ["line 1: is not JSON"]),
     "i.jsonl": ('{"first": "a\\ud800", "second": "b", "kind": 1}\n', ["line 1: first is not text", "'a\\ud800'"]),
     "j.jsonl": ('{"first": "a", "second": "b", "kind": "x\\ty"}\n', ["line 1: 'x\\ty' has a tab or a line break"]),
+    "l.jsonl": ('{"first": "a", "second": "b", "kind": "x\\u001b[2J"}\n', [r"'x\x1b[2J' has a control character"]),
     "a.xlsx": ("x", ["is an office document", ".csv"]),
     "a.bin": ("x", ["is of no format that is read (.bin)"]),
     "k.tsv": ("first\tsecond\tkind\na\tb\t \n", ["line 2: its label is empty"]),

@@ -182,19 +182,53 @@ def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allow
             "wrong": {"authorization": "Bearer open"},
             "key": {"authorization": "Bearer open sesame"},
             "no base64": {"authorization": "Basic \xe9"},
+            "scheme": {"authorization": "Anything open sesame"},
         }.items():
             statuses[name] = requests.get(f"{server.url}/model", headers=headers, timeout=30).status_code
         statuses["password"] = requests.get(f"{server.url}/", auth=("", "open sesame"), timeout=30).status_code
-        assert statuses == {"none": 401, "wrong": 401, "key": 200, "no base64": 401, "password": 200}
+        assert statuses == {"none": 401, "wrong": 401, "key": 200, "no base64": 401, "scheme": 401, "password": 200}
         assert "Basic" in server.get("/").headers["www-authenticate"]
         for host in ("bert.example:80", "other.example."):
             assert requests.get(f"{server.url}/ready", headers={"host": host}, timeout=30).status_code == 200
 
 
-def test_a_key_that_is_set_but_empty_opens_no_server(monkeypatch):
-    monkeypatch.setenv("BERT_API_KEY", " ")
-    with pytest.raises(ValueError, match="BERT_API_KEY is set but empty; give it the key, or unset it"):
+@pytest.mark.parametrize(("key", "problem"), [(" ", "is set but empty"), ("k\udcff", "has bytes that are not UTF-8")])
+def test_a_key_that_cannot_be_one_opens_no_server(monkeypatch, key, problem):
+    monkeypatch.setenv("BERT_API_KEY", key)
+    with pytest.raises(ValueError, match=f"BERT_API_KEY {problem}.*; give it the key, or unset it"):
         parse_settings(["model"])
+
+
+_CHUNKED = b"host: %s\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n"
+_NO_CHUNKS = (b"zz\r\n", b"-1\r\n\r\n", b"0x5\r\nabcde\r\n", b"5\r\nabcdefgh\r\n", b"0\r\nno trailer\r\n\r\n")
+_NO_CHUNKS += (b"0\r\n" + b"a" * 20_000,)
+
+
+@pytest.mark.parametrize("body", _NO_CHUNKS)
+def test_a_malformed_body_after_an_early_refusal_writes_nothing_to_the_log(server, body):
+    before = server.log()
+    for host in (b"elsewhere", b"localhost"):  # 421 before the body is read; the other one is read
+        answer = raw(server, b"POST /predict HTTP/1.1\r\n" + _CHUNKED % host + b"\r\n" + body)
+        assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413", b"HTTP/1.1 421")), answer[:80]
+        assert answer.count(b"HTTP/1.1") == 1
+    assert server.get("/health").status_code == 200 and server.log() == before
+
+
+def test_a_request_with_two_lengths_ends_its_connection(server):
+    head = b"POST /predict HTTP/1.1\r\n" + _CHUNKED % b"localhost"
+    body = b'{"inputs": ["one"]}'
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    next_one = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    both = raw(server, head + b"content-length: 4\r\n\r\n" + chunks + next_one)
+    assert both.count(b"HTTP/1.1 200") == 1 and b"connection: close" in both
+    assert raw(server, head + b"\r\n" + chunks + next_one).count(b"HTTP/1.1 200") == 2
+
+
+def raw(server, data: bytes) -> bytes:
+    """What the server answers until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+        client.sendall(data)
+        return b"".join(iter(lambda: client.recv(1 << 16), b""))
 
 
 def test_a_body_without_a_length_is_cut_off_too(server):

@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from bert.files import printable
+
 Scheme = Literal["iob1", "iob2", "iobes"]
 SCHEMES: tuple[Scheme, ...] = ("iob2", "iob1", "iobes")
 OUTSIDE = "O"
@@ -34,8 +36,8 @@ def split_tag(tag: str) -> tuple[str, str]:
         return OUTSIDE, ""
     prefix, hyphen, kind = tag.partition("-")
     prefix = _SYNONYMS.get(prefix, prefix)
-    if prefix not in _PREFIXES or not hyphen or not kind:
-        raise ValueError(f"tag {tag!r} must be O, or B-, I-, E- or S- and a type")
+    if prefix not in _PREFIXES or not hyphen or not kind or printable(kind) != kind:
+        raise ValueError(f"tag {tag!r} must be O, or B-, I-, E- or S- and a type without control characters")
     return prefix, kind
 
 
