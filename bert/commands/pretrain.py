@@ -234,6 +234,7 @@ def main(argv: Sequence[str]) -> int:
         if plan.answers():
             return OK
         plan = replace(plan, phases=[with_known_steps(config, plan.world_size()) for config in plan.phases])
+        plan.launch.start.require_code()
         for config in plan.phases:
             check_start(config, plan.ranks)  # before data are made for it
     if plan.name == "quickstart" and (cards := num_gpus()) > 1:  # where NVIDIA's script of this name trains on all

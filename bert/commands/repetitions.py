@@ -125,10 +125,14 @@ def _all_tasks(words: Sequence[str]) -> dict[str, list[str]]:
     if number not in (2, 3):
         raise ValueError(f"{' '.join(words[:number])} must be all CHECKPOINT, or all DATA_DIR CHECKPOINT; see --help")
     checkpoint, flags = words[number - 1], words[number:]
+    data_dir = Path(words[1]) if number == 3 else data_folder() / "glue"
+    if not (data_dir.is_dir() or "--download" in flags):
+        raise ValueError(
+            f"DATA_DIR={data_dir} must be a folder with one for each task, such as CoLA; name it, or pass --download"
+        )
     commands = {}
     for name in (name for name, task in TASKS.items() if task.train):
-        folder = Path(words[1] if number == 3 else data_folder() / "glue") / name
-        data = [] if number == 2 and "--download" in flags else ["--data-dir", str(folder)]
+        data = [] if number == 2 and "--download" in flags else ["--data-dir", str(data_dir / name)]
         start = ["--from-pretrained-params", checkpoint, "--keep-checkpoints", "1"]
         commands[name.lower()] = ["--config", name.lower(), *data, *start, *flags]
     return commands

@@ -149,7 +149,9 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     with usage_errors():
         plan = parse_launch_arguments(argv)
         if plan.questions:
-            return OK  # the next step answers
+            if environment.get("PREPROCESS") == "only":
+                plan.answers()
+            return OK  # else the next step answers
         when = one_of("PREPROCESS", environment.get("PREPROCESS") or "auto", ("auto", "only", "never"))
         if when != "only":
             try:  # before shards are made and not after

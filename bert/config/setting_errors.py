@@ -62,29 +62,24 @@ do-lower-case lower-case uncased
 )
 
 # What other trainers have by a flag, and this one in another way or not at all.
-_OTHERWISE: dict[str, str] = {
-    name: text
-    for names, text in {
-        "use-xla enable-xla xla": "no compiler is used; --fuse-attention, --fuse-linear and --fuse-dropout-add "
-        "take its place on GPUs",
-        "use-horovod horovod hvd local-rank use-env distribution-strategy": "Fleet takes its place: --num-gpus and "
-        "--num-nodes of the scripts, or python -m paddle.distributed.launch",
-        "allreduce-post-accumulation allreduce-post-accumulation-fp16": "gradients are always summed over the "
-        "ranks once an update; drop it",
-        "dense-sequence-output no-dense-sequence-output": "the vocabulary's layer always computes predicted "
-        "places alone; drop it",
-        "use-tpu tpu-name num-tpu-cores": "there is no path to TPUs; --device is cpu or gpu",
-        "no-cuda use-cuda cuda": "--device cpu or gpu chooses",
-        "cuda-graphs profile disable-progress-bar": "there is none; drop it",
-        "skip-checkpoint": "the last state is always saved; --num-steps-per-checkpoint says how often others are",
-        "eval-batch-size max-eval-steps": "the shards of --eval-dir are evaluated whole, with --batch-size; drop it",
-        "phase1-end-step": "phase 2 starts with --from-phase1-final-params",
-        "report-loss verbose-logging": "losses are logged at every --log-freq updates; drop it",
-        "do-train": "it always trains; drop it",
-        "do-eval": "--eval-dir FOLDER of held-out shards evaluates",
-    }.items()
-    for name in names.split()
-}
+_OTHERWISE = [
+    line.partition(": ")
+    for line in """
+use-xla enable-xla xla: no compiler is used; --fuse-attention, --fuse-linear, --fuse-dropout-add take its place on GPUs
+use-horovod horovod hvd local-rank use-env: Fleet takes its place: --num-gpus and --num-nodes of the scripts
+allreduce-post-accumulation allreduce-post-accumulation-fp16: gradients are always summed once an update; drop it
+dense-sequence-output no-dense-sequence-output: only predicted places reach the vocabulary's layer; drop it
+use-tpu tpu-name num-tpu-cores: there is no path to TPUs; --device is cpu or gpu
+no-cuda use-cuda cuda: --device cpu or gpu chooses
+cuda-graphs profile disable-progress-bar: there is none; drop it
+do-train: it always trains; drop it
+do-eval: --eval-dir FOLDER of held-out shards evaluates
+skip-checkpoint: the last state is always saved; --num-steps-per-checkpoint says how often others are
+eval-batch-size max-eval-steps: the shards of --eval-dir are evaluated whole, with --batch-size; drop it
+phase1-end-step: phase 2 starts with --from-phase1-final-params
+report-loss verbose-logging: losses are logged at every --log-freq updates; drop it
+""".split("\n")
+]
 
 # Settings and flags of earlier versions, without dashes -> what to do instead.
 LEFT_OUT: dict[str, str] = {
@@ -93,6 +88,8 @@ LEFT_OUT: dict[str, str] = {
     "keep-models": "--keep-checkpoints says how many checkpoints a run keeps",
     "on-log": "read the records in OUTPUT_DIR/STAGE/metrics.jsonl",
 }
+
+_AS_TYPED = {"num_processes": "num_gpus"}  # the words of NVIDIA's scripts and of the documents
 
 _RULES = {  # by the type of a pydantic error, whose own words are for programmers
     "path_type": "must be a path, in quotes if it is of digits alone",
@@ -116,6 +113,7 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     name, field = field_at(settings, detail["loc"])
+    name = _AS_TYPED.get(name, name)
     flag, flags = flag_name(name), [value_flag for value_flag, _ in value_flags(field).values()]
     if detail["type"] == "missing":
         what = f"one of {' and '.join(flags)}" if flags else flag
@@ -136,8 +134,8 @@ def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
         return f"it was left out: {LEFT_OUT[name]}"
     plain = {_plain(name): name for name in known}
     same = [name for names in OTHER_TRAINERS if _plain(word) in names for name in names if name in plain]
-    if not same and _plain(word) in _OTHERWISE:
-        return _OTHERWISE[_plain(word)]
+    if not same and (otherwise_here := [text for names, _, text in _OTHERWISE if _plain(word) in names.split()]):
+        return otherwise_here[0]
     close = [*same, *difflib.get_close_matches(_plain(word), list(plain), n=1, cutoff=0.6)]
     return f"did you mean {plain[close[0]]}?" if close else otherwise
 

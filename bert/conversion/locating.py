@@ -161,7 +161,8 @@ def published_model(source: str | Path) -> ModelName | None:
 
 
 def _not_there(source: str) -> str:
-    matches = [*map(str, _close_paths(Path(source).expanduser())), *difflib.get_close_matches(source, known_names(), 3)]
+    names = known_names() if source.count("/") < 2 else ()  # else it can only be a path
+    matches = [*map(str, _close_paths(Path(source).expanduser())), *difflib.get_close_matches(source, names, 3)]
     hint = f"did you mean {' or '.join(matches[:3])}? Or " if source and matches else ""
     return (
         f"{source or repr(source)} does not exist; {hint}name a checkpoint directory, a file of weights, or a "

@@ -20,7 +20,7 @@ from bert.files import unset_variable
 from bert.finetuning.model_files import description_beside, description_file, implied_by_weights, named_weights
 from bert.finetuning.normalization_settings import NormalizationSettings
 from bert.tokenization.vocabulary_files import check_vocabulary_file
-from data.fetching.vocabularies import provide_vocabulary
+from data.download_vocabulary import provide_vocabulary
 from data.text.encodings import check_encoding
 
 

@@ -4,6 +4,7 @@ model = Predictor("exported")
 model.texts(["first text", ("a question", "its context")])["logits"]
 """
 
+import contextlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -140,23 +141,21 @@ def paddle_config(files: Sequence[str], description: Mapping[str, Any], device: 
     return config
 
 
-def require_tensorrt() -> str:
-    """`tensorrt`; ValueError for a Paddle without it, or without its libraries."""
-    built = paddle.inference.get_trt_compile_version()
-    try:
-        if any(built) and any(paddle.inference.get_trt_runtime_version()):
-            return "tensorrt"
-    except RuntimeError:  # Paddle's, where it cannot load the library
-        pass
-    reason = f"does not find libnvinfer of {'.'.join(map(str, built))}" if any(built) else "is built without it"
-    raise ValueError(f"device=tensorrt needs TensorRT, and this Paddle {reason}; pass --device gpu")
+def require_tensorrt() -> None:
+    """Refuse a Paddle that is built without TensorRT (version 0.0.0), or does not find its library."""
+    with contextlib.suppress(RuntimeError):
+        if any(paddle.inference.get_trt_runtime_version()):
+            return
+    wanted = ".".join(map(str, paddle.inference.get_trt_compile_version()))
+    raise ValueError(f"device=tensorrt needs libnvinfer {wanted}, which this Paddle does not find; pass --device gpu")
 
 
 def _paddle_session(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Session:
     longest = description["max_length"]
     used = chosen_device("gpu" if device == "tensorrt" else device)
     if device == "tensorrt":
-        used = require_tensorrt()
+        require_tensorrt()
+        used = device
     if used != "cpu" and description.get("precision") == "bfloat16" and not paddle.amp.is_bfloat16_supported():
         raise ValueError(f"{files[0]}: bfloat16 needs a card from Ampere on; pass --device cpu, or export with fp16")
     config = paddle_config(files, description, used, cpu_threads)

@@ -17,7 +17,7 @@ from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary_copy
-from data.fetching.vocabularies import provide_vocabulary
+from data.download_vocabulary import provide_vocabulary
 
 
 class DataSettings(LoaderSettings):

@@ -43,6 +43,13 @@ class JobSettings(Settings):
     create_logfile: bool = Field(False, description="keep the output in a file as well")
     code_dir: Path = Field(REPOSITORY, description="checkout that holds run_pretraining.py")
 
+    def require_code(self) -> None:
+        """Raise ValueError if the checkout is another folder."""
+        if not (self.code_dir / "run_pretraining.py").is_file():
+            raise ValueError(
+                f"code_dir={self.code_dir} has no run_pretraining.py; name a checkout, such as {REPOSITORY}, or omit it"
+            )
+
 
 class PretrainingLaunch(LaunchSettings):
     start: JobSettings = JobSettings()

@@ -18,7 +18,7 @@ from bert.launching.settings import LaunchPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
 from bert.samples.masking import MASKED_SHARE
-from data.fetching.vocabularies import provide_vocabulary
+from data.download_vocabulary import provide_vocabulary
 
 REPORT_NAME = "report.json"  # ends a folder of imported text
 Run = Callable[[Sequence[str]], int]  # runs a command, returns its exit code

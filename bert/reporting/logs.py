@@ -26,6 +26,7 @@ from bert.reporting.progress import duration, metrics_line, progress
 from bert.reporting.trackers import TRACKERS
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
+_FINAL = (("steps", ","), ("final_loss", ".4f"), ("training_sequences_per_second", ",.1f"), ("e2e_train_time", ",.1f"))
 CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
 
 
@@ -184,6 +185,9 @@ class Log:
         self._line([], values)
         self._figures = values
         self.write_summary(values)
+        figures = [f"{name} {values[name]:{form}}" for name, form in _FINAL if values.get(name) is not None]
+        if figures and self._show_steps:  # otherwise who started this process shows them
+            self._show("  ".join(figures))
 
     def write_summary(self, values: dict[str, Any]) -> None:
         """Figures of the run so far: summary.json alone."""

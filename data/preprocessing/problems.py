@@ -61,8 +61,11 @@ def problems_of_tokens(unknown: Unknown) -> list[str]:
     return [f"{unknown}; does the vocabulary belong to this text, and in its case?"] if is_much else []
 
 
-def problems_of_pairs(pairs: int, random_next: float) -> list[str]:
-    if not pairs or abs(random_next - 0.5) <= max(_RANDOM_NEXT_ERROR, _SIGMAS * 0.5 / math.sqrt(pairs)):
+def problems_of_pairs(pairs: int, random_next: float, more: float = 0.0) -> list[str]:
+    """Args:
+    more: that is allowed above a half."""
+    allowed, apart = max(_RANDOM_NEXT_ERROR, _SIGMAS * 0.5 / math.sqrt(max(1, pairs))), random_next - 0.5
+    if not pairs or -allowed <= apart <= allowed + more:
         return []
     return [
         f"{random_next:.1%} of the pairs have a random next sentence; it should be half: documents need several "

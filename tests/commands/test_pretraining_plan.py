@@ -147,7 +147,7 @@ def test_one_phase_of_a_preset_and_one_recipe():
     [
         ("256 6e-3 int8", "precision=int8 must be one of amp, fp32, tf32"),
         ("256 fast", "learning_rate=fast must be a valid number"),
-        ("256 6e-3 amp eight", "num_processes=eight must be a valid integer"),
+        ("256 6e-3 amp eight", "num_gpus=eight must be a valid integer"),
         (" ".join(["-"] * 25 + ["48"]), "phase2_bin_size=48 must be one of 32, 64, 128, 256, 512, none"),
         (" ".join(["-"] * 24 + ["2"]), "sample_ratio=2 must be less than or equal to 1; change --sample-ratio"),
         (" ".join(["-"] * 33), "33 positional arguments must be at most 32"),

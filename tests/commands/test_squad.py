@@ -175,7 +175,7 @@ def test_the_quickstart_starts_from_what_pre_training_left(capsys):
     [
         (["-"] * 19, "19 positional arguments must be at most 18"),
         (["-"] * 5 + ["int8"], "precision=int8"),
-        (["-"] * 6 + ["many"], "num_processes=many .* --num-processes"),
+        (["-"] * 6 + ["many"], "num_gpus=many .* --num-gpus"),
         (["-", "--config", "squad"], "config=squad contradicts the positional arguments"),
         (["--mode", "test"], "mode=test must be one of train, eval, prediction, train_eval"),
         (["--config", "squad_largo"], "squad_largo"),

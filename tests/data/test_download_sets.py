@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from data import download_glue, download_squad, download_vocabulary
+from data.download_vocabulary import provide_vocabulary
 from data.fetching.transfer import DownloadError, check_checksum
-from data.fetching.vocabularies import provide_vocabulary
 from tests.support.commands import refused
 from tests.support.corpora import vocabulary
 from tests.support.faulty_server import Served, serving
