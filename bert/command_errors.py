@@ -14,6 +14,7 @@ from bert.files import printable, shown
 from bert.interpreter import missing_package, remedy
 
 _STANDARD_OUTPUT = "standard output"
+EXIT_CODE_FILE = "BERT_EXIT_CODE_FILE"  # environment variable of ranks: where the first that reports an error names it
 
 
 def _text(error: ValueError) -> list[str]:
@@ -90,7 +91,9 @@ def system_error_text(error: OSError | sqlite3.OperationalError, place: str | Pa
 def _ended(code: int, *lines: str) -> SystemExit:
     for line in lines:
         print(f"error: {printable(line, indented_lines=True)}", file=sys.stderr)
-    exit_codes.record(code)
+    if file := os.environ.get(EXIT_CODE_FILE):
+        with suppress(OSError), open(file, "x") as opened:
+            opened.write(str(code))
     return SystemExit(code)
 
 

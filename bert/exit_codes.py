@@ -1,9 +1,5 @@
 """Exit codes of all commands. From 64 on the numbers are those of sysexits.h."""
 
-import os
-from contextlib import suppress
-
-RECORD = "BERT_EXIT_CODE_FILE"  # environment variable of ranks: where the first that reports an error leaves its code
 OK = 0
 HUNG = 1  # the watchdog fired while the interpreter was blocked: faulthandler can only exit with 1
 BAD_INPUT = 2  # settings, files or paths that the user can correct
@@ -18,10 +14,3 @@ class Failure(RuntimeError):
     """Ends a command with its exit code and its text as one line of error."""
 
     exit_code = BAD_INPUT
-
-
-def record(code: int) -> None:
-    """In a rank, leave the exit code for the launcher, unless another rank has: those that lose this one end too."""
-    if file := os.environ.get(RECORD):
-        with suppress(OSError), open(file, "x") as opened:
-            opened.write(str(code))

@@ -137,12 +137,11 @@ def prepare_command() -> None:
     """
     if _words_of_command() is None:
         return
+    problem = _hostile_setting()
     if sys.version_info[:2] < OLDEST_PYTHON:
-        reason = f"{sys.executable} is Python {sys.version.split()[0]}, and 3.11, 3.12 or 3.13 is needed"
-        print(f"error: {reason}; {remedy()}", file=sys.stderr)
-        raise SystemExit(BAD_INPUT)
-    if problem := _hostile_setting():
-        print(f"error: {problem}, then start again", file=sys.stderr)
+        problem = f"{sys.executable} is Python {sys.version.split()[0]}, and 3.11, 3.12 or 3.13 is needed; {remedy()}"
+    if problem is not None:
+        print(f"error: {problem}", file=sys.stderr)
         raise SystemExit(BAD_INPUT)
     if any(option.startswith("error") for option in sys.warnoptions):
         warnings.simplefilter("default")  # packages warn of each other, which would end every command
@@ -151,13 +150,12 @@ def prepare_command() -> None:
 
 def _hostile_setting() -> str | None:
     """What of the shell's settings prevents Paddle from loading, and how to unset it."""
-    if sys.flags.optimize > 1:
-        return "PYTHONOPTIMIZE=2 (-OO) removes docstrings, without which Paddle cannot be loaded; unset PYTHONOPTIMIZE"
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if limit != resource.RLIM_INFINITY and limit < _LEAST_ADDRESSES:
+    if 0 <= limit < _LEAST_ADDRESSES:
         is_low = f"{limit // 1_000_000:,} MB, below the {_LEAST_ADDRESSES // 1_000_000:,} MB that Paddle needs"
         return f"the limit of addresses (ulimit -v) is {is_low}; raise it: ulimit -v unlimited"
-    return None
+    needed = "removes docstrings, without which Paddle cannot be loaded"
+    return f"PYTHONOPTIMIZE=2 (-OO) {needed}; unset PYTHONOPTIMIZE" if sys.flags.optimize > 1 else None
 
 
 def _in_one_line(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

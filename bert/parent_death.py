@@ -13,14 +13,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from bert.rank_environment import BACKUP, remove_dumps
-
 # Looked up before a fork, after which nothing may be imported.
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 _PADDLES = re.compile(rb"paddle|fleetrun")  # in the words of a launcher
 CALLER = "BERT_CALLER"  # environment variable of a command: the process of the Python function that started it
 LAUNCHER = "BERT_LAUNCHER"  # environment variable of ranks: the process that started Paddle's launcher
+_BACKUP = "PADDLE_BACKUP_ENV_PATH"  # environment variable of the ranks that Paddle's launcher starts
 
 
 def end_with(parent: int) -> None:
@@ -62,14 +61,16 @@ def _stop_after(process: int) -> None:
 def end_with_launcher() -> None:
     """Let a rank end with Paddle's launcher, and what the rank forks, such as Gloo's server, with the rank.
 
-    What the launcher wrote of its environment is deleted; where users typed its start, that is all of theirs.
+    What the launcher wrote of its environment is deleted; of a start that was typed by hand, that is all of it.
     """
-    if _PRCTL is None or BACKUP not in os.environ:
+    if _PRCTL is None or _BACKUP not in os.environ:
         return
-    backup, parent = Path(os.environ.pop(BACKUP)), os.getppid()
+    backup, parent = Path(os.environ.pop(_BACKUP)), os.getppid()  # LOG_DIR/backup_env.RANK.json
     end_with(parent)
+    logs = backup.parent.glob(f"*.{os.environ.get('POD_NAME')}.log")
+    for path in (backup, backup.with_name(f"envlog.{backup.stem.rpartition('.')[2]}"), *logs):
+        path.unlink(missing_ok=True)
     launcher = os.environ.pop(LAUNCHER, None)
-    remove_dumps(backup.parent, backup.stem.rpartition(".")[2], os.environ.get("POD_NAME", ""))
     if launcher is None:
         has_ended = parent == 1 and not _PADDLES.search(Path("/proc/1/cmdline").read_bytes())  # 1 in a container
     else:

@@ -248,7 +248,7 @@ def _run(plan: LaunchPlan, runner: Runner, words: Sequence[str]) -> int:
     output_dir = plan.phases[0].run.output_dir
     if not unfinished:
         print(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)")
-        print("".join(f"{line}\n" for config in plan.phases for line in without_effect(config)), end="")
+        print("".join(map(without_effect, plan.phases)), end="")
     for config in unfinished:
         with usage_errors():
             code = prepare_data(plan, config, runner.run)

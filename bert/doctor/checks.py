@@ -239,11 +239,6 @@ def _limits_and_network(facts: Facts) -> Iterator[Finding]:
             "this machine cannot connect to itself on 127.0.0.1; ranks meet there: check the firewall or the sandbox",
         ),
         warning_if(
-            bool(facts.proxies),
-            f"{', '.join(facts.proxies)} is set; with several nodes Paddle's launcher would ask the proxy for the "
-            "first node and wait for ever: add the nodes to no_proxy",
-        ),
-        warning_if(
             facts.host_address is None,
             "its own name has no address; the launcher falls back to 127.0.0.1: add the name to /etc/hosts if ranks "
             "do not find each other",

@@ -54,7 +54,6 @@ except Exception:
     facts["nccl"] = None
 print("FACTS " + json.dumps(facts))
 """
-_PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,6 @@ class Facts:
     hostname: str = _read(socket.gethostname)
     host_address: str | None = _read(_host_address)
     ports_free: bool = _read(_can_listen)
-    proxies: tuple[str, ...] = _read(lambda: tuple(filter(os.environ.get, _PROXIES)))
 
 
 def collect(output_dir: Path) -> Facts:

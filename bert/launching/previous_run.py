@@ -1,6 +1,6 @@
 """Examines the earlier run in the output folder: whether it is another run, is finished, or can be resumed."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -55,60 +55,52 @@ def refuse_other_run(config: TrainingConfig, world_size: int) -> None:
     `check_continues` checks that seed and data equal those of the checkpoint when it is loaded. A run may be extended:
     more updates or epochs than before. It may be shortened to what it has not made yet.
     """
-    if not (config.trains() and settings_asked_for(config).exists()):
-        return
-    model = read_yaml(settings_asked_for(config)).get("bert_model", config.run.bert_model)
+    differences = _differences(config) if config.trains() else {}
+    model = differences.get("bert_model", (None, config.run.bert_model))[1]
     if not list_steps(config.run.output_dir / model / config.stage()):  # in a folder of the model's name
         return
-    for name, value, old in _differences(config):
-        section, field = flat_fields(type(config))[name]
-        if MAY_DIFFER in type(config).model_fields[section].metadata:
-            continue
-        if MAY_DIFFER in field.metadata and not _chooses_weights(config, name):
-            continue
-        if not _may_extend(config, name, value, old):
-            raise _other_run(config, name, value, old)
-    batch, before = (
-        config.batch.resolved_global_batch_size(world_size),
-        _newest_progress(config).get("global_batch_size"),
-    )
-    if before not in (None, batch) and not config.run.benchmark:
-        raise _other_run(config, "global_batch_size", batch, before)
+    refused = {name: both for name, both in differences.items() if _must_equal(config, name, *both)}
+    before = _newest_progress(config).get("global_batch_size")
+    if before is not None and config.trains() and not config.run.benchmark:
+        if (batch := config.batch.resolved_global_batch_size(world_size)) != before:
+            refused["global_batch_size"] = batch, before
+    for name, (value, old) in refused.items():
+        raise ValueError(
+            f"{name}={value} differs from {old} of the run in {config.run.output_dir}; "
+            "pass another --output-dir, delete that one, or repeat its settings"
+        )
 
 
-def _differences(config: TrainingConfig) -> Iterator[tuple[str, Any, Any]]:
-    """(name, value, value in the run that is there) of the settings that differ."""
-    before, values, fields = (
-        read_yaml(settings_asked_for(config)),
-        config.model_dump(mode="json"),
-        flat_fields(type(config)),
-    )
-    for name in ("bert_model", *fields):  # another model's sizes differ too
-        section, field = fields[name]
-        value = values[section][name]
-        old = before.get(name, field.get_default())  # a setting that its version did not have had the default
-        if old != value:
-            yield name, value, old
-
-
-def _other_run(config: TrainingConfig, name: str, value: Any, old: Any) -> ValueError:
-    return ValueError(
-        f"{name}={value} differs from {old} of the run in {config.run.output_dir}; "
-        "pass another --output-dir, delete that one, or repeat its settings"
-    )
-
-
-def without_effect(config: TrainingConfig, names: Collection[str] | None = None) -> list[str]:
-    """A line for each setting (of `names`) with another value than that of the finished run, which uses it no more."""
+def _differences(config: TrainingConfig) -> dict[str, tuple[Any, Any]]:
+    """By the names of settings: (value, value in the run that is there), where these differ."""
     if not settings_asked_for(config).exists():
-        return []
-    never = {"output_dir", "report_file", "from_checkpoint", "last_step_of_checkpoint", "max_steps", "epochs"}
-    never |= set(type(config.hardware).model_fields)
-    return [
-        f"{name}={value} has no effect on the finished {config.stage()}, which had {old}"
-        for name, value, old in _differences(config)
+        return {}
+    before, values = read_yaml(settings_asked_for(config)), config.model_dump(mode="json")
+    pairs = {  # a setting that its version did not have had the default
+        name: (values[section][name], before.get(name, field.get_default()))
+        for name, (section, field) in flat_fields(type(config)).items()
+    }
+    return {name: pairs[name] for name in ("bert_model", *pairs) if pairs[name][0] != pairs[name][1]}
+
+
+def _must_equal(config: TrainingConfig, name: str, value: Any, old: Any) -> bool:
+    """Whether a run may not be continued with another value of a setting."""
+    section, field = flat_fields(type(config))[name]
+    if MAY_DIFFER in type(config).model_fields[section].metadata:
+        return False
+    if MAY_DIFFER in field.metadata and not _chooses_weights(config, name):
+        return False
+    return not _may_extend(config, name, value, old)
+
+
+def without_effect(config: TrainingConfig, names: Collection[str] | None = None) -> str:
+    """A line for each setting (of `names`) with another value than that of the finished run, which uses it no more."""
+    never = {"output_dir", "report_file", "max_steps", "epochs", *type(config.hardware).model_fields}
+    return "".join(
+        f"{name}={value} has no effect on the finished {config.stage()}, which had {old}\n"
+        for name, (value, old) in _differences(config).items()
         if name not in never and (names is None or name in names)
-    ]
+    )
 
 
 def _chooses_weights(config: TrainingConfig, name: str) -> bool:

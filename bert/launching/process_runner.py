@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 
-from bert.command_errors import discard_output
+from bert.command_errors import EXIT_CODE_FILE, discard_output
 from bert.config.flags import flag_name
 from bert.config.training_settings import TrainingConfig
-from bert.exit_codes import INTERRUPTED, OK, RECORD
+from bert.exit_codes import INTERRUPTED, OK
 from bert.interpreter import repository_environment
 from bert.parent_death import LAUNCHER, ending_with_us
 from bert.rank_environment import of_launcher
@@ -81,8 +81,7 @@ class WorkerOutput:
     def exit_code(self) -> int | None:
         """Of the rank that reported an error first; else of one that failed, as the launcher noted. None: no rank did.
 
-        A signal is a negative number. Of several ranks that have failed, the launcher notes any, also one that failed
-        because it lost another.
+        A signal is a negative number. The launcher may note a rank that failed because it lost another.
         """
         found = re.match(rb"(\d+)", self._read(EXIT_CODE, 0)) or _FAILED.search(self._read(LAUNCHER_LOG))
         return int(found[1]) if found else None
@@ -194,7 +193,7 @@ class Runner:
             file.unlink(missing_ok=True)
         started = str(psutil.Process().create_time())
         environment = {**variables, STOPPED_BY: str(self._reason_file), COMMAND_STARTED: started}
-        environment |= {RECORD: str(log_dir / EXIT_CODE)}
+        environment[EXIT_CODE_FILE] = str(log_dir / EXIT_CODE)
         environment |= {QUIET_STEPS: "1"} if progress else {}
         with open(log_dir / LAUNCHER_LOG, "ab") as launcher_log:
             code = self._run(command, environment, show, stdout=launcher_log, stderr=subprocess.STDOUT)

@@ -20,7 +20,6 @@ from bert.files import only_writer, read_json, require_writable, write_atomicall
 from bert.launching.previous_run import continuation, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, num_gpus
-from bert.rank_environment import remove_dumps
 from bert.reporting.trackers import check_trackers
 
 MASTER_TIMEOUT_SECONDS = 600.0  # the nodes of a queue may start minutes apart
@@ -130,7 +129,6 @@ def launch(
             log_dir.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(PermissionError):  # another user's
                 (config.stage_dir() / "launch").chmod(0o700)
-            remove_dumps(log_dir)  # of earlier versions, with all variables
             if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
                 stack.enter_context(only_writer(log_dir))
             records = {config.stage_dir() / "launch.yaml": started}  # which the ranks read

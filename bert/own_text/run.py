@@ -165,7 +165,7 @@ class TextRun:
         print(*report.result_lines(plan, self._config), "", sep="\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
-            print("".join(f"{line}\n" for line in without_effect(self._config, self._request.settings)), end="")
+            print(without_effect(self._config, self._request.settings), end="")
             if self._request.length.finish_in:
                 print("--finish-in had no effect: it ends a training that is not finished")
         else:

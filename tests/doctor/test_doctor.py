@@ -51,7 +51,6 @@ HEALTHY = Facts(
     hostname="a",
     host_address="10.0.0.1",
     ports_free=True,
-    proxies=(),
 )
 A100 = Gpu("NVIDIA A100-SXM4-80GB", "8.0", 81920, "525.1")
 DGX = dataclasses.replace(HEALTHY, gpus=(A100,) * 8, paddle={**CPU_BUILD, "cuda": "11.8", "gpus": 8, "nccl": 21602})
@@ -117,7 +116,6 @@ def test_healthy_machines_have_no_findings(facts):
         (changed(HEALTHY, output_locks=False), "output folder", WARNING, "mount it with locks"),
         (changed(HEALTHY, output_file_system="overlay"), "output folder", WARNING, "lost with the machine"),
         (changed(HEALTHY, ports_free=False), "network", FAILURE, "check the firewall"),
-        (changed(HEALTHY, proxies=("http_proxy",)), "network", WARNING, "add the nodes to no_proxy"),
         (changed(HEALTHY, host_address=None), "network", WARNING, "/etc/hosts"),
     ],
 )

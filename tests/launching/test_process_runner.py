@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.command_errors import command
+from bert.command_errors import EXIT_CODE_FILE, command
 from bert.commands.pretrain import parse_launch_arguments
-from bert.exit_codes import INTERRUPTED, RECORD
+from bert.exit_codes import INTERRUPTED
 from bert.launching.process_runner import Runner, WorkerOutput, ranks_of
 from bert.training.interruption import STOPPED_BY, StopRequest
 from bert.training.loss_guards import TrainingDiverged
@@ -212,7 +212,7 @@ def test_a_rank_that_the_launcher_ended_is_not_the_reason(tmp_path):
 
 
 def test_the_code_of_a_rank_that_refused_counts_and_not_of_one_that_lost_it(tmp_path, capfd, monkeypatch):
-    monkeypatch.setenv(RECORD, str(tmp_path / "exit_code"))
+    monkeypatch.setenv(EXIT_CODE_FILE, str(tmp_path / "exit_code"))
     for error in (ValueError("a bad shard"), TrainingDiverged("later, on another rank")):
         with pytest.raises(SystemExit), command():
             raise error

@@ -1,6 +1,7 @@
 """No file of a run or of a temporary folder holds a variable that may be a secret, and the ranks have all of them."""
 
 import hashlib
+import json
 import os
 import shlex
 import subprocess
@@ -13,7 +14,6 @@ from bert import REPOSITORY
 from bert.launching.process_runner import start_process
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import ranks_command
-from bert.rank_environment import remove_dumps
 from tests.faults.trainings import make_data
 from tests.support.corpora import WORDS
 
@@ -72,14 +72,21 @@ def test_ranks_have_the_secrets_and_the_launchers_files_do_not(tmp_path, monkeyp
     assert holders(log) == [] and dumps(log) == [] and CANARY not in text
 
 
-def test_only_the_dumps_of_a_folder_are_deleted(tmp_path):
-    for name in ("backup_env.0.json", "envlog.1", "job.pod.log"):
-        (tmp_path / name).write_text("environ({'HF_TOKEN': 'x'})")
-    others = {"workerlog.0": "environ({", "launcher.log": "environ({", "notes.of.log": "no environ({", "envlog": ""}
-    for name, text in others.items():
-        (tmp_path / name).write_text(text)
-    remove_dumps(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == set(others)
+def test_the_command_of_the_page_lists_what_earlier_versions_left(tmp_path):
+    page = (REPOSITORY / "scripts/TROUBLESHOOTING.md").read_text(encoding="utf-8")
+    (command,) = (line for line in page.splitlines() if line.startswith("grep -r"))
+    launch = tmp_path / "results" / "run" / "phase1" / "launch"
+    launch.mkdir(parents=True)
+    rank = {"HF_TOKEN": CANARY, "PADDLE_TRAINER_ID": "0"}
+    (launch / "backup_env.0.json").write_text(json.dumps(rank, indent=4))
+    (launch / "envlog.0").write_text("".join(f"{name}={value}\n" for name, value in rank.items()))
+    (launch / "job.pod.log").write_text(f"environ({{'HF_TOKEN': '{CANARY}'}})\n[]\n")
+    (launch / "launcher.log").write_text(f"Container rank 0 status failed\nenv {rank}\n")
+    (launch / "workerlog.0").write_text("step 1\n")
+    found = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert {Path(line).name for line in found.splitlines()} == {path.name for path in launch.iterdir()} - {
+        "workerlog.0"
+    }
 
 
 def run(folder: Path, *words: str) -> str:
