@@ -2,7 +2,9 @@
 
 import math
 import re
+from ast import literal_eval
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +13,8 @@ from bert.labels.table import RowReader, Split, own_rows, shown
 from data.text.encodings import DETECTED, Decoding
 
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
-_LIST = re.compile(r"\s*\[.*\]\s*", re.DOTALL)
-_ITEM = re.compile(r"""(['"])((?:(?!\1).)*)\1|([^,'"]+)""", re.DOTALL)
+_LONGEST_LIST = 10_000  # characters
+_SPACED = re.compile(r"""(['"])\s+(['"])""")  # between two texts of NumPy
 POSITION = "position {}"  # the class of a place in lists of 0 and 1, from 1
 
 
@@ -111,16 +113,10 @@ def number(label: str) -> float:
 
 def listed(value: object) -> list[str] | None:
     """The labels of a list, also of one that pandas or NumPy wrote as text, such as ['joy', 'love']; None: no list."""
-    if isinstance(value, list):
-        return [str(name) for name in value]
-    if not isinstance(value, str) or not _LIST.fullmatch(value):
-        return None
-    names = [
-        (name.strip(), quoted) for mark, quoted, name in _ITEM.findall(value.strip()[1:-1]) if mark or name.strip()
-    ]
-    if "," not in value and any(bare for bare, _ in names):
-        return value.strip()[1:-1].split()
-    return [bare or quoted for bare, quoted in names]
+    if isinstance(value, str) and value.lstrip().startswith("[") and len(value) < _LONGEST_LIST:
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            value = literal_eval(_SPACED.sub(r"\1, \2", value.strip()))
+    return [str(name).strip() for name in value] if isinstance(value, list) else None
 
 
 def own_schema(

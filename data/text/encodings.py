@@ -133,48 +133,25 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
             return Encoding(name, len(mark), "byte order mark")
     if wide := _wide_without_mark(head):
         return Encoding(wide, 0, "two bytes a character, no mark")
-    seen = _Utf8Evidence()
+    seen, samples = Counter[str](), {"damaged": b"", "foreign": b""}  # of lines, most of which is UTF-8 or in error
     for block in _whole_lines(open_chunks()):
-        seen.add(block)
-    if not seen.foreign and seen.clean + seen.damaged >= _MIN_RATIO * seen.damage:
-        return Encoding("utf-8", 0, "valid but for some bytes" if seen.damage else "valid")
-    sample = seen.foreign_sample or seen.damaged_sample
-    found, by = code_page or guess(sample, language), "named, or of the training" if code_page else "likeliest"
-    if found is None or (not seen.foreign and seen.clean > seen.damage):
+        for line in block.splitlines(keepends=True) if _as_utf8(block)[1] else [block]:
+            text, errors = _as_utf8(line)
+            kind = "clean" if not errors else "damaged" if errors <= _multibyte(text) else "foreign"
+            seen[kind] += errors if kind == "foreign" else _multibyte(text)
+            if errors:
+                seen["damage"] += errors
+                samples[kind] += line[: max(0, _SAMPLE_BYTES - len(samples[kind]))]
+    if not seen["foreign"] and seen["clean"] + seen["damaged"] >= _MIN_RATIO * seen["damage"]:
+        return Encoding("utf-8", 0, "valid but for some bytes" if seen["damage"] else "valid")
+    found = code_page or guess(samples["foreign"] or samples["damaged"], language)
+    by = "named, or of the training" if code_page else "likeliest"
+    if found is None or (not seen["foreign"] and seen["clean"] > seen["damaged"]):
         return Encoding("utf-8", 0, "no better guess")
     shares = 1 if found.startswith(_EAST_ASIAN) else _MIN_RATIO  # whose characters are UTF-8 by chance now and then
-    if seen.foreign and shares * seen.clean >= seen.foreign:
+    if seen["foreign"] and shares * seen["clean"] >= seen["foreign"]:
         return Encoding("utf-8", 0, f"other lines {found}, {by}", others=found)
     return Encoding(found, 0, by)
-
-
-@dataclass
-class _Utf8Evidence:
-    """What of a file is UTF-8: of clean lines, of damaged ones, and of foreign ones, most of which is in error."""
-
-    clean: int = 0  # characters of several bytes
-    damaged: int = 0  # such characters
-    damage: int = 0  # bytes in error
-    foreign: int = 0  # bytes in error
-    damaged_sample: bytes = b""
-    foreign_sample: bytes = b""
-
-    def add(self, block: bytes) -> None:
-        text, errors = _as_utf8(block)
-        if not errors:
-            self.clean += _multibyte(text)
-            return
-        for line in block.splitlines(keepends=True):
-            text, errors = _as_utf8(line)
-            number = _multibyte(text)
-            if not errors:
-                self.clean += number
-            elif errors > number:
-                self.foreign += errors
-                self.foreign_sample += line[: max(0, _SAMPLE_BYTES - len(self.foreign_sample))]
-            else:
-                self.damaged, self.damage = self.damaged + number, self.damage + errors
-                self.damaged_sample += line[: max(0, _SAMPLE_BYTES - len(self.damaged_sample))]
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
