@@ -18,7 +18,7 @@ from bert.inference.output import Output
 from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
 from bert.inference.settings import ModelSettings, model_parser, refuse_address
 from bert.reporting.progress import progress
-from data.text.encodings import check_encoding
+from data.text.encodings import Decoding, check_encoding
 from data.text.tables import user_table
 
 if TYPE_CHECKING:  # Paddle takes a second to load
@@ -203,8 +203,8 @@ class _Prediction:
         self._request, self._model, self.num_rows, self.num_bad = request, model, 0, 0
         self._run: Callable[..., list[dict[str, Any]]] = nearest.run if nearest else model.run
         names = tuple(name for name in (request.text_column, request.text_pair_column) if name is not None)
-        how = (request.encoding, request.language, request.header)
-        form = model.row_form(request.input_format, [names] if names else (), *how)
+        decoding = Decoding.of(request, model.opened.usage)
+        form = model.row_form(request.input_format, [names] if names else (), decoding)
         self._rows = Rows(request.files, form)
         columns = nearest.columns() if nearest else model.columns()
         self._output = Output(
@@ -219,7 +219,7 @@ class _Prediction:
         """Refuse a CSV with columns that the first one lacks before anything is predicted."""
         columns: dict[Path, Sequence[str]] = {}
         for path in paths if len(paths) > 1 else ():
-            table = user_table(path, table_form(form.keys, form.header), "csv", form.decoding)
+            table = user_table(path, table_form(form.keys, form.decoding.header), "csv", form.decoding)
             if next(table.rows, None) is not None:  # a CSV without rows decides nothing
                 columns[path] = table.columns
         first = next(iter(columns), None)

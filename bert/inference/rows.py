@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from bert.config.setting_errors import suggest
 from bert.inference.records import Record, joined
 from data.text.columns import PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm, fitting
-from data.text.encodings import Decoding, detect
+from data.text.encodings import DETECTED, Decoding, detect
 from data.text.inputs import COMPRESSIONS, read_chunks
 from data.text.json_rows import nested_rows
 from data.text.tables import Table, piped_table, user_table
@@ -64,8 +64,7 @@ class RowForm:
     splits_tabs: bool = False
     names: tuple[str, ...] = ("text", "text_pair")
     hidden: str = ""
-    decoding: Decoding = Decoding()
-    header: bool = True  # of a CSV or TSV
+    decoding: Decoding = DETECTED
 
 
 class Rows:
@@ -94,7 +93,7 @@ class Rows:
 
     def _table(self, path: Path | None) -> Table | None:
         """The input as a table; None for lines, of which a TSV without a header of the keys is one."""
-        (kind, is_table), form = kind_of(path, self._form.kind), table_form(self._form.keys, self._form.header)
+        (kind, is_table), form = kind_of(path, self._form.kind), table_form(self._form.keys, self._form.decoding.header)
         if not is_table:
             return None
         try:

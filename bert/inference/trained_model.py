@@ -104,23 +104,10 @@ class TrainedModel:
         """Split texts as this head does; UnreadableTextError if the tokenizer cannot."""
         self.tokenizer.encode_texts(texts)
 
-    def row_form(
-        self,
-        kind: str = "auto",
-        keys: Keys = (),
-        encoding: str | None = None,
-        language: str | None = None,
-        header: bool | None = None,
-    ) -> RowForm:
-        """Where the texts are in rows of a kind of input, which are decoded as the training's where nothing is named.
-
-        Args:
-            keys: in place of the model's own.
-        """
-        usage, form = self.opened.usage, (kind, self.splits_tabs, self.repeated, self.hidden)
-        decoding = Decoding(encoding or usage.encoding or "auto", language or usage.language or "en")
-        has_names = usage.header if header is None else header
-        return RowForm(keys or self.text_keys(), self.request, *form, decoding, has_names)
+    def row_form(self, kind: str = "auto", keys: Keys = (), decoding: Decoding | None = None) -> RowForm:
+        """Where the texts are in rows of a kind of input; keys and decoding are in place of the model's own."""
+        form = (kind, self.splits_tabs, self.repeated, self.hidden, decoding or Decoding.of(self.opened.usage))
+        return RowForm(keys or self.text_keys(), self.request, *form)
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         """The results for checked requests."""

@@ -25,10 +25,10 @@ class Survey(NamedTuple):
     code_page: str  # the codec of what is not UTF-8 in the table; "" if all is
 
 
-def survey(path: Path, named: Mapping[str, str | None], header: bool = True, decoding: Decoding = DETECTED) -> Survey:
+def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED) -> Survey:
     """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
     columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
-    form = TableForm(None, header, "cells", expected=[tuple(columns.values())] if columns else ())
+    form = TableForm(None, decoding.header, "cells", expected=[tuple(columns.values())] if columns else ())
     opened = user_table(path, form, decoding=decoding)
     table = list(islice(opened.rows, SAMPLE_ROWS))
     rows = [row.values for row in table if row.values and not row.problem]
@@ -36,7 +36,7 @@ def survey(path: Path, named: Mapping[str, str | None], header: bool = True, dec
     if not rows:
         first = f" (line {table[0].number} {table[0].problem})" if table else ""
         raise ValueError(f"{path} has no row that can be read{first}; check the file")
-    if opened.delimiter and header and not columns:
+    if opened.delimiter and decoding.header and not columns:
         refuse_without_header(rows)
     if "text_column" not in columns and not named.get("text_pair_column"):
         columns |= _texts(path, values, columns.get("label_column"))

@@ -126,14 +126,13 @@ def own_schema(
     group: str | None = None,
     separator: str | None = None,
     is_regression: bool = False,
-    header: bool = True,
     decoding: Decoding = DETECTED,
 ) -> LabelSchema:
     """The schema of the user's own files, by the names of their columns or keys; paths are given elsewhere.
 
     Two classes are scored by the F1 of the second, more by the macro F1.
     """
-    labelled = Split((), texts, label, index, header=header, decoding=decoding)
+    labelled = Split((), texts, label, index, header=decoding.header, decoding=decoding)
     train, dev, test = replace(labelled, group=group), {"dev": labelled}, {"predictions": replace(labelled, label=None)}
     if is_regression:
         return LabelSchema("custom", None, ("pearson", "spearman"), train, dev, test, (-math.inf, math.inf))

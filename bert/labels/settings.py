@@ -77,9 +77,6 @@ class LabelDataSettings(TaskDataSettings):
         description="fraction of the lines of a training or evaluation file that may be skipped as unreadable",
     )
 
-    def decoding(self) -> Decoding:
-        return Decoding(self.encoding or "auto", self.language or "en")
-
     @model_validator(mode="after")
     def _fit_together(self) -> "LabelDataSettings":
         if self.fold >= self.folds:
@@ -106,7 +103,7 @@ class LabelConfig(FineTuningConfig):
         data = self.data
         texts = tuple(name for name in (data.text_column, data.text_pair_column) if name is not None)
         names = (data.label_column, data.index_column, data.group_column, data.label_separator)
-        return own_schema(texts, *names, data.regression, data.header, data.decoding())
+        return own_schema(texts, *names, data.regression, Decoding.of(data))
 
     def file_of(self, part: str) -> Path:
         """The file of one of the schema's splits; the settings have checked that it is named."""
@@ -136,10 +133,10 @@ def inferred(values: Mapping[str, Any]) -> Settings:
     names = ("text_column", "text_pair_column", "label_column")
     if not file.is_file() or values.keys() >= ({"text_column", "label_column"} | (_OF_A_TRAINING if trains else set())):
         return {}
-    decoding = Decoding(str(values.get("encoding") or "auto"), str(values.get("language") or "en"))
+    header = is_on({"header": True, **values}, "header")
+    decoding = Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)
     check_encoding(decoding.encoding)
-    header = str(values.get("header", "true")).lower() != "false"
-    shown = survey(file, {name: values.get(name) for name in names}, header, decoding)
+    shown = survey(file, {name: values.get(name) for name in names}, decoding)
     columns = shown.columns | ({"encoding": f"auto:{shown.code_page}"} if shown.code_page else {})
     if not trains:
         return columns

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert.config.setting_errors import suggest
 from data.text.columns import Column, NoColumnError, Row, TableForm
-from data.text.encodings import Decoding
+from data.text.encodings import DETECTED, Decoding
 from data.text.tables import user_table
 
 _MAX_SHOWN_CHARACTERS = 60
@@ -30,7 +30,7 @@ class Split:
     index: Column | None = None
     group: Column | None = None  # column whose equal values are held out together; None: there is none
     header: bool = True  # whether the first line names the columns
-    decoding: Decoding = Decoding()  # of the user's own file
+    decoding: Decoding = DETECTED  # of the user's own file
 
     def columns(self) -> list[Column]:
         """The texts, then the label, the index and the group if there are any."""

@@ -4,16 +4,15 @@ import codecs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from io import IncrementalNewlineDecoder
 from itertools import chain
-from typing import NamedTuple
 
 from data.text.code_pages import guess
 
 MAX_ROW_CHARACTERS = 256 << 20  # of what has to be parsed as a whole: a line of jsonl, a file of json
 _SAMPLE_BYTES = 1 << 16
-MAX_LINE_BYTES = 1 << 22  # that are decoded as one
+_MAX_LINE_BYTES = 1 << 22  # that are decoded as one
 _MIN_RATIO = 20  # UTF-8 characters for each byte in error of damaged UTF-8; bytes in error for each of a mixed file
 _EAST_ASIAN = ("gb", "big5", "euc", "cp9", "shift", "johab", "iso2022", "hz")
 _MARKS = (
@@ -82,16 +81,28 @@ def check_encoding(name: str) -> None:
         raise ValueError(f"encoding={name!r} must turn the bytes of any file into text, and does not; {remedy}")
 
 
-class Decoding(NamedTuple):
+@dataclass(frozen=True)
+class Decoding:
     """How a user's files are decoded.
 
     Attributes:
         encoding: a codec; "auto": detected, file by file; "auto:CODEC": that one for what is not UTF-8.
         language: of the text, which tells code pages apart.
+        header: whether the first line of CSV and TSV names the columns.
     """
 
     encoding: str = "auto"
     language: str = "en"
+    header: bool = True
+
+    @classmethod
+    def of(cls, *places: object) -> "Decoding":
+        """As the first of the places says that has such an attribute; None says nothing."""
+        values = {
+            field.name: [v for place in places if (v := getattr(place, field.name)) is not None]
+            for field in fields(cls)
+        }
+        return cls(**{name: said[0] for name, said in values.items() if said})
 
 
 DETECTED = Decoding()
@@ -159,7 +170,8 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
     for chunk in chunks:
         data = rest + chunk
-        end = data.rfind(b"\n") + 1 or (data.rfind(b" ") + 1 if len(data) > MAX_LINE_BYTES else 0)
+        is_long = len(data) > _MAX_LINE_BYTES
+        end = data.rfind(b"\n") + 1 or is_long * (data.rfind(b" ") + 1 or len(data))
         yield data[:end]
         rest = data[end:]
     yield rest

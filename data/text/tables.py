@@ -88,7 +88,7 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
     with _named(path):
-        table = open_table(table_input(path, kind), form, Findings(), *decoding)
+        table = open_table(table_input(path, kind), form, Findings(), decoding.encoding, decoding.language)
         first = list(islice(table.rows, 1))
 
     def rows() -> Iterator[Row]:

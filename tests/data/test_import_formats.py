@@ -350,3 +350,9 @@ def test_html_loses_its_markup_wherever_the_pieces_are_cut(html, text):
     for size in (1, 3, 1000):
         chunks = [html[place : place + size] for place in range(0, len(html), size)]
         assert " ".join("".join(text_of_html(chunks)).split()) == text
+
+
+def test_the_arrow_file_of_a_saved_data_set_has_its_remedy(tmp_path):
+    (tmp_path / "data-00000-of-00001.arrow").write_bytes(b"ARROW1")
+    with refused(r"arrow: is Arrow; write Parquet, of a folder of datasets with load_from_disk\(FOLDER\)\.to_parquet"):
+        run(tmp_path)

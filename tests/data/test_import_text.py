@@ -187,7 +187,7 @@ def test_text_with_control_characters_is_not_taken_for_utf16(tmp_path, data):
 )
 def test_encodings_are_detected_and_reported(tmp_path, text, codec, lang):
     (tmp_path / "a.txt").write_bytes(text.encode(codec))
-    report = run(tmp_path / "out", "--input", tmp_path / "a.txt", "--lang", lang)
+    report = run(tmp_path / "out", "--input", tmp_path / "a.txt", "--language" if lang == "cs" else "--lang", lang)
     assert documents(tmp_path / "out") == {"a": text.strip()}
     assert len(report["encodings"]) == 1 and (tmp_path / "out/source" / lang / "0.txt").exists()
     assert report["counts"].get("undecodable bytes", 0) == 0

@@ -114,3 +114,20 @@ def test_a_line_with_a_list_of_texts_is_refused(tmp_path):
 def test_empty_lines_are_no_rows_of_a_file_of_sentences(tmp_path):
     (tmp_path / "in.txt").write_text("\none\n\n")
     assert [row.texts for row in filled_rows(tmp_path / "in.txt", form_of())] == [("one",)]
+
+
+def test_files_are_decoded_as_those_of_the_training_unless_they_are_utf8(tmp_path, capsys):
+    (tmp_path / "a.txt").write_bytes("żółta ściana\n".encode("cp1250") + "żółta ściana\n".encode())
+    (tmp_path / "a.csv").write_bytes("Text;id\nżółta ściana;1\n".encode("cp1250"))
+    for decoding in (Decoding("auto:cp1250"), Decoding("auto", "pl")):
+        read = Rows([tmp_path / "a.txt", tmp_path / "a.csv"], replace(form_of(), decoding=decoding))
+        assert [(row.texts, row.error) for row in read] == [(("żółta ściana",), "")] * 3
+    assert "a.csv: read as cp1250 (likeliest), e.g. 'żółta ściana;1'" in capsys.readouterr().err
+
+
+def test_a_column_may_be_written_in_another_case_and_a_table_have_no_header(tmp_path):
+    (tmp_path / "a.csv").write_text("Text,id\none,1\n")
+    assert [row.texts for row in Rows([tmp_path / "a.csv"], form_of())] == [("one",)]
+    (tmp_path / "b.csv").write_text("one,1\ntwo,2\n")
+    form = replace(form_of(keys=[("column 1",)]), decoding=Decoding(header=False))
+    assert [row.texts for row in Rows([tmp_path / "b.csv"], form)] == [("one",), ("two",)]

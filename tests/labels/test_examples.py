@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bert.conversion.model_description import Usage, read_usage
+from bert.labels.columns import survey
 from bert.labels.examples import discover_labels, read_examples
 from bert.labels.schema import own_schema
 from bert.labels.table import Split, own_rows
+from data.text.encodings import Decoding
 
 OWN = own_schema(("first", "second"), "kind")
 
@@ -152,3 +155,68 @@ def test_a_file_without_rows_is_named(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b\n")
     with pytest.raises(ValueError, match=r"mine.csv has no examples: it has no rows; check the file$"):
         read_examples(tmp_path / "mine.csv", task.train, task)
+
+
+def own(tmp_path, text: str, name: str = "a.csv", **named):
+    (path := tmp_path / name).write_text(text)
+    found = survey(path, {}, Decoding(**named))
+    columns = found.columns["text_column"], found.columns["label_column"]
+    schema = own_schema(
+        (columns[0],), columns[1], None, None, found.label_separator, found.regression, Decoding(**named)
+    )
+    examples = read_examples(path, schema.train, schema)
+    return schema if schema.is_regression else schema.with_labels(discover_labels(examples, schema)), examples
+
+
+def test_a_table_without_a_header_is_read_when_it_is_said(tmp_path):
+    rows = "".join(f"a short text {number},{'pos' if number % 3 else 'neg'}\n" for number in range(12))
+    with pytest.raises(ValueError, match=r"a row \('a short text 0'\); add a line of names, or pass --no-header"):
+        own(tmp_path, rows)
+    schema, examples = own(tmp_path, rows, header=False)
+    assert (len(examples), schema.train.texts, schema.train.label) == (12, ("column 1",), "column 2")
+    pandas = "0,1\n" + rows.replace("pos", "1").replace("neg", "0")  # as to_csv names the columns of a plain array
+    assert len(own(tmp_path, pandas)[1]) == 12
+
+
+def test_excels_line_before_the_header_names_the_separator(tmp_path):
+    examples = own(tmp_path, "sep=;\ntext;label\none, two;x\nthree;y\n")[1]
+    assert examples.texts[0] == ["one, two", "three"]
+    with pytest.raises(ValueError, match="line 4: its label is empty"):
+        own(tmp_path, "sep=;\ntext;label\none, two;x\nthree;\n")
+
+
+def test_decimal_commas_are_numbers_and_thousands_are_asked_about(tmp_path):
+    schema, examples = own(tmp_path, "text;label\na;2,5\nb;-1,75\nc;3\n")
+    assert schema.is_regression and schema.encode(examples.labels).tolist() == [2.5, -1.75, 3]
+    with pytest.raises(ValueError, match="such as 1,250, may be thousands or fractions; write them as 1250 or 1.250"):
+        own(tmp_path, "text;label\na;1,250\nb;3,500\n")
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels", "encoded"),
+    [
+        (("['joy', 'love']", "['anger']"), ("anger", "joy", "love"), [[0, 1, 1], [1, 0, 0]]),
+        (("['joy' 'love']", "['it, too']"), ("it, too", "joy", "love"), [[0, 1, 1], [1, 0, 0]]),  # as NumPy prints
+        (("[1, 0]", "[1, 1]"), ("position 1", "position 2"), [[1, 0], [1, 1]]),
+        (("[3, 0]", "[1]"), ("0", "1", "3"), [[1, 0, 1], [0, 1, 0]]),
+    ],
+)
+def test_lists_in_cells_are_several_labels(tmp_path, cells, labels, encoded):
+    schema, examples = own(tmp_path, "text;label\n" + "".join(f"a text;{cell}\n" for cell in cells))
+    assert schema.labels == labels and schema.encode(examples.labels).tolist() == encoded
+    lines = "".join(json.dumps({"text": "a", "label": names}) + "\n" for names in (["joy", "love"], ["anger"]))
+    assert own(tmp_path, lines, "a.jsonl")[0].labels == ("anger", "joy", "love")
+
+
+def test_jsons_true_is_pythons_true(tmp_path):
+    schema, _ = own(tmp_path, "text,label\na,True\nb,False\n")
+    (path := tmp_path / "b.jsonl").write_text('{"text": "a", "label": true}\n{"text": "b", "label": false}\n')
+    assert read_examples(path, schema.train, schema).labels == ["True", "False"]
+
+
+def test_how_files_were_decoded_stands_beside_the_model_and_only_where_it_matters(tmp_path):
+    usage = Usage("custom", 9, ("text",), encoding="auto:cp1250", language="pl", header=False)
+    for written in (usage, Usage("custom", 9)):
+        (tmp_path / "task.json").write_text(written.to_json())
+        assert read_usage(tmp_path) == written
+    assert not json.loads(Usage("custom", 9).to_json()).keys() & {"encoding", "language", "header"}

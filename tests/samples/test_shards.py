@@ -327,3 +327,23 @@ def test_the_balancers_manifest_tells_of_its_output(tmp_path):
         }
         assert made.settings == {"compression": compression, "num_shards": 2, "output_format": "parquet", "seed": 7}
         assert read_manifest(tmp_path / compression) == made
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_columns_that_polars_or_pandas_stored_in_other_types_are_cast(tmp_path, kind):
+    table = random_table(9, masked=True)
+    path = write_shards(tmp_path, [table], kind=kind, manifest=False) / f"shard-0.{kind}"
+    stored = pq.read_table(path) if kind == "parquet" else pa.ipc.open_file(path).read_all()
+    other = {
+        pa.string(): pa.dictionary(pa.int32(), pa.large_string()),
+        pa.uint16(): pa.int64(),
+        pa.binary(): pa.large_binary(),
+        pa.large_list(pa.uint16()): pa.list_(pa.int64()),
+    }
+    stored = stored.cast(pa.schema([(field.name, other.get(field.type, field.type)) for field in stored.schema]))
+    if kind == "parquet":
+        pq.write_table(stored, path)
+    else:
+        with pa.ipc.new_file(path, stored.schema) as writer:
+            writer.write_table(stored)
+    assert same(ShardDirectory(tmp_path, WORDS, 30).load(0), table)

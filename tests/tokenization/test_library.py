@@ -146,6 +146,10 @@ PANICS = {"type": "TemplateProcessing", "single": FRAME, "pair": FRAME, "special
         (lambda c: c["model"].update(vocab=3), "is not a tokenizer.json that can be read"),
         (lambda c: c.pop("model"), "is not a tokenizer.json that can be read"),
         (lambda c: c["model"]["vocab"].update({"far": 9000}), "do not run from 0 without gaps"),
+        (
+            lambda c: c["added_tokens"][-1].update(id=9000),
+            r"has the id 9000, the library makes it \d+; use the tokenizer",
+        ),
         (lambda c: c.update(post_processor=PANICS), "is not a tokenizer.json that can be read .no entry found"),
         (
             lambda c: c["post_processor"].update(cls=["<unk>", 3]),
