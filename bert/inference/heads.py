@@ -284,11 +284,11 @@ class Tagger(TrainedModel):
             ) from None
 
     def tokenize(self, texts: Request) -> None:
-        self.tokenizer.encode_words([text[start:end] for text in texts for start, end in split_words(text)])
+        self.tokenizer.encode_words([text[start:end] for text in texts for start, end in self._words(text)])
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         texts = [text for (text,) in requests]
-        places = [split_words(text, self.opened.usage.word_rules) for text in texts]
+        places = [self._words(text) for text in texts]
         words = [text[start:end] for text, spans in zip(texts, places, strict=True) for start, end in spans]
         offsets = offsets_of([len(spans) for spans in places])
         likely = self._of_words(words, offsets)
@@ -299,6 +299,10 @@ class Tagger(TrainedModel):
 
     def columns(self) -> dict[str, type]:
         return {"entities": str}
+
+    def _words(self, text: str) -> list[tuple[int, int]]:
+        opened = self.opened
+        return split_words(text, opened.usage.word_rules, opened.tokens.normalization.word_segmenter)
 
     def _of_words(self, words: list[str], offsets: np.ndarray) -> np.ndarray:
         """The probabilities of all classes of every word, float64 [words, classes]."""

@@ -13,9 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import WordRules
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.tags import Span
+from bert.tokenization.segmentation import UNSPACED, cutter
 
 _MARKS = "".join(c for c in map(chr, range(0x300, 0xFE30)) if unicodedata.category(c)[0] == "M") + "\u200c\u200d"
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # each Chinese or Japanese character is a word
@@ -29,13 +31,20 @@ _USUAL_WORDS = re.compile(
     rf"[{_ALONE}]|['\u2019][sS]\b|(?:(?!\d){_LETTER}\.){{2,}}|\d+(?:[.,:/]\d+)*(?:-?{_LETTER}+)?"
     rf"|{_LETTER}(?:{_LETTER}|[-.&@/'\u2019_](?!['\u2019]?[sS]\b(?![-\w]))(?={_LETTER}))*|{_OTHER}"
 )
+_UNSPACED = re.compile(rf"[{_ALONE}]|{UNSPACED.pattern}")
 _CLOSES = re.compile(rf"[.,;:!?%)\]}}\u00bb\u201d\u2019\u2026\u3001\u3002]+$|''$|['\u2019]{_LETTER}|n['\u2019]t$")
 _OPENS = re.compile(rf"[(\[{{$\u00a3\u20ac\u00ab\u201e\u201c\u2018]+$|``$|{_LETTER}+['\u2019]$")  # or l', dell'
 _LONGEST_EXCEPTION = 12  # characters, of a word that is kept: abbreviations, not what else a text says
 
 
-def split_words(text: str, rules: WordRules | None = None) -> list[tuple[int, int]]:
+def split_words(text: str, rules: WordRules | None = None, segmenter: str | None = None) -> list[tuple[int, int]]:
     """The words of plain text, start and end in characters; by `_USUAL_WORDS` without rules."""
+    parts = cutter(segmenter)(text)
+    starts = offsets_of([len(part) for part in parts]).tolist()
+    return [(s + start, s + end) for s, part in zip(starts, parts, strict=False) for start, end in _words(part, rules)]
+
+
+def _words(text: str, rules: WordRules | None) -> list[tuple[int, int]]:
     usual = [match.span() for match in _USUAL_WORDS.finditer(text)]
     if rules is None:
         return usual
@@ -102,7 +111,7 @@ def learn_rules(sentences: Sequence[Sequence[str]]) -> WordRules:
                 _count_joints(pair, [(0, end - start), (end - start, len(pair))], joints)
     rules = WordRules(joints={key: number > 0 for key, number in sorted(joints.items()) if number}, words=[])
     often = sorted(word for word, number in kept.items() if number >= 2 and not word.isalnum())
-    return {**rules, "words": [word for word in often if split_words(word, rules)[0][1] < len(word)]}
+    return {**rules, "words": [word for word in often if _words(word, rules)[0][1] < len(word)]}
 
 
 def _count_joints(text: str, spans: Sequence[tuple[int, int]], joints: Counter[str]) -> None:
@@ -119,7 +128,8 @@ def rejoined(words: Sequence[str], glued: Container[str] = ()) -> tuple[str, lis
     """Words as a writer puts them together, and their places: without a space before a comma, around `glued` ..."""
     text, spans, quotes, is_open = "", list[tuple[int, int]](), Counter[str](), True
     for word in words:
-        closes = _CLOSES.match(word) or word in glued or (word in "\"'" and quotes[word] % 2 == 1)
+        joins = len(text) > 0 and _UNSPACED.match(text[-1]) and _UNSPACED.match(word)
+        closes = joins or _CLOSES.match(word) or word in glued or (word in "\"'" and quotes[word] % 2 == 1)
         text += "" if is_open or closes else " "
         spans.append((len(text), len(text) + len(word)))
         text += word
@@ -128,7 +138,9 @@ def rejoined(words: Sequence[str], glued: Container[str] = ()) -> tuple[str, lis
     return text, spans
 
 
-def as_plain_text(text: TaggedText, rules: WordRules | None) -> tuple[TaggedText, list[tuple[int, int]], list[Span]]:
+def as_plain_text(
+    text: TaggedText, rules: WordRules | None, segmenter: str | None = None
+) -> tuple[TaggedText, list[tuple[int, int]], list[Span]]:
     """The sentences of a tagged text as they are cut where a writer put their words together.
 
     Returns:
@@ -138,7 +150,7 @@ def as_plain_text(text: TaggedText, rules: WordRules | None) -> tuple[TaggedText
     of_words: list[tuple[int, int]] = []  # places of the words of `text`
     for words_of_sentence in text.sentences():
         sentence, spans = rejoined(words_of_sentence)
-        cut = split_words(sentence, rules)
+        cut = split_words(sentence, rules, segmenter)
         words += [sentence[start:end] for start, end in cut]
         offsets.append(len(words))
         for found, all_found in ((cut, places), (spans, of_words)):

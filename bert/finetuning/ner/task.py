@@ -76,7 +76,8 @@ class TaggingTask(FineTuningTask):
     def read(self, part: Part) -> TaggedText:
         assert self.labels is not None
         if part.name == _PLAIN:
-            text, self._places, self._entities = as_plain_text(self._evaluated, self._word_rules)
+            segmenter = self._config.data.word_segmenter
+            text, self._places, self._entities = as_plain_text(self._evaluated, self._word_rules, segmenter)
             return text
         self._evaluated = self._read(part.path, tuple(sorted({label[2:] for label in self.labels if label != OUTSIDE})))
         return self._evaluated

@@ -67,6 +67,14 @@ def test_words_are_put_together_as_a_writer_does():
     assert [text[start:end] for start, end in spans] == words
 
 
+def test_scripts_without_spaces_are_cut_by_their_segmenter():
+    words = ["Anna", "ไป", "โรงเรียน", "ที่", "Oslo", "."]
+    text, spans = rejoined(words)
+    assert text == "Anna ไปโรงเรียนที่ Oslo." and [text[start:end] for start, end in spans] == words
+    assert split_words(text, learn_rules([words]), "icu") == spans
+    assert rejoined(["東", "京", "Tower"])[0] == "東京 Tower"
+
+
 def tagged(*sentences):
     words = [word for sentence in sentences for word in sentence]
     offsets = np.cumsum([0, *map(len, sentences)])
