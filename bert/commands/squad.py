@@ -10,8 +10,10 @@ from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, run
 from bert.config.flags import is_on
 from bert.config.setting_sources import read_settings
 from bert.config.settings_base import Settings
+from bert.finetuning.config import settings_of_the_run, usual_settings
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY as SQUAD
+from bert.finetuning.squad.examples import read_squad
 from bert.launching.arguments import CommandLine, Positional, read_positional, settings_of_nvidia
 from bert.launching.settings import LaunchSettings
 
@@ -103,10 +105,22 @@ def _form(line: CommandLine) -> Form:
     if files.mode is None and not says_what_to_do:
         files = files.model_copy(update={"mode": "train_eval"})
     settings |= files.settings()
+    own_file, trains = Path(str(line.training.get("train_file", ""))), is_on({**settings, **line.training}, "do_train")
+    if trains and own_file.expanduser().is_file() and not (name or line.positional):
+        settings |= _usual_settings(own_file.expanduser(), {**line.training, **implied_by_weights(line.training)})
+        return Form(settings, launch)
     # The recipe's windows would replace those that the training left beside the weights.
     if name or quickstart or is_on({**settings, **line.training}, "do_train"):
         settings["config"] = recipe
     return Form(settings, launch, quickstart)
+
+
+def _usual_settings(file: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """For a user's own file: rate, epochs and batch by its questions and the model, windows by the model's length."""
+    usual = usual_settings(len(read_squad(file, version_2=True, labelled=False)), values)
+    length = min(384, int(values.get("max_position_embeddings", 384)))
+    windows = {"max_seq_length": length, "doc_stride": min(128, length // 3), "max_query_length": min(64, length // 2)}
+    return usual | windows | settings_of_the_run(values, "squad")
 
 
 LAUNCHER = FineTuningLauncher(

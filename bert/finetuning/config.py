@@ -13,6 +13,7 @@ from bert.checkpoints.directories import weights_folder
 from bert.config.batch_settings import BatchSettings
 from bert.config.flags import flag_name
 from bert.config.optimizer_settings import OptimizerSettings
+from bert.config.setting_sources import read_yaml
 from bert.config.settings_base import MayDiffer
 from bert.config.training_settings import BUILT_IN_MODELS, AnyConfig, RunSettings, TrainingConfig, derive
 from bert.conversion.locating import resolve
@@ -185,8 +186,15 @@ def modes_of_files(values: Mapping[str, Any], held_out: bool = False) -> dict[st
 USUAL_SETTINGS = ("batch_size", "epochs", "learning_rate", "max_seq_length")
 
 
+def settings_of_the_run(values: Mapping[str, Any], stage: str) -> dict[str, Any]:
+    """The usual settings of a run in the output folder, which goes on as it began; empty without one."""
+    file = Path(str(values.get("output_dir", RunSettings.model_fields["output_dir"].default))).expanduser()
+    before = read_yaml(file / f"{stage}.yaml") if (file / f"{stage}.yaml").is_file() else {}
+    return {name: before[name] for name in USUAL_SETTINGS if name in before}
+
+
 def usual_settings(rows: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Batch, epochs, rate and length for a number of the user's rows, or sentences, and a size of model.
+    """Batch, epochs, rate and length for a number of the user's rows, sentences or questions, and a size of model.
 
     The published rates are 2e-5 to 5e-5 for 768 and 1,024 units; recipes of this project have 5e-5 for 384 units and
     5e-4 for 128. Small sets get the epochs that about 300 updates need (small models twice as many), at least 3.

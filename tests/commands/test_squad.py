@@ -9,10 +9,12 @@ import pytest
 from bert import REPOSITORY, interpreter
 from bert.commands import fine_tuning, squad
 from bert.conversion.model_description import READER_FILE
+from bert.finetuning.config import usual_settings
 from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.launching.settings import LaunchPlan
 from tests.support.commands import refused
 from tests.support.launching import LAUNCHERS
+from tests.support.squad_files import file_of, paragraph, question
 
 
 @pytest.fixture(autouse=True)
@@ -136,6 +138,24 @@ def test_data_of_the_users_own_never_gets_the_settings_of_the_quickstart(weights
     assert config.optimizer.learning_rate == 4.6e-5 and config.data.max_seq_length == 384
     config, _ = settings("--from-pretrained-params", str(weights), "--predict-file", "f.json", "--do-predict")
     assert config.data.max_seq_length == 384 and not config.run.do_train
+
+
+def test_rate_and_epochs_follow_the_users_own_questions_and_the_model(weights, tmp_path):
+    file = file_of(tmp_path / "own.json", paragraph("The Nile.", question("q", "What?", ("Nile", 4))))
+    words = ["--from-pretrained-params", str(weights), "--train-file", str(file), "--predict-file", str(file)]
+    words += ["--output-dir", str(tmp_path / "out")]
+    config = settings(*words)[0]
+    usual = usual_settings(1, config.model.model_dump())
+    assert (config.run.epochs, config.optimizer.learning_rate) == (usual["epochs"], usual["learning_rate"])
+    length = min(384, config.model.max_position_embeddings)
+    assert (config.data.max_seq_length, config.data.doc_stride) == (length, min(128, length // 3))
+    named = settings(*words, "--config", "squad_small", "--epochs", "2")[0]
+    assert (named.run.epochs, named.optimizer.learning_rate) == (2, 1e-4)
+    assert settings(*words, "--learning-rate", "0.5")[0].optimizer.learning_rate == 0.5
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/squad.yaml").write_text("learning_rate: 4.6e-05\nepochs: 2.0\nbatch_size: 32\n")
+    earlier = settings(*words)[0]
+    assert (earlier.run.epochs, earlier.optimizer.learning_rate) == (2, 4.6e-5), "a run goes on as it began"
 
 
 def test_without_training_windows_and_answers_are_those_of_the_training_of_the_weights(weights):

@@ -106,14 +106,18 @@ def said(capsys) -> str:
     return captured.out + captured.err
 
 
-def test_rate_and_epochs_follow_sentences_and_model(trained, weights):  # noqa: F811
+def test_rate_and_epochs_follow_sentences_and_model(trained, weights, tmp_path):  # noqa: F811
     words = ["--train-file", f"{trained}/train.conll", "--from-pretrained-params", str(weights)]
+    words += ["--output-dir", str(tmp_path)]
     config = parse_arguments(ENTRY, words)
     usual = usual_settings(250, config.model.model_dump())
     chosen = (config.batch.batch_size, config.run.epochs, config.optimizer.learning_rate, config.data.max_seq_length)
     assert chosen == tuple(usual[name] for name in USUAL_SETTINGS)
     named = parse_arguments(ENTRY, [*words, "--epochs", "2", "--config", "conll2003", "--max-seq-length", "24"])
     assert (named.run.epochs, named.optimizer.learning_rate) == (2, 3e-5)
+    (tmp_path / "ner.yaml").write_text("learning_rate: 5.0e-05\nepochs: 2.0\n")
+    earlier = parse_arguments(ENTRY, words)
+    assert (earlier.run.epochs, earlier.optimizer.learning_rate) == (2, 5e-5), "a run goes on as it began"
 
 
 def test_words_without_tags_are_tagged_by_a_trained_model(trained, tmp_path):
