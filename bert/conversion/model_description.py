@@ -175,10 +175,7 @@ class Usage:
     header: bool = True  # the first line of a CSV or TSV names the columns
 
     def to_json(self) -> str:
-        """The content of task.json; of what later versions added, only what is known."""
-        added = {"encoding": None, "language": None, "header": True}
-        values = {name: value for name, value in asdict(self).items() if name not in added or value != added[name]}
-        return json.dumps(values, ensure_ascii=False) + "\n"
+        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
 
 
 def usage_texts(

@@ -42,10 +42,11 @@ def decoded_blocks(path: Path, encoding: str | None = None) -> Iterator[str]:
                 text = data.decode(encoding)
             except UnicodeDecodeError as error:
                 line += data.count(b"\n", 0, error.start)
+                page = detect(lambda: read_chunks(path, "")).code_page() or "latin1"
                 raise ValueError(
-                    f"{path}:{line}: byte {data[error.start]:#04x} is not UTF-8 ({error.reason}); save it as "
-                    f"UTF-8, e.g. with iconv -f {(page := _likely(path))} -t UTF-8, pass --encoding {page} for your "
-                    "own file, or copy it again if it was truncated"
+                    f"{path}:{line}: byte {data[error.start]:#04x} is not UTF-8 ({error.reason}); save it as UTF-8, "
+                    f"e.g. with iconv -f {page} -t UTF-8, pass --encoding {page} for your own file, or copy it again "
+                    "if it was truncated"
                 ) from None
             if "\0" in text:
                 line += text.count("\n", 0, text.index("\0"))
@@ -54,7 +55,3 @@ def decoded_blocks(path: Path, encoding: str | None = None) -> Iterator[str]:
                 )
             yield text
             line, encoding = line + data.count(b"\n"), "utf-8"
-
-
-def _likely(path: Path) -> str:
-    return detect(lambda: read_chunks(path, "")).code_page() or "latin1"

@@ -106,31 +106,28 @@ def _texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dic
             yield from _texts_inside(item, f"{path}.{key}".removeprefix("."), depth + 1)
 
 
-def is_without_header(rows: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the first line is a row: the "name" of the longest text is a text itself, or one of a label is a label.
+def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
+    """NoHeaderError if the first line is a row: the "name" of the longest text is a text itself, or a label's a label.
 
     A header that is repeated among the rows, and pandas' names 0, 1, 2 ... are names. So is the only value of a column,
     as in an exported check box.
+
+    Args:
+        rows: the first ones.
+        flags: those that say what the table holds.
     """
-    if len(_longest_text(rows) or "") > _LONGEST_NAME:
-        return True
     names = list(rows[0]) if rows else []
     own = [row for row in rows if [*row.values()] != names] if names != [*map(str, range(len(names)))] else []
+    wrong = [name for name in (_longest_text(rows),) if len(name or "") > _LONGEST_NAME]
     for name in names:
         values = {row.get(name) for row in own}
         are_labels = len(values - {name, ""}) > 0 and (2 * len(values) <= len(own) or len(own) < _FEW_ROWS)
         if name in values and are_labels and name.lower() not in TEXT_NAMES + LABEL_NAMES:
-            return True
-    return False
-
-
-def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
-    """NoHeaderError for the first rows of a table without one; `flags` are those that say what it holds."""
-    if is_without_header(rows):
-        name = max(rows[0], key=len)[:_LONGEST_NAME]
+            wrong.append(name)
+    if wrong:
         raise NoHeaderError(
-            f"has no names of columns in its first line, which is a row ({name!r}); add a line of names, or pass "
-            f"{flags}"
+            f"has no names of columns in its first line, which is a row ({str(wrong[0])[:_LONGEST_NAME]!r}); add a "
+            f"line of names, or pass {flags}"
         )
 
 
