@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -9,77 +10,7 @@ from pydantic import ValidationError
 from bert.config.flags import choices_of, field_at, flag_name, is_optional, value_flags
 from bert.config.settings_base import Settings
 
-# Names of one thing in this and other trainers (Hugging Face, PaddleNLP, NVIDIA, GluonNLP, fairseq, Lightning): a flag
-# of ours first.
-OTHER_TRAINERS = tuple(
-    tuple(line.split())
-    for line in """
-learning-rate lr peak-lr max-lr base-lr
-batch-size per-device-train-batch-size per-gpu-train-batch-size train-batch-size micro-batch-size mbs bs
-predict-batch-size per-device-eval-batch-size per-gpu-eval-batch-size eval-batch-size test-batch-size
-global-batch-size total-batch-size gbs
-gradient-merge-steps gradient-accumulation-steps accumulate-grad-batches update-freq grad-accum accumulate
-gradient-merge-steps num-accumulation-steps
-epochs num-train-epochs num-epochs n-epochs max-epochs max-epoch
-max-steps max-train-steps num-train-steps train-steps total-steps max-update max-iters num-steps
-warmup-proportion warmup-ratio warmup-steps num-warmup-steps warmup-updates warmup
-from-pretrained-params model-name-or-path pretrained-model-name-or-path model-name model init-checkpoint checkpoint
-from-pretrained-params weights pretrained-model init-weights
-from-checkpoint resume-from-checkpoint resume start-step
-vocab-file tokenizer-name tokenizer vocab vocab-path
-config-file config-name bert-config-file bert-config model-config
-max-seq-length max-seq-len max-length seq-length seq-len sequence-length block-size
-max-predictions-per-seq max-preds
-num-steps-per-checkpoint save-steps save-freq save-interval save-every ckpt-interval save-checkpoints-steps
-keep-checkpoints save-total-limit keep-last-n-checkpoints max-to-keep
-log-freq logging-steps log-interval logging-freq display-loss-steps steps-per-loop iterations-per-loop
-steps-this-run steps-this-session
-last-step-of-checkpoint resume-step
-report-file json-summary dllog-path
-eval-freq eval-steps evaluation-steps eval-interval val-check-interval
-eval-file validation-file dev-file
-predict-file test-file eval-file validation-file dev-file
-eval-dir validation-dir valid-dir data-eval eval-files
-input-dir data-dir dataset train-dir data input-files train-files
-train-file train-data-path
-amp fp16 bf16 use-amp use-fp16 manual-fp16 use-bf16 mixed-precision use-mixed-precision dtype precision
-scale-loss loss-scale init-loss-scale
-recompute checkpoint-activations gradient-checkpointing recompute-granularity
-max-grad-norm clip-grad-norm gradient-clip-val clip-norm grad-clip
-weight-decay wd
-epsilon adam-epsilon adam-eps eps
-beta1 adam-beta1
-beta2 adam-beta2
-optimizer optim optimizer-type
-num-gpus nproc-per-node gpus num-processes ngpus
-num-nodes nnodes
-num-workers dataloader-num-workers
-output-dir output results-dir save-dir out-dir ckpt-dir model-dir
-task-name task glue-task
-do-lower-case lower-case uncased
-""".split("\n")
-    if line
-)
-
-# What other trainers have by a flag, and this one in another way or not at all.
-_OTHERWISE = [
-    line.partition(": ")
-    for line in """
-use-xla enable-xla xla: no compiler is used; --fuse-attention, --fuse-linear, --fuse-dropout-add take its place on GPUs
-use-horovod horovod hvd local-rank use-env: Fleet takes its place: --num-gpus and --num-nodes of the scripts
-allreduce-post-accumulation allreduce-post-accumulation-fp16: gradients are always summed once an update; drop it
-dense-sequence-output no-dense-sequence-output: only predicted places reach the vocabulary's layer; drop it
-use-tpu tpu-name num-tpu-cores: there is no path to TPUs; --device is cpu or gpu
-no-cuda use-cuda cuda: --device cpu or gpu chooses
-cuda-graphs profile disable-progress-bar: there is none; drop it
-do-train: it always trains; drop it
-do-eval: --eval-dir FOLDER of held-out shards evaluates
-skip-checkpoint: the last state is always saved; --num-steps-per-checkpoint says how often others are
-eval-batch-size max-eval-steps: the shards of --eval-dir are evaluated whole, with --batch-size; drop it
-phase1-end-step: phase 2 starts with --from-phase1-final-params
-report-loss verbose-logging: losses are logged at every --log-freq updates; drop it
-""".split("\n")
-]
+_OTHER_TRAINERS = Path(__file__).with_name("other_trainers.txt")
 
 # Settings and flags of earlier versions, without dashes -> what to do instead.
 LEFT_OUT: dict[str, str] = {
@@ -133,9 +64,12 @@ def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
     if (name := _plain(word).removeprefix("no-")) in LEFT_OUT:
         return f"it was left out: {LEFT_OUT[name]}"
     plain = {_plain(name): name for name in known}
-    same = [name for names in OTHER_TRAINERS if _plain(word) in names for name in names if name in plain]
-    if not same and (otherwise_here := [text for names, _, text in _OTHERWISE if _plain(word) in names.split()]):
-        return otherwise_here[0]
+    table = _OTHER_TRAINERS.read_text(encoding="utf-8").splitlines()
+    lines = [line.partition(": ") for line in table if not line.startswith("#")]
+    others = [(names.split(), text) for names, _, text in lines if _plain(word) in names.split()]
+    same = [name for names, text in others for name in names if not text and name in plain]
+    if not same and (texts := [text for _, text in others if text]):
+        return texts[0]
     close = [*same, *difflib.get_close_matches(_plain(word), list(plain), n=1, cutoff=0.6)]
     return f"did you mean {plain[close[0]]}?" if close else otherwise
 
