@@ -9,6 +9,7 @@ import sys
 import zlib  # noqa: F401
 
 from bert.interpreter import CODE, prepare_command
+from bert.printable import printable
 from bert.rank_environment import take_withheld
 
 __version__ = "0.1.0"
@@ -21,7 +22,7 @@ class _Warnings(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if MESSAGES.handlers == [self] and not logging.getLogger().handlers:
-            print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr, flush=True)
+            print(printable(f"{record.levelname.lower()}: {record.getMessage()}", True), file=sys.stderr, flush=True)
 
 
 MESSAGES.addHandler(_Warnings(logging.WARNING))

@@ -10,8 +10,9 @@ from io import UnsupportedOperation
 from pathlib import Path
 
 from bert import exit_codes
-from bert.files import printable, shown
+from bert.files import shown
 from bert.interpreter import missing_package, remedy
+from bert.printable import printable
 
 _STANDARD_OUTPUT = "standard output"
 EXIT_CODE_FILE = "BERT_EXIT_CODE_FILE"  # environment variable of ranks: where the first that reports an error names it

@@ -4,7 +4,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import xxhash
+
+from bert.printable import printable
 
 _SECONDS_FOR_WORKERS = 2.0  # the workers of a killed run release its lock a little later than the run itself
 
@@ -143,22 +144,6 @@ def require_writable(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(folder)) from None
-
-
-# Of a terminal, of lines, of the direction of text, and halves of surrogate pairs, which cannot be written.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_BUT_INDENTED_LINES = re.compile(rf"(?!\n  ){_CONTROLS.pattern}")
-
-
-def printable(text: str, indented_lines: bool = False) -> str:
-    """A text of any origin for a terminal, a log or a file of lines: its control characters are escaped, so that it
-    moves no cursor and imitates no line of ours.
-
-    Args:
-        indented_lines: lines that begin with two spaces, as those of our messages, stay.
-    """
-    controls = _BUT_INDENTED_LINES if indented_lines else _CONTROLS
-    return controls.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def shown(path: str | bytes | os.PathLike[str]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from bert.command_errors import command
 from bert.exit_codes import BAD_INPUT, OK
 from bert.help_parser import HelpParser
+from bert.printable import printable
 from bert.reporting.progress import megabytes
 from bert.samples.sample_table import SampleTable
 from bert.samples.shards import ShardDirectory
@@ -159,7 +160,7 @@ def main(argv: list[str] | None = None) -> None:
     with command():
         print(report(directory, statistics))
         for text in random_samples(directory, arguments.samples, arguments.seed):
-            print(f"\n{text}")
+            print(f"\n{printable(text)}")
         print("\n" + ("\n".join(f"problem: {problem}" for problem in statistics.problems) or "no problem found"))
     sys.exit(BAD_INPUT if statistics.problems else OK)
 

@@ -21,6 +21,7 @@ from tests.support.locked import locked
 ORDER = (
     "bert.exit_codes",
     "bert.interpreter",
+    "bert.printable",
     "bert.rank_environment",
     "bert",
     "bert.randomness",

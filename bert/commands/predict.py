@@ -12,11 +12,11 @@ from pydantic import Field, model_validator
 
 from bert import exit_codes
 from bert.config.command_line import usage_errors
-from bert.files import printable
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output
 from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
 from bert.inference.settings import ModelSettings, model_parser, refuse_address
+from bert.printable import printable
 from bert.reporting.progress import progress
 from data.text.encodings import Decoding, check_encoding
 from data.text.tables import user_table
@@ -157,7 +157,7 @@ def run(request: PredictRequest) -> int:
     if request.show:
         from bert.inference.demonstration import demonstrate  # its sentences need a package of training
 
-        print("\n".join(demonstrate(model, request.show)))
+        print("\n".join(map(printable, demonstrate(model, request.show))))
         return exit_codes.OK
     nearest = NearestSentences(model, request.nearest) if request.nearest else None
     print(model.opened.describe(), file=sys.stderr)

@@ -21,8 +21,8 @@ from typing_extensions import TypedDict
 from bert.config.architecture import MODEL_TYPES, BertConfig, our_values
 from bert.config.setting_errors import explain
 from bert.conversion.raw_tensors import ConversionError, read_json
-from bert.files import printable
 from bert.model.head_specs import HEADS
+from bert.printable import printable
 from bert.tokenization.normalization import Normalization
 
 LABELS_FILE = "labels.json"

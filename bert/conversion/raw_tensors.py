@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert.checkpoints.directories import CheckpointError
-from bert.files import printable
+from bert.printable import printable
 
 
 class ConversionError(CheckpointError):

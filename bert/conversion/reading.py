@@ -21,7 +21,7 @@ from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, read_json, regular_file
 from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
-from bert.files import printable
+from bert.printable import printable
 from bert.tokenization.vocabulary_files import vocabulary_beside
 
 WITHOUT = "the model has no "  # begins the note that lists heads

@@ -22,7 +22,7 @@ from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.converting import REPORT_FILE, Request, convert
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, READER_FILE, TASK_FILE
 from bert.conversion.raw_tensors import ConversionError
-from bert.files import printable
+from bert.printable import printable
 from data.fetching.transfer import HttpsSession, reason_of
 
 _NO_MODEL = (".gitattributes", CARD_FILE, "LICENSE")  # what a new repository may hold

@@ -14,6 +14,7 @@ from bert.inference.heads import QuestionAnswerer
 from bert.inference.model_folder import open_model
 from bert.inference.rows import RawRequest
 from bert.inference.trained_model import Result, Run, TrainedModel
+from bert.printable import printable
 from bert.training.devices import choose_device
 
 _HELP = {
@@ -52,7 +53,7 @@ def talk(model: TrainedModel, lines: IO[str], out: IO[str], run: Run | None = No
                 previous = result
             except ValueError as error:
                 shown = [str(error)]
-            print("\n".join(f"  {line}" for line in shown), file=out, flush=True)
+            print("\n".join(f"  {printable(line)}" for line in shown), file=out, flush=True)
     print(file=out)
     return exit_codes.OK
 

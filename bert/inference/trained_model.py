@@ -17,6 +17,7 @@ from bert.inference.model_folder import OpenedModel
 from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm, filled_rows, texts_of
 from bert.labels.features import sentence_features
 from bert.model.head_specs import HEADS
+from bert.printable import printable
 from bert.tokenization.library import LibraryTokenizer, text_tokenizer
 from data.text.encodings import Decoding
 
@@ -181,7 +182,7 @@ class NearestSentences:
         texts: dict[str, None] = {}
         for row in filled_rows(path, model.row_form()):
             if row.error:
-                print(f"{row.where}: {row.error}; left out", file=sys.stderr)
+                print(printable(f"{row.where}: {row.error}; left out"), file=sys.stderr)
             else:
                 texts[row.texts[0]] = None
         self.texts = list(texts)

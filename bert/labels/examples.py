@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from bert.files import printable
 from bert.labels.schema import POSITION, LabelSchema, listed
 from bert.labels.table import Split, shown
+from bert.printable import printable
 from data.text.columns import Column, Row
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.config.command_line import usage_errors
-from bert.files import write_atomically
+from bert.files import shown, write_atomically
 from bert.help_parser import HelpParser
+from bert.printable import printable
 from bert.reporting.progress import duration, metric_form
 from bert.reporting.run_record import RunRecord, read_runs
 from bert.reporting.spread import repetition_tables
@@ -300,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with usage_errors():
         runs = read_runs(arguments.run)
         if arguments.list:
-            print("\n".join(f"{run.directory}   {_progress(run) or 'nothing logged yet'}" for run in runs))
+            print("\n".join(f"{shown(run.directory)}   {_progress(run) or 'nothing logged yet'}" for run in runs))
             return
         title = f"Training report: {', '.join(run.name for run in runs)}"
         path = arguments.markdown or arguments.html or arguments.run[0] / "report.html"
@@ -309,4 +310,4 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"wrote {path}{f', of {len(runs)} runs (--list names them)' if len(runs) > 1 else ''}")
     for run in runs:
         for complaint in run.complaints:
-            print(f"{run.name}: {complaint}", file=sys.stderr)
+            print(printable(f"{run.name}: {complaint}"), file=sys.stderr)

@@ -13,7 +13,7 @@ from functools import partial
 import uvicorn
 
 from bert import MESSAGES, exit_codes
-from bert.files import printable
+from bert.printable import printable
 from bert.serving.connections import HEADER_BYTES, Connections, LimitedProtocol
 from bert.serving.request_handling import Service, watch
 from bert.serving.routes import make_app

@@ -8,8 +8,8 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.settings_base import Settings
-from bert.files import printable
 from bert.inference.settings import ModelSettings, model_parser
+from bert.printable import printable
 
 _DESCRIPTION = (
     "Serve a trained model: JSON over HTTP, and a page to try it in a browser. Inputs of concurrent requests run "

@@ -108,7 +108,7 @@ class TextProcess:
         command = [sys.executable, "-P", __file__]
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
         self._owner = os.getpid()
-        weakref.finalize(self, _end, self._process, self._owner)
+        self._end = weakref.finalize(self, _end, self._process, self._owner)
         if isinstance(facts := self._exchange("load", (self._content,), 2_000_000 + len(self._content)), str):
             raise ValueError(
                 f"{self._source} is not a tokenizer.json that can be read ({facts}); save it again with Hugging "
@@ -125,8 +125,11 @@ class TextProcess:
             process.stdin.flush()
             return pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
-            self._process = None
             code = process.wait()
+        except BaseException:  # such as Ctrl-C: the next request would get this answer
+            self._process = self._end()
+            raise
+        self._process = self._end()
         if code == -signal.SIGPROF:
             return f"it takes more than {seconds:.0f} s of CPU time"
         return f"it ends its process, code {code}, perhaps by more than {_MEMORY_BYTES >> 30} GB of memory"
@@ -183,8 +186,10 @@ class _Rules:
 
 
 def _main() -> None:
-    """Answer requests until the pipe is closed. At the end of the time SIGPROF ends the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Answer requests until the pipe is closed. At the end of the time SIGPROF ends the process; signals to the group
+    of our process, such as Ctrl-C and Slurm's USR1, are for that one."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES if most < 0 else min(most, _MEMORY_BYTES), most))

@@ -49,7 +49,7 @@ class DelimitedTable:
         if form.columns is None:  # an unnamed column, or the second of a name, is called by its number
             names = [n if n and n not in names[:at] else f"column {at + 1}" for at, n in enumerate(names)]
         sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self.delimiter)
-        rows = [dict(zip(names, row, strict=False)) for row in sample]
+        rows = [dict(zip(names, row, strict=False)) for row in sample if row]
         if form.header:
             flags = "--no-header (then they are 'column 1', 'column 2' ...), or --text-column and --label-column"
             refuse_without_header(rows, "--text-field" if form.text else flags)

@@ -19,6 +19,7 @@ import zstandard
 
 from bert.files import shown
 from bert.interpreter import install_command
+from bert.printable import printable
 from data.text.columns import NoColumnError
 from data.text.encodings import NotTextError
 
@@ -228,11 +229,11 @@ class Findings:
 
     def problem(self, text: str) -> None:
         if len(self.problems) < _MAX_PROBLEMS:
-            self.problems.append(text)
+            self.problems.append(printable(text))
 
     def bad_row(self, path: Path, number: int, problem: str) -> None:
         """Count a row that is left out, and name it among the first of its file."""
-        name, row = shown(path), f"{number}: {problem}"
+        name, row = shown(path), printable(f"{number}: {problem}")
         first, before = self.bad_rows.get(name, (row, 0))
         self.counts["bad rows"] += 1
         self.bad_rows[name] = first, before + 1
@@ -245,7 +246,7 @@ class Findings:
         if isinstance(path, Path) and path.is_file():
             self.bytes_left_out += path.stat().st_size
         if len(self.left_out) < _MAX_LEFT_OUT:
-            self.left_out.append(f"{shown(path)}: {reason}")
+            self.left_out.append(printable(f"{shown(path)}: {reason}"))
 
     def guess(self, path: Path, column: str) -> None:
         """Name a table whose text column was guessed."""

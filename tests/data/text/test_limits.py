@@ -65,7 +65,7 @@ def test_an_e_book_whose_list_repeats_a_chapter_has_it_once(tmp_path):
     container = "<c><rootfile full-path='p.opf'/></c>"
     book = {"META-INF/container.xml": container, "p.opf": package, "a.html": "<p>One chapter.</p>" * 1000}
     (tmp_path / "a.epub").write_bytes(zipped(book))
-    assert survey([tmp_path], Reading()).words == 2000
+    assert 10_000 < survey([tmp_path], Reading()).text_bytes < 20_000
 
 
 @pytest.mark.parametrize("kind", COMPRESSED)
@@ -89,3 +89,10 @@ def test_an_import_leaves_room_on_the_disk(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="1.0 kB of the disk are free, and 7 bytes are to be written"):
         import_files([tmp_path / "a.txt"], tmp_path / "out", ImportSettings())
     assert not [*(tmp_path / "out").iterdir()]
+
+
+def test_a_blank_line_after_a_first_line_of_text_hides_no_missing_header(tmp_path):
+    """Found by fuzzing: it ended the import."""
+    (tmp_path / "a.csv").write_text(f"{'a long text ' * 9};x\n\n{'another text ' * 9};y\n")
+    with pytest.raises(ValueError, match="has no names of columns in its first line, which is a row"):
+        survey([tmp_path / "a.csv"], Reading())
