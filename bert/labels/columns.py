@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert.labels.schema import listed, number
-from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, TableForm, refuse_without_header
+from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, TableForm
 from data.text.encodings import DETECTED, Decoding
 from data.text.tables import user_table
 
@@ -36,8 +36,6 @@ def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DET
     if not rows:
         first = f" (line {table[0].number} {table[0].problem})" if table else ""
         raise ValueError(f"{path} has no row that can be read{first}; check the file")
-    if opened.delimiter and decoding.header and not columns:
-        refuse_without_header(rows)
     if "text_column" not in columns and not named.get("text_pair_column"):
         columns |= _texts(path, values, columns.get("label_column"))
     if "label_column" not in columns:

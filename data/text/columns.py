@@ -109,8 +109,8 @@ def _texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dic
 def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
     """NoHeaderError if the first line is a row: the "name" of the longest text is a text itself, or a label's a label.
 
-    A header that is repeated among the rows, and pandas' names 0, 1, 2 ... are names. So is the only value of a column,
-    as in an exported check box.
+    A header that is repeated among the rows, and pandas' names 0, 1, 2 ... are names. So is the value of a check box,
+    which other rows leave empty.
 
     Args:
         rows: the first ones.
@@ -121,7 +121,7 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
     wrong = [name for name in (_longest_text(rows),) if len(name or "") > _LONGEST_NAME]
     for name in names:
         values = {row.get(name) for row in own}
-        are_labels = len(values - {name, ""}) > 0 and (2 * len(values) <= len(own) or len(own) < _FEW_ROWS)
+        are_labels = values != {name, ""} and (2 * len(values) <= len(own) or len(own) < _FEW_ROWS)
         if name in values and are_labels and name.lower() not in TEXT_NAMES + LABEL_NAMES:
             wrong.append(name)
     if wrong:

@@ -9,7 +9,6 @@ from bert.arrays.ragged import arrow_array, numpy_array
 from bert.samples.formats.shard_writer import (
     WORD_COLUMN,
     Description,
-    cast,
     check_columns,
     check_mask_counts,
     check_positions,
@@ -60,9 +59,9 @@ def _to_table(source: pa.NativeFile) -> SampleTable:
     """ArrowInvalid or ValueError if the file's structure is damaged; `check_values` checks the values."""
     with pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(use_threads=False)) as file:
         table = file.read_all()
-    table = cast(table, check_columns(table.schema, _TYPES, (_IDS[:1], _IDS), _IDS[:1]))
+    schema = check_columns(table.schema, _TYPES, (_IDS[:1], _IDS), _IDS[:1])
     table.validate(full=True)  # offsets of a damaged file could point outside of its buffers
-    table = table.combine_chunks()
+    table = table.select(schema.names).cast(schema).combine_chunks()
     columns = {
         name: column.chunk(0) if column.num_chunks else pa.array([], column.type)
         for name, column in zip(table.column_names, table.columns, strict=True)

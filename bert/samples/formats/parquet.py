@@ -13,7 +13,6 @@ from bert.samples.formats.shard_writer import (
     MASK_COLUMNS,
     WORD_COLUMN,
     Description,
-    cast,
     check_columns,
     check_mask_counts,
     check_positions,
@@ -69,7 +68,7 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
     """Decode a shard in LDDL's schema; ValueError if tokens, counts or masks do not agree."""
     with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
         schema = check_parquet_schema(file.schema_arrow)
-        table = cast(file.read(schema.names, use_threads=False), schema)
+        table = file.read(schema.names, use_threads=False).select(schema.names).cast(schema)
     columns = {name: table.column(name).combine_chunks() for name in schema.names}
     first_ids, first_offsets = strings.split(columns["A"], "A")
     second_ids, second_offsets = strings.split(columns["B"], "B")

@@ -54,14 +54,6 @@ def check_columns(schema: pa.Schema, types: Types, mask_types: Sequence[list], w
     return pa.schema(chosen)
 
 
-def cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of a schema in its types; a value that does not fit is an ArrowInvalid, which is a ValueError."""
-    if all(table.schema.field(field.name).type == field.type for field in schema):
-        return table
-    table.validate(full=True)
-    return table.select(schema.names).cast(schema)
-
-
 def _plain(kind: Any) -> str:
     """What a type holds, however polars, pandas and others store it."""
     if isinstance(kind, pa.DictionaryType):
