@@ -94,7 +94,8 @@ class Rows:
     def _table(self, path: Path | None) -> Table | None:
         """The input as a table; None for lines, of which a TSV without a header of the keys is one."""
         (kind, is_table), form = kind_of(path, self._form.kind), table_form(self._form.keys, self._form.decoding.header)
-        if not is_table:
+        is_list = kind == "jsonl" and any("[]" in name for name in form.paths())  # a line may give several rows
+        if not is_table and not (is_list and path):
             return None
         try:
             if path is None:
@@ -265,7 +266,7 @@ class _LineParser:
                 raise ValueError(f"JSON of another kind than an object: {text[:40]}")
             rows = [value] if isinstance(value, str) else list(nested_rows(value, table_form(self._form.keys).paths()))
             if len(rows) != 1:
-                raise ValueError(f"{len(rows)} texts in one line; write each on a line, or save the file as *.json")
+                raise ValueError(f"{len(rows)} texts in one line; write each on a line, or name a file")
             return rows[0]
         if self._kind != "tsv" and not self._form.splits_tabs:
             return text

@@ -8,7 +8,18 @@ import pytest
 
 from bert.commands.predict import windows_of
 from bert.inference import rows
-from bert.inference.rows import PAIR_KEYS, SINGLE_KEYS, Row, RowForm, Rows, filled_rows, read_lines, texts_of
+from bert.inference.rows import (
+    PAIR_KEYS,
+    SINGLE_KEYS,
+    Line,
+    Row,
+    RowForm,
+    Rows,
+    _LineParser,
+    filled_rows,
+    read_lines,
+    texts_of,
+)
 from data.text.encodings import Decoding
 
 
@@ -105,10 +116,17 @@ def test_a_text_inside_of_other_fields_is_predicted_by_its_path(tmp_path, name):
     assert row.texts == ("Good.",) and row.record == {"id": 1, "fields": {"text": "Good."}, "fields.text": "Good."}
 
 
-def test_a_line_with_a_list_of_texts_is_refused(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"items": [{"text": "A."}, {"text": "B."}]}\n')
-    (row,) = filled_rows(tmp_path / "a.jsonl", replace(form_of(), keys=(("items[].text",),)))
-    assert row.error == "2 texts in one line; write each on a line, or save the file as *.json"
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_list_of_texts_gives_rows(tmp_path, name):
+    (tmp_path / name).write_text('{"items": [{"text": "A."}, {"text": "B."}]}\n')
+    found = filled_rows(tmp_path / name, replace(form_of(), keys=(("items[].text",),)))
+    assert [(row.texts, row.record) for row in found] == [((text,), {"items[].text": text}) for text in ("A.", "B.")]
+
+
+def test_a_list_of_texts_in_a_line_of_a_pipe_is_refused():
+    parser = _LineParser("jsonl", replace(form_of(), keys=(("items[].text",),)))
+    request = parser.request(Line(1, '{"items": [{"text": "A."}, {"text": "B."}]}'))
+    assert str(request) == "2 texts in one line; write each on a line, or name a file"
 
 
 def test_empty_lines_are_no_rows_of_a_file_of_sentences(tmp_path):
