@@ -67,6 +67,14 @@ def main(argv: list[str] | None = None) -> None:
         metavar="REPORT.json",
         help="with it: texts and groups get the parts that they would have had in that earlier import",
     )
+    parser.add_argument(
+        "--source-code",
+        action="store_true",
+        help="also the source code in folders (.py, .js ...), with its line breaks",
+    )
+    parser.add_argument(
+        "--strip-log-stamps", action="store_true", help="remove times and levels from the beginning of lines of *.log"
+    )
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
     parser.add_argument("--follow-links", action="store_true", help="also links that lead out of a folder of --input")
     options = parser.parse_args(argv)

@@ -82,7 +82,7 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     return {
         "labelled_lines": None if labelled is None else sha256_of_file(labelled),
         "text": [word for source in request.sources for word in source.words()],
-        "files": fingerprint(request.paths(), request.follow_links),
+        "files": fingerprint(request.paths(), request.follow_links, request.source_code),
         "add_words": request.add_words,
         "weights": {source.name: round(source.share, 6) for source in request.sources} if several else {},
         "held_out_fraction": plan.held_out_fraction if fraction is None else fraction,
@@ -168,7 +168,7 @@ def prepare(
     lost = [product for product in needed if not product.exists()]
     if keep_existing and not lost:
         return 0
-    if keep_existing and files != fingerprint(request.paths(), request.follow_links):
+    if keep_existing and files != fingerprint(request.paths(), request.follow_links, request.source_code):
         raise ValueError(
             f"the data of the run in {request.output_dir} are gone ({lost[0].parent}), and files of --text are not as "
             "they were, so they cannot be made again; restore one of the two "

@@ -115,10 +115,10 @@ def text_facts(
     return facts, found.groups, found.sample
 
 
-def fingerprint(paths: Sequence[Path], follow_links: bool = False) -> str:
+def fingerprint(paths: Sequence[Path], follow_links: bool = False, source_code: bool = False) -> str:
     """Changes with the names, sizes and times of the files that are read; "" if there are none any more."""
     try:
-        inputs = list_inputs(paths, "auto", Findings(), follow_links, "text")
+        inputs = list_inputs(paths, "code" if source_code else "auto", Findings(), follow_links, "text")
     except ValueError:
         return ""
     facts = [(source.path.name, source.path.stat()) for source in inputs]

@@ -48,6 +48,10 @@ class TextSettings(Settings):
         description="hold out whole groups, such as all notes of a patient. folder, folder:N: the files of a folder, "
         "of the first N of its path; COLUMN: the rows of a column's value",
     )
+    source_code: bool = Field(
+        False, description="also the source code in the folders (.py, .js ...), with its line breaks"
+    )
+    strip_log_stamps: bool = Field(False, description="remove times and levels from the beginning of lines of *.log")
     add_words: int | None = Field(
         None, ge=1, description="with --from-pretrained-params: words of the text to add to its vocabulary, such as 500"
     )
@@ -65,7 +69,9 @@ class TextSettings(Settings):
 
     def import_options(self) -> dict[str, Any]:
         """The flags of data.import_text, passed on as they are."""
-        names = ("encoding", "document_separator", "text_field", "follow_links", "group_by")
+        names = tuple(
+            "encoding document_separator text_field follow_links group_by source_code strip_log_stamps".split()
+        )
         return {name: getattr(self, name) or None for name in names} | {
             "deduplicate": None if self.deduplicate == "none" else self.deduplicate
         }

@@ -81,6 +81,8 @@ def _read_text(request: TextRequest) -> TextFacts:
         request.document_separator or "file",
         request.text_field,
         group_by=request.group_by,
+        source_code=request.source_code,
+        strip_log_stamps=request.strip_log_stamps,
     )
     facts, groups, sample = dict[str, TextFacts](), dict[str, set[str]](), list[str]()
     for source in request.sources:

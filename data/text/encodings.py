@@ -46,6 +46,7 @@ _MAGIC = {
 _MIN_STRANGE = 32  # characters; fewer are no evidence
 _MAX_UNDECODABLE, _MAX_CONTROL = 0.25, 0.05
 _CONTROL = re.compile("[\x01-\x07\x0e-\x1a\x7f-\x84\x86-\x9f]")  # without white space, NUL, backspace and escape
+_BASE64_WORD, _BASE64 = 48, re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/]+={0,2}")
 _HANDLER = "replace and count"
 _undecodable: Counter = Counter()
 
@@ -230,6 +231,11 @@ def _beginning(sample: bytes, name: str) -> str | None:
 
 class NotTextError(ValueError):
     """The file is not text; the message says why, the caller adds the file name and the remedy."""
+
+
+def base64_characters(text: str) -> int:
+    """How many characters of a text are in words of base64, as the lines of encoded files are."""
+    return sum(len(word) for word in text.split() if len(word) >= _BASE64_WORD and _BASE64.fullmatch(word))
 
 
 def check_magic(head: bytes) -> None:

@@ -31,13 +31,16 @@ _NEXT_BLOCK = 0x9E3779B97F4A7C15  # 2^64 / golden ratio: the hashes of a documen
 
 @dataclass
 class Documents:
-    """64 bits of the hash of each document's text, and its bytes without the id; 16 bytes of memory each."""
+    """64 bits of the hash of each document's text, and its bytes without the id; 17 bytes of memory each."""
 
     hashes: array = field(default_factory=lambda: array("Q"))
     sizes: array = field(default_factory=lambda: array("Q"))
-    are_grouped: bool = False  # the hashes are of groups of documents, which are not divided
+    are_grouped: array = field(
+        default_factory=lambda: array("b")
+    )  # whether the hash is of a group, which is not divided
 
-    def add(self, sha256: bytes, num_bytes: int) -> None:
+    def add(self, sha256: bytes, num_bytes: int, is_grouped: bool) -> None:
+        self.are_grouped.append(is_grouped)
         self.hashes.append(int.from_bytes(sha256[:8], "big"))
         self.sizes.append(num_bytes)
 
@@ -82,11 +85,12 @@ def plan_split(
     Args:
         division: of an earlier import, instead of the fraction.
     """
+    are_grouped = np.frombuffer(documents.are_grouped, bool)
     hashes, sizes = np.frombuffer(documents.hashes, np.uint64), np.frombuffer(documents.sizes, np.uint64).astype(float)
     target = held_out_bytes(int(sizes.sum()), fraction)
     block_bytes = min(_MAX_BLOCK_BYTES, max(_MIN_BLOCK_BYTES, int(target) // _BLOCKS))
     block_bytes = block_bytes if division is None else division.block_bytes
-    is_divided = (sizes > 2 * block_bytes) & (not documents.are_grouped)
+    is_divided = (sizes > 2 * block_bytes) & ~are_grouped
     num_blocks = np.where(is_divided, np.ceil(sizes / block_bytes), 1).astype(np.int64)
     numbers = positions_in_rows(offsets_of(num_blocks)).astype(np.uint64)
     keys = np.repeat(hashes, num_blocks) + numbers * np.uint64(_NEXT_BLOCK)
@@ -94,7 +98,7 @@ def plan_split(
         return num_blocks, keys <= np.uint64(division.last_key), division
     order = np.argsort(keys, kind="stable")
     ends = np.cumsum(np.repeat(sizes / num_blocks, num_blocks)[order])
-    if documents.are_grouped:
+    if are_grouped.any():
         ends[:-1][np.diff(keys[order]) == 0] = np.inf  # inside of a group
     last = keys[order[int(np.argmin(np.abs(ends - target)))]]
     return num_blocks, keys <= last, Division(block_bytes, int(last))

@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 
-_DROPPED = frozenset("head script style noscript template svg nav select button".split())
+DROPPED = frozenset("head script style noscript template svg nav select button".split())
 _OF_HEAD = frozenset("html head title base link meta script style noscript template".split())
 _CONTENT = frozenset("main article".split())  # what ends navigation whose end tag is missing
 _INLINE = frozenset("a abbr b bdi bdo cite code data dfn em font i kbd mark q s samp small span strong sub sup".split())
 
 
-def text_of_html(chunks: Iterable[str]) -> Iterator[str]:
-    """The text in pieces; elements other than inline ones are separated by line ends."""
-    parser = _Parser()
+def text_of_html(chunks: Iterable[str], dropped: frozenset[str] = DROPPED) -> Iterator[str]:
+    """The text in pieces, without the dropped elements; those that are not inline are separated by line ends."""
+    parser = _Parser(dropped)
     for chunk in chunks:
         parser.feed(chunk)
         yield "".join(parser.text)
@@ -22,8 +22,9 @@ def text_of_html(chunks: Iterable[str]) -> Iterator[str]:
 
 
 class _Parser(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, dropped: frozenset[str]) -> None:
         super().__init__(convert_charrefs=True)
+        self._left_out = dropped
         self.text: list[str] = []
         self._dropped: list[str] = []  # open elements whose text is left out
         self._num_dropped = Counter[str]()  # of each tag: a page of 100,000 end tags is not searched so often
@@ -32,7 +33,7 @@ class _Parser(HTMLParser):
         if self._dropped and self._ends(tag):
             self._dropped.clear()
             self._num_dropped.clear()
-        if tag in _DROPPED:
+        if tag in self._left_out:
             self._dropped.append(tag)
             self._num_dropped[tag] += 1
         self.handle_startendtag(tag, _)

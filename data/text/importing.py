@@ -16,7 +16,7 @@ from bert.files import read_json, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import NEAR_THRESHOLD, SeenDocuments, TextDigest
-from data.text.encodings import NotTextError, check_encoding
+from data.text.encodings import NotTextError, base64_characters, check_encoding
 from data.text.held_out_split import (
     LEAST_BYTES,
     MEASURABLE_BYTES,
@@ -45,6 +45,7 @@ from data.text.lddl_writer import (
     utf8,
 )
 from data.text.readers import Reading, read_pieces
+from data.text.sentences import LINE_BREAK
 
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates
@@ -80,19 +81,22 @@ class ImportSettings:
 class _Document:
     """A document that is being read: its text with single spaces, in memory or, if long, on the disk."""
 
-    def __init__(self, identifier: str, near: bool, folder: Path) -> None:
+    def __init__(self, identifier: str, near: bool, folder: Path, has_lines: bool) -> None:
+        # has_lines
         self.id = utf8(document_id(identifier)).decode()
         self.digest = TextDigest(near)
-        self.characters = self.num_bytes = 0
+        self.characters = self.num_bytes = self.base64_characters = 0
         self.group: str | None = None
         self._spool = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(folder))
-        self._space = False
+        self._space, self._break = False, LINE_BREAK if has_lines else " "
 
     def add(self, text: str) -> None:
-        words = " ".join(text.split())
+        self.base64_characters += base64_characters(text)
+        lines = [text] if self._break == " " else text.splitlines()
+        words = self._break.join(filter(None, (" ".join(line.split()) for line in lines)))
         self._space |= text[:1].isspace()
         if words:
-            joined = " " * (self._space and self.characters > 0) + words
+            joined = self._break * (self._space and self.characters > 0) + words
             data = utf8(joined)
             self._spool.write(data)
             self.digest.add(data)
@@ -119,7 +123,7 @@ class _Import:
         self._inputs, self._settings, self._work = inputs, settings, work
         self.findings = findings
         self.duplicates: list[str] = []  # the first ones
-        self._kept = Documents(are_grouped=settings.reading.group_by is not None)
+        self._kept = Documents()
         self._groups: set[bytes] = set()
         self.division: Division | None = None
 
@@ -145,7 +149,7 @@ class _Import:
                 number = 0
                 try:
                     for piece in read_pieces(source, self._settings.reading, self.findings):
-                        document = document or _Document(piece.id, near, self._work)
+                        document = document or _Document(piece.id, near, self._work, source.kind == "code")
                         document.add(piece.text)
                         if (read := read + len(piece.text)) > _ROOM_BYTES:
                             check_room(self._work)
@@ -168,6 +172,9 @@ class _Import:
             reason = "short" if document.characters else "empty"
             self.findings.leave_out(f"dropped: {reason}", document.id, f"is {reason}")
             return False
+        if 2 * document.base64_characters > document.characters:
+            self.findings.leave_out("dropped: mostly base64", document.id, "is mostly base64")
+            return False
         if seen is not None and (earlier := seen.earlier(document.id, document.digest)) is not None:
             kind, identifier = earlier
             counts[f"dropped: {kind} duplicate"] += 1
@@ -178,13 +185,14 @@ class _Import:
         counts["characters"] += document.characters
         counts["bytes of text"] += document.num_bytes
         if self._settings.held_out_fraction:
-            self._kept.add(self._key(document), document.num_bytes)
+            is_grouped = document.group is not None or self._settings.reading.group_by is not None
+            self._kept.add(self._key(document), document.num_bytes, is_grouped)
         return True
 
     def _key(self, document: _Document) -> bytes:
         """The hash that decides the part of a document: that of its group, or of its text."""
         if document.group is None:
-            if self._kept.are_grouped:
+            if self._settings.reading.group_by is not None:
                 self.findings.counts["documents without a group"] += 1
             return document.digest.sha256()
         key = hashlib.sha256(utf8(document.group)).digest()
@@ -212,7 +220,8 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
     parts = PARTS if settings.held_out_fraction else ("",)
     finals = {part: output / part / "source" / settings.reading.language for part in parts}
     findings = Findings()
-    inputs = list_inputs(paths, settings.kind, findings, settings.follow_links)
+    kind = "code" if settings.reading.source_code and settings.kind == "auto" else settings.kind
+    inputs = list_inputs(paths, kind, findings, settings.follow_links)
     facts = {
         "settings": json.loads(json.dumps(asdict(settings))),
         "input files": len(inputs),

@@ -3,12 +3,13 @@
 import bz2
 import gzip
 import lzma
+import mimetypes
 import os
 import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,10 +22,11 @@ from bert.files import shown
 from bert.interpreter import install_command
 from bert.printable import printable
 from data.text.columns import NoColumnError
-from data.text.encodings import NotTextError
+from data.text.encodings import NotTextError, base64_characters
+from data.text.mail import is_mbox
 
 COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES, _HEAD_BYTES = 1 << 20, 1 << 12
 _ZSTD_INPUT_BYTES = 1 << 10  # small, so that even highly compressed input gives pieces of a few megabytes
 # What any file may become, and how many times its size. Measured: logs 25 to 50 times (gzip), 40 to 130 (zstd), one
 # line over and over up to 145 (bzip2); a bomb a thousand (gzip) and without an end (Parquet, EPUB).
@@ -74,17 +76,17 @@ def damage_named(path: Path) -> Iterator[None]:
         raise DamagedError(path, f"is damaged or cut off ({error}); repair it, or leave it out") from error
 
 
-def read_chunks(path: Path, compression: str) -> Iterator[bytes]:
+def read_chunks(path: Path, compression: str, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
     """The bytes of a file, decompressed, in pieces; compression is "" or one of COMPRESSIONS."""
     with damage_named(path):
-        chunks = _zstd_chunks(path) if compression == ".zst" else _opened_chunks(path, compression)
+        chunks = _zstd_chunks(path) if compression == ".zst" else _opened_chunks(path, compression, chunk_bytes)
         yield from no_bomb(path, chunks, len)
 
 
-def _opened_chunks(path: Path, compression: str) -> Iterator[bytes]:
+def _opened_chunks(path: Path, compression: str, chunk_bytes: int) -> Iterator[bytes]:
     openers: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, "": open}
     with openers[compression](path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
+        while chunk := file.read(chunk_bytes):
             yield chunk
 
 
@@ -160,7 +162,12 @@ def files_below(
 
 
 _SUFFIXES = {
-    "txt": ".txt .text .md .markdown .rst .org .adoc .asciidoc .log",
+    "txt": ".txt .text .md .markdown .rst .org .adoc .asciidoc",
+    "log": ".log",
+    "code": ".py .pyi .c .h .cc .cpp .cxx .hpp .java .js .mjs .jsx .ts .tsx .go .rs .rb .php .pl .pm .sh .bash .lua "
+    ".r .jl .kt .scala .swift .cs .m .sql .hs .ml .ex .erl .f90 .vue .el .clj .dart .groovy .ps1 .bat .tcl .vb .asm",
+    "mbox": ".mbox",
+    "eml": ".eml",
     "html": ".html .htm .xhtml",
     "jsonl": ".jsonl .ndjson",
     "json": ".json",
@@ -291,7 +298,7 @@ def list_inputs(
         elif not path.is_file():
             raise ValueError(f"{flag}={shown(path)}: no such file or folder")
         elif isinstance(source := _input(path, path.name, kind), str):
-            raise ValueError(f"{flag}={shown(path)}: {source}{remedy}")
+            raise ValueError(f"{flag}={shown(path)}: {source}{remedy if source.endswith('*.txt') else ''}")
         else:
             inputs.append(source)
     if not inputs:
@@ -299,7 +306,8 @@ def list_inputs(
         example = f" ({len(left_out)} left out, e.g. {left_out[0]})" if left_out else ""
         raise ValueError(
             f"{flag}={' '.join(map(shown, paths))}: no file to read{example}; names must end in "
-            f"{' '.join(_FORMAT_OF)}, perhaps with {' '.join(COMPRESSIONS)}{', or pass --format' * (flag == 'input')}"
+            f"{' '.join(name for name in _FORMAT_OF if _FORMAT_OF[name] != 'code')}, perhaps with "
+            f"{' '.join(COMPRESSIONS)}{', or pass --format' * (flag == 'input')}"
         )
     once: dict[Path, Input] = {}
     for source in sorted(inputs, key=lambda source: source.path.is_symlink()):  # files come before links to them
@@ -333,7 +341,7 @@ def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: boo
 
     for file in files_below(folder, findings, follow_links=follow_links, on_error=leave_out_unreadable):
         name = file.relative_to(folder)
-        hidden = _hidden(name)
+        hidden = _hidden(folder, name)
         if hidden in shared:
             findings.counts[_OTHER_KIND] += 1
         elif hidden is not None:
@@ -350,10 +358,10 @@ def _inputs_below(folder: Path, kind: str, findings: Findings, follow_links: boo
     return inputs
 
 
-def _hidden(name: Path) -> Path | None:
-    """The hidden file or folder at which a path ends or through which it goes."""
-    places = (index for index, part in enumerate(name.parts, start=1) if part.startswith("."))
-    return next((Path(*name.parts[:place]) for place in places), None)
+def _hidden(folder: Path, name: Path) -> Path | None:
+    """The hidden file or folder at which a path ends or through which it goes; folders of mails are not hidden."""
+    begins = (Path(*name.parts[:place]) for place in range(1, len(name.parts) + 1) if name.parts[place - 1][0] == ".")
+    return next((begin for begin in begins if not (folder / begin / "cur").is_dir()), None)
 
 
 def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
@@ -361,19 +369,45 @@ def _input(path: Path, name: str, kind: str, named: bool = True) -> Input | str:
     compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
     bare = path.with_suffix("") if compression else path
     suffix = bare.suffix.lower()
-    by_suffix = _FORMAT_OF.get(suffix)
-    if kind == "auto":
+    by_suffix = "eml" if kind != "txt" and _is_in_maildir(path) else _FORMAT_OF.get(suffix)
+    if kind in ("auto", "code"):
+        if by_suffix == "code" and kind == "auto" and not named:
+            return f"is source code ({suffix}); pass --source-code to read it"
         if suffix and by_suffix is None:
-            return _REASON_OF.get(suffix, f"is of no format that is read ({suffix}); if it is text, name it *.txt")
+            remedy = "; if it is text, name it *.txt" if _may_be_prose(path, bare.name, compression) else ""
+            return _REASON_OF.get(suffix, f"is of no format that is read ({suffix}){remedy}")
         if by_suffix is None and _BUILD_FILE.fullmatch(bare.name) and not named:
             return "is a build file by its name; if it is text, name it *.txt"
         kind = by_suffix or "txt"
+        if suffix in ("", ".txt") and kind == "txt" and is_mbox(_head_of(path, compression)):
+            kind = "mbox"
     if compression and kind in ("parquet", *OFFICE_KINDS):
         return f"is compressed {kind}; unpack it"
     if missing := missing_package(kind):
         return missing
-    name = name[: len(name) - len(compression) - len(suffix if by_suffix else "")]
+    name = name[: len(name) - len(compression) - len(suffix if suffix in _FORMAT_OF else "")]
     return Input(path, shown(name), kind, compression, named)
+
+
+def _is_in_maildir(path: Path) -> bool:
+    folders = [path.parent.parent / name for name in ("cur", "new", "tmp")]
+    return path.parent in folders[:2] and all(folder.is_dir() for folder in folders)
+
+
+def _may_be_prose(path: Path, name: str, compression: str) -> bool:
+    """Whether a file of an unknown name may be read as text: no picture, style sheet, program or base64."""
+    head = _head_of(path, compression).decode("utf-8", "replace")
+    is_other = (mimetypes.guess_type(name)[0] or "").startswith(("image/", "audio/", "video/", "font/", "text/css"))
+    return not (
+        is_other or "\0" in head or head.count("\ufffd") > len(head) / 4 or 2 * base64_characters(head) > len(head)
+    )
+
+
+def _head_of(path: Path, compression: str) -> bytes:
+    """The beginning of a file; nothing of one that cannot be read, which is named when its turn comes."""
+    with suppress(DamagedError, NotTextError, OSError):
+        return next(read_chunks(path, compression, _HEAD_BYTES), b"")
+    return b""
 
 
 def table_input(path: Path, kind: str = "auto") -> Input:

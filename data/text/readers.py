@@ -1,5 +1,6 @@
 """Reads documents from files of all formats, plain or compressed, in pieces of bounded size."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,11 +11,19 @@ from data.text.columns import Row, TableForm, TextColumn
 from data.text.contents import bounded, text_chunks
 from data.text.encodings import lines
 from data.text.html_text import text_of_html
-from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, Findings, Input, no_bomb
+from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, Findings, Input, no_bomb, read_chunks
+from data.text.mail import read_mails
 from data.text.office_and_pdf import office_text
 from data.text.tables import KINDS, open_table
 
 SEPARATORS = ("file", "line", "blank-line")
+_LEVELS = "trace|debug|info|notice|warn|warning|error|err|crit|critical|fatal|severe|alert|emerg|panic"
+_STAMPS = re.compile(  # dates, times and levels that begin a line of a log
+    r"\A\s*(?:[\[(<]?(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d?[-/.](?:\d\d?|[A-Z][a-z]{2})[-/.]\d{2,4}|[IWEF]\d{4}(?= \d\d:)"
+    r"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d\d?(?= )"
+    r"|\d\d?:\d\d:\d\d(?:[.,]\d+)?(?: ?(?:Z|UTC|GMT|AM|PM|[+-]\d\d:?\d\d))?(?: \d{4})?| *\d+\.\d+(?=\])"
+    rf"|(?:{_LEVELS.upper()})\b)[\])>]?(?:[\s:|,-]|T(?=\d))*|\[(?i:{_LEVELS})\][\s:-]*)+"
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ class Reading:
     text_field: str | None = None
     id_field: str | None = None
     group_by: str | None = None
+    source_code: bool = False  # also the source code in folders, with its line breaks
+    strip_log_stamps: bool = False  # from the lines of log files: times and levels
 
     def folders(self) -> int | None:
         """How many folders of a file's path name its group, 0 for all; None: a column does, or nothing."""
@@ -84,7 +95,14 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
             source.path, source.kind, lambda problem: findings.problem(f"{shown(source.path)}: {problem}")
         )
         return _txt_pieces(source, no_bomb(source.path, bounded(source, text, Exception), len), "file")
+    if source.kind in ("mbox", "eml"):
+        content = read_chunks(source.path, source.compression)
+        mails = read_mails(content, source.kind, reading.encoding, reading.language, findings.counts)
+        form = TableForm((), text=TextColumn(None), optional="thread")
+        return _row_pieces(source, bounded(source, mails, TimeoutError), form, findings)
     chunks = text_chunks(source, findings, reading.encoding, reading.language)
+    if source.kind == "log" and reading.strip_log_stamps:
+        chunks = (_STAMPS.sub("", text) + "\n" * ends for text, ends in lines(chunks))
     if source.kind == "html":
         return _txt_pieces(source, bounded(source, text_of_html(chunks), TimeoutError), "file")
     return _txt_pieces(source, chunks, reading.separator)

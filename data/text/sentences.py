@@ -1,5 +1,6 @@
 """Splits documents into sentences and tokenizes the sentences, one block of documents at a time."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from data.text.word_boundaries import WordSegmenter, encode_words
 
 _ENDS = ("! ", "? ", *"\u3002\uff01\uff1f\u0964\u061f\u06d4\u1362\u104b\u0589")
 _SURE_WORD = 4  # letters
+LINE_BREAK = "\u2028"  # ends a line, and so a sentence, inside of a document, which is one line of a file
 
 
 def last_start(text: str, low: int, high: int) -> int:
@@ -108,7 +110,8 @@ def tokenize_documents(
 def _sentences_of(texts: list[str], language: str, counts: Counter) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(all texts as UTF-8, uint8 [n]; int64 [m + 1], the starts of the sentences; int64 [m], the text of each)."""
     encoded = [text.encode() for text in texts]
-    text = np.frombuffer(b"".join(encoded), np.uint8)
+    joined = b"".join(encoded)
+    text = np.frombuffer(joined, np.uint8)
     documents = offsets_of([len(part) for part in encoded])
     if language == "en":
         ends = sentence_ends(text, documents)
@@ -117,7 +120,8 @@ def _sentences_of(texts: list[str], language: str, counts: Counter) -> tuple[np.
             [len(sentence.encode()) for part in texts for sentence in split_sentences(part, language, counts)],
             dtype=np.int64,
         )
-    bounds = np.unique(np.concatenate([documents, ends]))
+    breaks = [match.end() for match in re.finditer(LINE_BREAK.encode(), joined)]  # of source code
+    bounds = np.unique(np.concatenate([documents, ends, np.array(breaks, np.int64)]))
     return text, bounds, np.searchsorted(documents, bounds[:-1], side="right") - 1
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert.reporting.progress import megabytes
-from data.text.encodings import NotTextError
+from data.text.encodings import NotTextError, base64_characters
 from data.text.held_out_split import check_groups
 from data.text.inputs import DamagedError, Findings, Input, list_inputs
 from data.text.readers import Reading, read_pieces
@@ -45,7 +45,8 @@ class Survey:
     def read(self, source: Input, reading: Reading) -> None:
         """Count a file, or its beginning if it is very large."""
         size, begun, documents, has_text = source.path.stat().st_size, self.text_bytes, 0, False
-        most = MOST_READ_BYTES if source.kind == "txt" and not source.compression else math.inf
+        characters = base64 = 0
+        most = MOST_READ_BYTES if source.kind in ("txt", "log") and not source.compression else math.inf
         sampled = self.sample_of_a_file
         try:
             for piece in read_pieces(source, reading, self.findings):
@@ -54,9 +55,14 @@ class Survey:
                     self.sample.append(piece.text[:sampled].encode("utf-8", "replace").decode())
                     sampled -= len(piece.text)
                 has_text |= bool(piece.text.strip())
+                characters, base64 = characters + len(piece.text), base64 + base64_characters(piece.text)
                 is_enough = self.text_bytes - begun > most
                 self.groups.update([] if piece.group is None else [piece.group])
+                if piece.ends and has_text and 2 * base64 > characters:
+                    self.findings.leave_out("dropped: mostly base64", piece.id, "is mostly base64")
+                    has_text = False
                 if piece.ends or is_enough:
+                    characters = base64 = 0
                     documents, has_text = documents + has_text, False
                 if is_enough:
                     size = self.text_bytes - begun
@@ -122,7 +128,7 @@ def _grouped(indent: str, lines: Sequence[str], remedy: str = "") -> Iterator[st
 def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, flag: str = "input") -> Survey:
     """Read the files below the paths; of much text, a part. `flag`: names the paths in errors."""
     findings = Findings()
-    inputs = list_inputs(paths, "auto", findings, follow_links, flag)
+    inputs = list_inputs(paths, "code" if reading.source_code else "auto", findings, follow_links, flag)
     sizes = [source.path.stat().st_size for source in inputs]
     every = max(1, round(sum(sizes) / MOST_READ_BYTES))
     if len(inputs) < 20 * every:

@@ -48,7 +48,7 @@ LEFT_OUT = {
     "all.zip": (b"PK\x03\x04", "is an archive; unpack it"),
     "all.tar.gz": (b"", "is an archive; unpack it"),
     "photo.png": (b"\x89PNG\r\n", "is of no format that is read (.png)"),
-    "code.py": (b"print(1)", "is of no format that is read (.py)"),
+    "code.py": (b"print(1)", "is source code (.py); pass --source-code to read it"),
     "Makefile": (b"all:\n", "is a build file by its name"),
     "program": (b"#!/bin/sh\n", "is a program (#!)"),
     "false.txt": (b"\x89PNG\r\n\x1a\n", "is not text (PNG signature)"),
@@ -183,10 +183,7 @@ def test_a_text_column_is_guessed_by_what_it_holds_or_is_one_of_several_names(tm
     assert report["guessed"] == guessed and ("(--text-field names others)" in capsys.readouterr().out) == bool(guessed)
 
 
-JIRA = {
-    "id": 7,
-    "fields": {"description": "The printer on the second floor prints nothing. " * 3 + "Now.", "kind": "it"},
-}
+JIRA = {"id": 7, "fields": {"description": "The printer on the second floor prints nothing. " * 3 + "Now.", "by": "it"}}
 EXPORT = {
     "by": "us",
     "items": [

@@ -1,0 +1,226 @@
+"""Mails become what their senders wrote, one document each; threads are groups. Malformed mails end no import."""
+
+import base64
+import json
+import mailbox
+import random
+from collections import Counter
+from email.message import EmailMessage
+from pathlib import Path
+
+import pytest
+
+from data import import_text
+from data.text.mail import read_mails
+from data.text.readers import Reading
+from data.text.survey import survey
+
+ANSWER = """Danke, das ging.
+
+On Mon, Jan 5, 2026 at 10:00 AM Ann Very Long
+<ann@x.org> wrote:
+
+> Guten Tag,
+>> alt
+
+Und ein Satz danach.
+--
+Firma
+"""
+HTML = """<html><head><style>p {}</style></head><body><p>An HTML mail.</p><div>On 5 Jan 2026, X wrote:</div>
+<blockquote>Old. <blockquote>Older.</blockquote></blockquote></body></html>"""
+
+
+def mail(subject: str, body: str, number: int, root: int = 0, subtype: str = "plain", **content) -> EmailMessage:
+    made = EmailMessage()
+    made["From"], made["Subject"], made["Message-ID"] = "Ann <ann@x.org>", subject, f"<{number}@x>"
+    if root:
+        made["References"] = f"<{root}@x> <{number - 1}@x>"
+    made.set_content(body, subtype=subtype, **content)
+    return made
+
+
+def mails() -> list[EmailMessage]:
+    answer = mail("Re: AW: Drucker – Büro", ANSWER, 2, root=1, charset="utf-8", cte="base64")
+    answer.add_attachment(b"\x89PNG" * 999, maintype="image", subtype="png", filename="a.png")
+    answer.add_attachment("An attached text.", filename="n.txt")
+    both = mail(
+        "Frage", "Ja, für 5 €.\n\n-----Ursprüngliche Nachricht-----\nVon: Bob\n", 3, charset="cp1252", cte="8bit"
+    )
+    both.add_alternative("<p>The same.</p>", subtype="html")
+    return [
+        mail("Drucker – Büro", "Er druckt nicht.\nFrom here on.\n", 1),
+        answer,
+        both,
+        mail("Only a quotation", "> Nothing new.\n", 4),
+        mail("Seite", HTML, 5, subtype="html"),
+    ]
+
+
+TEXTS = [
+    "Drucker – Büro Er druckt nicht. From here on.",
+    "Drucker – Büro Danke, das ging. Und ein Satz danach.",
+    "Frage Ja, für 5 €.",
+    "",
+    "Seite An HTML mail.",
+]
+
+
+def write_box(path: Path) -> Path:
+    box = mailbox.mbox(path)
+    for one in mails():
+        box.add(one)
+    box.close()
+    return path
+
+
+def imported(folder: Path, output: Path, *flags: str) -> tuple[dict, dict[str, str]]:
+    import_text.main(["--input", str(folder), "--output-dir", str(output), *flags])
+    lines = [line for path in sorted(output.rglob("source/en/*.txt")) for line in path.read_text().splitlines()]
+    return json.loads((output / "report.json").read_text()), dict(line.split(" ", 1) for line in lines)
+
+
+@pytest.mark.parametrize("name", ["a.mbox", "inbox", "support.mbox.txt"])
+def test_an_mbox_gives_a_document_for_each_mail(tmp_path, name):
+    (tmp_path / "in").mkdir()
+    write_box(tmp_path / "in" / name)
+    report, found = imported(tmp_path / "in", tmp_path / "out")
+    stem = name.removesuffix(".txt").removesuffix(".mbox") if name == "a.mbox" else name.removesuffix(".txt")
+    assert found == {f"{stem}:{number}": text for number, text in enumerate(TEXTS, start=1) if text}
+    assert report["counts"]["attachments of mails, not read"] == 2 and report["counts"]["dropped: empty"] == 1
+
+
+def test_mails_in_files_and_folders_of_a_maildir_are_read(tmp_path):
+    (tmp_path / "one.eml").write_bytes(bytes(mails()[1]))
+    box = mailbox.Maildir(tmp_path / "Mail")
+    box.add(mails()[0])
+    box.add_folder("Sent").add(mails()[2])
+    (tmp_path / "Mail/tmp/1.host:2,").write_text("Not yet.")
+    report, found = imported(tmp_path, tmp_path / "out")
+    assert sorted(found.values()) == sorted(TEXTS[:3])
+    read = survey([tmp_path / "Mail", tmp_path / "one.eml"], Reading())
+    assert read.files == {"eml": 3} and read.groups == {"<1@x>", "<3@x>"}
+
+
+def test_a_thread_is_held_out_or_trained_on_as_a_whole(tmp_path):
+    box = mailbox.mbox(tmp_path / "a.mbox")
+    for thread in range(40):
+        root = 10 * thread + 1
+        for number in range(root, root + 4):
+            text = f"Mail {number} of thread {thread}x. " + "It has some more words. " * (60 if number % 10 == 2 else 2)
+            box.add(mail("Some words", text, number, root=root if number > root else 0))
+    box.close()
+    report, _ = imported(tmp_path / "a.mbox", tmp_path / "out", "--held-out-fraction", "0.2")
+    parts = [
+        {
+            word
+            for path in (tmp_path / "out" / part).rglob("*.txt")
+            for word in path.read_text().split()
+            if word[-2:] == "x."
+        }
+        for part in ("train", "held_out")
+    ]
+    assert report["counts"]["groups"] == 40 == sum(map(len, parts)) and not parts[0] & parts[1]
+    assert 0.1 < report["parts"]["held_out"]["share"] < 0.3
+
+
+def nested(depth: int) -> bytes:
+    heads = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (at, at) for at in range(depth))
+    return b"Subject: x\n" + heads + b"Content-Type: text/plain\n\nHello there.\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (nested(10), "x\nHello there."),
+        (nested(50), ""),
+        (nested(5000), None),
+        (b"Content-Type: message/rfc822\n\n" * 5000, None),
+        (b"Subject: =?utf-8?b?A?= =?none?q?a?=\n\nHello.", "Hello."),
+        (b"Subject: " + b"=?utf-8?q?" * 9 + b"\n\nHello.", "=?utf-8?q ?utf-8?q? =?utf-8?q ?utf-8?q?"),
+        (b"Content-Type: text/plain; charset=rot13\n\nHello.", "Hello."),
+        (b"Content-Type: text/plain; charset=iso-2022-jp\n\n" + "川。".encode("iso-2022-jp"), "川。"),
+        (b"Content-Type: text/plain; charset=iso-8859-1\n\n5 \x80 \xe9.", "5 € é."),
+        (b"Content-Type: text/plain; charset=us-ascii\n\nD\xc3\xa9j\xc3\xa0 vu.", "Déjà vu."),
+        (b"\n-----BEGIN PGP SIGNED MESSAGE-----\n\nSigned.\n-----BEGIN PGP SIGNATURE-----\niQ\n", "Signed."),
+        (b"\n\nYes.\n\nI read this:\n> A word.\n", "Yes."),
+        (b"", ""),
+    ],
+)
+def test_malformed_and_unusual_mails_are_read_or_named(content, text):
+    (row,) = list(read_mails([content], "eml", "auto", "en", Counter())) or [None]
+    if text is None:
+        assert row.values is None and row.problem.startswith("is no mail that can be read (RecursionError")
+    else:
+        assert (row is None and text == "") or row.values["text"].startswith(text)
+
+
+def test_mails_of_any_bytes_are_rows():
+    rng, content = random.Random(1), b"".join(map(bytes, mails()))
+    for _ in range(200):
+        changed = bytearray(content)
+        for _ in range(20):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        for kind in ("mbox", "eml"):
+            rows = list(read_mails([bytes(changed)], kind, "auto", "en", Counter()))
+            assert rows and all(row.problem or isinstance(row.values["text"], str) for row in rows)
+
+
+def test_documents_of_base64_are_dropped_and_not_offered_as_text(tmp_path, capsys):
+    encoded = base64.encodebytes(random.Random(1).randbytes(3000)).decode()
+    (tmp_path / "a.txt").write_text("A picture:\n" + encoded)
+    (tmp_path / "b.txt").write_text("A text of many words is here. " * 200 + encoded)
+    (tmp_path / "c.b64").write_text(encoded)
+    (tmp_path / "d.png").write_bytes(b"\x89PNG\r\n")
+    (tmp_path / "e.css").write_text("p { color: red }\n")
+    (tmp_path / "f.bin").write_bytes(bytes(range(256)))
+    (tmp_path / "g.words").write_text("Words.\n")
+    report, found = imported(tmp_path, tmp_path / "out")
+    assert list(found) == ["b"] and report["counts"]["dropped: mostly base64"] == 1
+    reasons = dict(line.removeprefix(f"{tmp_path}/").split(": ", 1) for line in report["left out"])
+    for name in ("c.b64", "d.png", "e.css", "f.bin"):
+        assert reasons[name] == f"is of no format that is read ({name[1:]})"
+    assert reasons["g.words"] == "is of no format that is read (.words); if it is text, name it *.txt"
+    assert reasons["a"] == "is mostly base64"
+    assert "  is mostly base64: a" in list(survey([tmp_path], Reading()).lines())
+
+
+LOG = """2026-11-26 12:01:13,123 INFO server: started on port 80
+[2026-11-26T12:01:13Z] [error] disk is full
+Nov 26 12:01:13 host sshd[12]: login ok
+[   12.345678] usb 1-1: new device
+26/Nov/2026:12:01:13 +0000 GET /x
+ERROR: 12 things
+The 5 of them. Errors in May 5 cases.
+"""
+
+
+def test_stamps_of_log_lines_are_removed_if_asked_for(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.log").write_text(LOG)
+    _, found = imported(tmp_path / "in", tmp_path / "1")
+    assert found["a"] == " ".join(LOG.split())
+    _, found = imported(tmp_path / "in", tmp_path / "2", "--strip-log-stamps", "--document-separator", "line")
+    assert list(found.values()) == [
+        "server: started on port 80",
+        "disk is full",
+        "host sshd[12]: login ok",
+        "usb 1-1: new device",
+        "GET /x",
+        "12 things",
+        "The 5 of them. Errors in May 5 cases.",
+    ]
+
+
+def test_source_code_keeps_its_lines_which_are_sentences(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.py").write_text("import os\n\n\ndef f(x):\n    return x + 1. if x else 2\n")
+    (tmp_path / "in/b.txt").write_text("Text.")
+    report, found = imported(tmp_path / "in", tmp_path / "1")
+    assert list(found) == ["b"]
+    assert report["left out"][0].endswith("a.py: is source code (.py); pass --source-code to read it")
+    for folder, flags in (("in", ["--source-code"]), ("in/a.py", [])):
+        _, found = imported(tmp_path / folder, tmp_path / f"out{folder[-1]}", *flags)
+        line = next(line for line in (tmp_path / f"out{folder[-1]}").rglob("0.txt"))
+        code = "import os\u2028def f(x):\u2028return x + 1. if x else 2"
+        assert code in line.read_text()
