@@ -153,6 +153,13 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str) 
     return [*blocks, heading("Limits"), Block("", "\n".join(f"- {limit}" for limit in limits))]
 
 
+_CUTTING = (
+    "# Texts must be cut into words first; run_predict.py does so itself.",
+    "from icu4py.breakers import WordBreaker  # pip install icu4py",
+    'text = " ".join(WordBreaker(text.replace("\u200b", " "), "en"))',
+)
+
+
 def _use(model: Model, to_format: str, name: str) -> Block:
     pipeline, example = HEADS[model.task].pipeline
     if model.tokens is not None:
@@ -164,6 +171,8 @@ def _use(model: Model, to_format: str, name: str) -> Block:
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
         lines = [f"from paddlenlp.transformers import {kind}", f"model = {kind}.from_pretrained({said})"]
+    if lines and model.tokens is not None and model.tokens.normalization.word_segmenter:
+        lines += ["", *_CUTTING]
     code = ["```python", *lines, "```", ""] if lines else []
     return Block("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
 

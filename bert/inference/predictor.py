@@ -7,7 +7,7 @@ model.texts(["first text", ("a question", "its context")])["logits"]
 import contextlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel, PositiveInt
 from tokenizers import Tokenizer
 
+from bert.conversion.model_description import stated_normalization
 from bert.files import json_of
 from bert.inference.export_files import (
     CALIBRATION_FILE,
@@ -27,6 +28,7 @@ from bert.inference.export_files import (
     missing_package,
 )
 from bert.runtime.paddle_api import IS_PADDLE_3, card_number, chosen_device, core, paddle
+from bert.tokenization.segmentation import with_spaces
 
 Texts = Sequence[str | tuple[str, str]]
 Made = TypeVar("Made")
@@ -101,7 +103,8 @@ class Predictor:
         tokenizer = self._tokenizer
         tokenizer.enable_truncation(max_length or self.description["max_length"])
         tokenizer.enable_padding()
-        encoded = tokenizer.encode_batch(list(texts))
+        cut = partial(with_spaces, segmenter=stated_normalization(self.folder).get("word_segmenter"))
+        encoded = tokenizer.encode_batch([cut(text) if isinstance(text, str) else [*map(cut, text)] for text in texts])
         columns = zip(INPUTS, ("ids", "type_ids", "attention_mask"), strict=True)
         rows = {name: [getattr(text, column) for text in encoded] for name, column in columns}
         return {name: np.array(values, "int64").reshape(len(encoded), -1) for name, values in rows.items()}

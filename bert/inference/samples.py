@@ -11,9 +11,11 @@ from tokenizers import Tokenizer
 
 from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig
+from bert.conversion.model_description import stated_normalization
 from bert.finetuning.loader import FeatureTable, prediction_batches
 from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, RowForm, filled_rows, texts_of
 from bert.randomness import integers_below, stream_key
+from bert.tokenization.segmentation import with_spaces
 
 MOST_TEXTS = 256
 _RANDOM_SEQUENCES, _RANDOM_LENGTH = 64, 128
@@ -65,7 +67,8 @@ def table_of_texts(texts: Texts, tokenizer_file: Path, max_length: int, pad_id: 
     """The texts as sequences of at most `max_length` tokens, by a tokenizer.json."""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
     tokenizer.enable_truncation(max_length)
-    encoded = tokenizer.encode_batch([text if len(text) == 2 else text[0] for text in texts])
+    cut = partial(with_spaces, segmenter=stated_normalization(tokenizer_file.parent).get("word_segmenter"))
+    encoded = tokenizer.encode_batch([[*map(cut, text)] if len(text) == 2 else cut(text[0]) for text in texts])
     ids = np.concatenate([np.array(text.ids, np.int64) for text in encoded])
     first = np.array([len(text.ids) - sum(text.type_ids) for text in encoded], np.int64)
     return FeatureTable(ids, offsets_of([len(text.ids) for text in encoded]), first, pad_id=pad_id)
