@@ -1,4 +1,4 @@
-"""Train a vocabulary: the same text always gives the same file.
+"""Train a vocabulary: the same text always gives the same tokens and ids.
 
 python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --output vocab.txt
 """
@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> None:
             vocabulary = train_wordpiece(texts, arguments.vocab_size, **options)
         else:
             vocabulary = train_other(arguments.model, texts, arguments.vocab_size, **options)
-        if earlier is not None and earlier.file_content() != vocabulary.file_content():
+        if earlier is not None and earlier.tokens != vocabulary.tokens:
             raise ValueError(_other_vocabulary(arguments.output, earlier))
         if earlier is None:
             arguments.output.parent.mkdir(parents=True, exist_ok=True)

@@ -28,8 +28,10 @@ class Unknown(NamedTuple):
 
 def most_frequent(words: Counter[str]) -> str:
     """For the end of a sentence: the most frequent words; empty without any."""
-    ten = sorted(words, key=lambda word: (-words[word], word))[:_SHOWN]
-    shown = " ".join(word[:_SHOWN_LETTERS] + "..." * (len(word) > _SHOWN_LETTERS) for word in ten)
+    short: Counter[str] = Counter()
+    for word, count in words.items():
+        short[word[:_SHOWN_LETTERS] + "..." * (len(word) > _SHOWN_LETTERS)] += count
+    shown = " ".join(sorted(short, key=lambda word: (-short[word], word))[:_SHOWN])
     return f", most often of {shown}" if shown else ""
 
 

@@ -1,5 +1,6 @@
-"""Trains vocabularies on texts: the same texts always give the same one."""
+"""Trains vocabularies on texts: the same texts always give the same tokens and ids."""
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ Texts = Callable[[], Iterator[str]]
 _LEAST_ALPHABET, _ALPHABET_COVERAGE, _MOST_CHARACTERS = 1000, 0.999, 0.75  # characters, share of text, of vocabulary
 # As byte-level BPE usually splits a text, but that a letter keeps its marks: vowels of Hindi and Thai are marks.
 _WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+_PARTS = slice(len(SPECIAL_TOKENS)), slice(len(SPECIAL_TOKENS), None)
 _LEAST_COUNT, _LEAST_DOCUMENTS = 5, 3  # of a word that is added; rarer ones have little to learn from, and may be names
 
 
@@ -57,7 +59,10 @@ def train_wordpiece(
 def train_other(
     model: str, texts: Texts, vocab_size: int, *, normalization: Normalization = UNCASED, min_frequency: int = 2
 ) -> LibraryVocabulary:
-    """A byte-level BPE or a Unigram, whose tokenizer.json has all its rules. They cut words from runs of any length."""
+    """A byte-level BPE or a Unigram, whose tokenizer.json has all its rules. They cut words from runs of any length.
+
+    The scores of a Unigram differ between two trainings in their third digit.
+    """
     _check_sizes(vocab_size, min_frequency)
     usual = {"vocab_size": vocab_size, "special_tokens": list(SPECIAL_TOKENS), "show_progress": False}
     if model == "bpe":
@@ -81,7 +86,11 @@ def train_other(
     tokenizer.train_from_iterator(_cut(texts, normalization), trainer)
     frame = [(token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
     tokenizer.post_processor = BertProcessing(*frame)
-    return LibraryVocabulary.read(Path(f"{model}.json"), tokenizer.to_str(pretty=True).encode())
+    content = json.loads(tokenizer.to_str())
+    if model == "unigram":  # the library sums the scores in any order, by which it sorts: sort by the tokens
+        special, others = [content["model"]["vocab"][part] for part in _PARTS]
+        content["model"]["vocab"] = special + sorted(others)
+    return LibraryVocabulary.read(Path(f"{model}.json"), json.dumps(content, ensure_ascii=False, indent=1).encode())
 
 
 def _check_sizes(vocab_size: int, min_frequency: int) -> None:
