@@ -17,7 +17,7 @@ from pathlib import Path
 from bert.files import read_json
 from bert.tokenization.library import text_tokenizer
 from bert.tokenization.normalization import UNCASED, Normalization
-from bert.tokenization.segmentation import with_spaces
+from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, with_spaces
 from data.preprocessing.problems import unknown_words
 from data.text.script_facts import ScriptFacts, segmenter_of
 from data.text.vocabulary_training import train_wordpiece
@@ -30,7 +30,9 @@ def measured(train: Sequence[str], held_out: Sequence[str], normalization: Norma
     """The share of [UNK], and tokens a word."""
     vocabulary = train_wordpiece(lambda: iter(train), VOCAB_SIZE, normalization=normalization)
     unknown = unknown_words(held_out, text_tokenizer(vocabulary, normalization))
-    return unknown.share, unknown.tokens / sum(len(with_spaces(text, "icu").split()) for text in held_out)
+    return unknown.share, unknown.tokens / sum(
+        len(with_spaces(text.replace(ZERO_WIDTH_SPACE, " "), "icu").split()) for text in held_out
+    )
 
 
 def row(folder: Path) -> list[str]:
