@@ -258,6 +258,7 @@ def start_process(
     if not _starts_ranks(command):
         return subprocess.Popen(command, env=environment, preexec_fn=_begin(), **options)
     environment, withheld = of_launcher(environment)
+    environment |= variables
     try:
         return subprocess.Popen(command, env=environment, preexec_fn=_begin(), pass_fds=[withheld], **options)
     finally:
