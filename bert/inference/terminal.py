@@ -1,6 +1,5 @@
 """Use of a trained model in a terminal: one text after the other, or questions about a pasted paragraph."""
 
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,7 +7,7 @@ from typing import IO
 
 import numpy as np
 
-from bert import MESSAGES, exit_codes
+from bert import exit_codes
 from bert.finetuning.squad.config import SquadConfig
 from bert.inference.heads import QuestionAnswerer
 from bert.inference.model_folder import open_model
@@ -29,8 +28,6 @@ def answer_from_terminal(config: SquadConfig) -> int:
     """`run_squad.py --interactive`: answer until standard input ends; returns the exit code."""
     source = config.initialization.initial_weights()
     assert source is not None
-    MESSAGES.addHandler(logging.StreamHandler(sys.stdout))
-    MESSAGES.setLevel(logging.INFO)
     data = config.data
     opened = open_model(
         source, QuestionAnswerer.task, device=choose_device(config), vocab_file=data.vocab_file, model=config.model
