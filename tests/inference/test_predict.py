@@ -104,13 +104,13 @@ def test_an_older_step_is_used_only_with_a_warning_and_is_named(folders, tmp_pat
     with open(tmp_path / "log", "w+b") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=REPOSITORY)
         try:
-            wait_until(lambda: "uncased\n" in (tmp_path / "log").read_text(), 90)
+            wait_until(lambda: "cased\n" in (tmp_path / "log").read_text(), 90)
         finally:
             process.kill()
             process.wait()
     text = (tmp_path / "log").read_text()
     assert f"warning: {tmp_path}: checkpoint refused, trying an older one: {weights} does not have" in text
-    assert f"\n{steps / '5'}: {HEADS['masked-lm'].noun}, uncased\n" in text and f"{steps / '7'}: " not in text
+    assert f"\n{steps / '5'}: {HEADS['masked-lm'].noun}, lower-cased\n" in text and f"{steps / '7'}: " not in text
 
 
 def test_questions_and_entities_from_the_command_line(folders, tmp_path, capsys):
