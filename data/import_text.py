@@ -2,9 +2,9 @@
 
     python -m data.import_text --input DIR_OR_FILES... --output-dir D [--document-separator line] [--deduplicate near]
 
-Reads plain text, Markdown, HTML, jsonl, json, csv, tsv and parquet, also as .gz, .bz2, .zst and .xz, in any encoding
-and language; docx, odt, epub, and with the extra `office` pdf, rtf and xlsx. Writes D/source/<lang>/N.txt, or with
---held-out-fraction D/train/... and D/held_out/..., one document per line, its id first. D/report.json and the last
+Reads plain text, Markdown, HTML, mails, jsonl, json, csv, tsv and parquet, also as .gz, .bz2, .zst and .xz, in any
+encoding and language; docx, odt, epub, and with the extra `office` pdf, rtf and xlsx. Writes D/source/<lang>/N.txt, or
+with --held-out-fraction D/train/... and D/held_out/..., one document per line, its id first. D/report.json and the last
 lines printed name what was read, left out and dropped, and why. A killed run leaves no text: start it again.
 """
 
@@ -38,8 +38,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--text-field",
         metavar="NAME[,NAME...]",
-        help="column or field of tables and JSON: the first of these that a table has (default: text, otherwise the "
-        "longest text)",
+        help="column or field of tables and JSON, also fields.description or items[].text: the first of these that a "
+        "table has (default: text, otherwise the longest text)",
     )
     parser.add_argument("--id-field", help="of the same (default: the file's name and the row's number)")
     parser.add_argument(

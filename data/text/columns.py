@@ -87,11 +87,13 @@ class TextColumn:
     def _missing(self, columns: Sequence[str], longest: str | None, rows: Sequence[Mapping[str, Any]]) -> str:
         wanted = " or ".join(repr(name) for name in self.names if name and (len(self.names) == 1 or "," not in name))
         close = next((near for name in self.names for near in get_close_matches(name, columns, 1, 0.7)), longest)
-        close = close or _longest_text(chain.from_iterable(map(_texts_inside, rows)))
-        inside = next((path for row in rows for found in _texts_inside(row) for path in found if path not in row), None)
+        inside = list(chain.from_iterable(map(_texts_inside, rows)))
+        close = (
+            close
+            or _longest_text(inside)
+            or next((path for text in inside for path in text if path not in columns), None)
+        )
         hint = f" (did you mean {close!r}?)" if close is not None else ""
-        if inside and not hint:
-            hint = f" (a field inside is named like {inside})"
         return f"has no column {wanted}, only {[name[:_LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
 
 

@@ -82,7 +82,7 @@ class _Document:
     """A document that is being read: its text with single spaces, in memory or, if long, on the disk."""
 
     def __init__(self, identifier: str, near: bool, folder: Path, has_lines: bool) -> None:
-        # has_lines
+        """has_lines: its line breaks become LINE_BREAK."""
         self.id = utf8(document_id(identifier)).decode()
         self.digest = TextDigest(near)
         self.characters = self.num_bytes = self.base64_characters = 0
@@ -141,7 +141,7 @@ class _Import:
     def _documents(self) -> Iterator[_Document]:
         near = self._settings.deduplicate == "near"
         read = 0  # characters since the disk was looked at
-        plain = [source for source in self._inputs if source.kind == "txt" and not source.compression]
+        plain = [source for source in self._inputs if source.kind in ("txt", "log") and not source.compression]
         check_room(self._work, total_bytes(plain))
         with progress("import", total_bytes(self._inputs)) as meter:
             for source in self._inputs:
@@ -288,7 +288,7 @@ def _finish(output: Path, report: dict, finals: dict[str, Path]) -> dict:
 
 
 def _warn_if_large(source: Input, document: _Document, settings: ImportSettings) -> None:
-    if source.kind == "txt" and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
+    if source.kind in ("txt", "log") and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
         print(
             f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds several, name their "
             "separator: --document-separator line or blank-line",

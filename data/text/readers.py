@@ -42,7 +42,7 @@ class Reading:
     text_field: str | None = None
     id_field: str | None = None
     group_by: str | None = None
-    source_code: bool = False  # also the source code in folders, with its line breaks
+    source_code: bool = False  # also the source code in folders
     strip_log_stamps: bool = False  # from the lines of log files: times and levels
 
     def folders(self) -> int | None:

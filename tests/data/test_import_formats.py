@@ -59,7 +59,7 @@ LEFT_OUT = {
     "rows.tsv": (b"0\t%s\n" % (b"A first row of text. " * 9) * 20, "has no names of columns in its first line"),
     "nested.jsonl": (
         b'{"id": 1, "body": {"de": "Text."}}\n' * 60,
-        "has no column 'text', only ['id', 'body'] (a field inside is named like body.de); name the right one",
+        "has no column 'text', only ['id', 'body'] (did you mean 'body.de'?); name the right one",
     ),
     "asked.jsonl": (
         json.dumps(
