@@ -180,7 +180,8 @@ def _finished(job: Extraction) -> dict | None:
     """The report of a finished run with the same settings, whose files exist with the recorded sizes."""
     report = read_json(job.output / REPORT_NAME)
     files = report.get("files")
-    if report.get("settings") != job.settings() or not isinstance(files, dict):
+    made = {**(report.get("settings") or {}), "extraction": _VERSION}  # finished text of an older one is kept
+    if made != job.settings() or not isinstance(files, dict):
         return None
     paths = {job.folder() / name: facts["bytes"] for name, facts in files.items()}
     return report if all(path.is_file() and path.stat().st_size == size for path, size in paths.items()) else None

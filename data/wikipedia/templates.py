@@ -10,18 +10,7 @@ HOLE = "\ufdef"  # a noncharacter, which does not occur in text: here a reader s
 _PART = re.compile(r"<([^<>]*)>")  # of a pattern: those with odd numbers may be left out
 _FIELD = re.compile(r"\{([^{}:?]+)(?::(\w+)|\?([^{}]*))?\}")
 _PLAIN_NUMBER = re.compile(r"(-?)(\d{4,30})(?:[.,](\d+))?")
-_SUPERSCRIPTS = str.maketrans(
-    "0123456789-\u2212", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u207b"
-)
-_MARKS = {
-    "en": ",.",
-    "ja": ",.",
-    "de": ".,",
-    "it": ".,",
-    "nl": ".,",
-    **dict.fromkeys(("fr", "es", "pt", "pl", "ru"), " ,"),
-}
-_LEAST_DIGITS = dict.fromkeys(("es", "pt", "pl"), 5)  # that are grouped, instead of 4
+_SUPERSCRIPTS = str.maketrans("0123456789-\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
 _RANGES = ("to", "-", "\u2013", "and", "by", "x", "or")
 
 
@@ -85,12 +74,12 @@ def _field(field: re.Match, fields: dict[str, str], language: str) -> str:
 
 def _grouped(value: str, language: str) -> str:
     """1234567.8 -> "1,234,567.8", as the wiki writes it; what is no plain number stays."""
-    number, marks = _PLAIN_NUMBER.fullmatch(value), _MARKS.get(language)
-    if number is None or marks is None:
+    number, style = _PLAIN_NUMBER.fullmatch(value), _table()["numbers"].get(language)
+    if number is None or style is None:
         return value
     sign, digits, decimals = number.groups()
-    whole = f"{int(digits):,}".replace(",", marks[0]) if len(digits) >= _LEAST_DIGITS.get(language, 4) else digits
-    return sign + whole + (f"{marks[1]}{decimals}" if decimals else "")
+    whole = f"{int(digits):,}".replace(",", style[0]) if len(digits) >= int(style[2]) else digits
+    return sign + whole + (f"{style[1]}{decimals}" if decimals else "")
 
 
 def _converted(values: list[str]) -> str:

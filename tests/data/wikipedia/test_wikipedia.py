@@ -304,3 +304,10 @@ def test_a_dump_with_another_checksum_than_published_is_refused(tmp_path, dump):
 def test_a_dump_without_a_published_checksum_is_refused(tmp_path, dump):
     with serving(Site(dump.read_bytes()).files) as url, refused("cannot be verified"):
         download_wikipedia.main(["--outdir", str(tmp_path), "--mirror", url, "--dump-date", "20230101"])
+
+
+def test_a_finished_text_of_an_older_extraction_is_kept(dump, tmp_path, monkeypatch):
+    monkeypatch.setattr(wikipedia_text, "_VERSION", 1)
+    made = extract(job(dump, tmp_path), 1)
+    monkeypatch.undo()
+    assert extract(job(dump, tmp_path), 1) == made and made["settings"]["extraction"] == 1
