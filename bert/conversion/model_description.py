@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
 from bert.config.architecture import MODEL_TYPES, BertConfig, our_values
 from bert.config.setting_errors import explain
@@ -145,16 +144,6 @@ _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
 _PROGRESS_FILES = "*_progress.json"  # of our checkpoints, with all settings of their run
 
 
-class WordRules(TypedDict):
-    """How the words of a tagger's training are cut from plain text (`bert.finetuning.ner.plain_words`)."""
-
-    joints: dict[str, bool]  # kinds of the pieces around a place -> whether a word goes on there
-    words: list[str]  # abbreviations that these would cut
-
-
-_WORD_RULES: TypeAdapter[WordRules | None] = TypeAdapter(WordRules | None)
-
-
 @dataclass(frozen=True)
 class Usage:
     """The content of task.json; None and empty: not known."""
@@ -169,7 +158,7 @@ class Usage:
     temperature: float = 1.0  # by which logits are divided: fitted on the evaluation set
     positive_label: str | None = None  # the class that is predicted from `threshold` on
     threshold: float = 0.5
-    word_rules: WordRules | None = None  # of a tagger
+    word_rules: Mapping[str, bool] | None = None  # of a tagger: how its training's words are cut (`ner.plain_words`)
     encoding: str | None = None  # by which files are decoded as those of the training were; None: detected
     language: str | None = None  # of the text, by which encodings are detected
     header: bool = True  # the first line of a CSV or TSV names the columns
@@ -197,7 +186,7 @@ def read_usage(folder: Path) -> Usage:
     if path.is_file():
         values = read_json(path, "the name, length and columns of a task")
         try:
-            rules = _WORD_RULES.validate_python(values.get("word_rules"))
+            rules = TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules"))
             usage = Usage(**{**values, "text_columns": tuple(values["text_columns"]), "word_rules": rules})
             if usage.max_seq_length is not None and usage.max_seq_length < 3:
                 raise ValueError(f"max_seq_length={usage.max_seq_length}")

@@ -20,7 +20,7 @@ from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, check_finite, prediction_batches
 from bert.finetuning.prediction_files import PredictionFiles, stamps
 from bert.finetuning.task import Features, FineTuningData, FineTuningTask, Outputs, Part
-from bert.reporting.progress import metrics_line, progress
+from bert.reporting.progress import metric_form, metrics_line, progress
 from bert.reporting.run_record import SCORES_FILE
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import read_variable
@@ -178,16 +178,13 @@ class FineTuningEvaluation(Evaluation):
     def _failure(self, metrics: dict[str, float], is_trained: bool) -> str:
         """A score near zero, named as such, with what to change."""
         config, name = self._config, self._task.best_metric
-        shown = [
-            part for part in metrics_line(metrics).split("  ") if part.startswith(f"{name.removeprefix('eval_')} ")
-        ]
         remedy = "use weights that were trained on this task and these labels"
         if is_trained:
-            remedy = (
-                f"train longer (now --max-steps {config.run.max_steps}) or with another --learning-rate (now "
-                f"{config.optimizer.learning_rate:g}), start from better weights, or check that the labels are right"
-            )
-        return f"{shown[0]} is near zero: the model has learned next to nothing of this task; {remedy}"
+            steps, rate = config.run.max_steps, config.optimizer.learning_rate
+            remedy = f"train longer (now --max-steps {steps}) or with another --learning-rate (now {rate:g}), or "
+            remedy += "start from better weights, or check that the labels are right"
+        shown = f"{name.removeprefix('eval_')} {metrics[name]:{metric_form(name, metrics)}}"
+        return f"{shown} is near zero: the model has learned next to nothing of this task; {remedy}"
 
     def _announce(self, part: Part) -> None:
         """Log where the results are; a task whose users look for them beside the checkpoints gets links there."""

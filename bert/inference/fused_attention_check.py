@@ -7,7 +7,9 @@ from scipy.special import logsumexp
 
 from bert.conversion.model import Model, ModelSource, read
 from bert.conversion.raw_tensors import ConversionError
+from bert.finetuning.loader import prediction_batches
 from bert.inference.paddle_program import Network
+from bert.labels.features import sentence_features
 from bert.tokenization.library import text_tokenizer
 from data.examples.sample_questions import read_source
 
@@ -43,18 +45,14 @@ def masked_lm_loss(model: Model) -> float:
     """The mean loss of masked tokens, in nats."""
     assert model.tokens is not None
     vocabulary, texts = model.tokens.vocabulary, [paragraph["context"] for paragraph in read_source()[:_TEXTS]]
-    cls_id, sep_id, mask_id, pad_id = (vocabulary.id_of(f"[{name}]") for name in ("CLS", "SEP", "MASK", "PAD"))
-    length = min(_LONGEST, model.config.max_position_embeddings)
-    ids = np.full((len(texts), length), pad_id, np.int64)
-    tokenizer = text_tokenizer(vocabulary, model.tokens.normalization)
-    for row, text in zip(ids, texts, strict=True):
-        tokens = [cls_id, *tokenizer.encode(text)[: length - 2], sep_id]
-        row[: len(tokens)] = tokens
-    places = np.arange(_MASKED_EVERY // 2, ids.size, _MASKED_EVERY)
-    places = places[~np.isin(ids.ravel()[places], (cls_id, sep_id, pad_id))]
-    masked = ids.copy()
-    masked.ravel()[places] = mask_id
-    feed = {"input_ids": masked, "token_type_ids": np.zeros_like(ids), "attention_mask": (ids != pad_id).astype(int)}
-    outputs = Network(model.parameters, model.config).run("masked-lm", {**feed, "masked_lm_positions": places})
-    logits = outputs["masked_lm_logits"][:, : len(vocabulary)].astype(np.float64)
-    return float((logsumexp(logits, axis=-1) - logits[np.arange(len(places)), ids.ravel()[places]]).mean())
+    longest = min(_LONGEST, model.config.max_position_embeddings)
+    table, _ = sentence_features(text_tokenizer(vocabulary, model.tokens.normalization), [texts], longest)
+    (batch,) = prediction_batches(table, _TEXTS, max_seq_length=longest)
+    ids, special = batch.feed["input_ids"], [vocabulary.id_of(token) for token in ("[CLS]", "[SEP]", "[PAD]")]
+    places = np.flatnonzero(~np.isin(ids, special))[::_MASKED_EVERY]
+    masked, truth = ids.copy(), ids.ravel()[places]
+    masked.ravel()[places] = vocabulary.id_of("[MASK]")
+    feed = {**batch.feed, "input_ids": masked, "masked_lm_positions": places}
+    logits = Network(model.parameters, model.config).run("masked-lm", feed)["masked_lm_logits"].astype(np.float64)
+    logits = logits[:, : len(vocabulary)]
+    return float((logsumexp(logits, axis=-1) - logits[np.arange(len(places)), truth]).mean())

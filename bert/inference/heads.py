@@ -82,13 +82,9 @@ class SentenceEncoder(TrainedModel):
 
     task = "encoder"
 
-    def __init__(self, opened: OpenedModel, *, pooling: str = "mean", **settings: Any) -> None:
-        super().__init__(opened, **settings)
-        self._pooling = pooling
-
     def run(self, requests: Sequence[Request]) -> list[Result]:
-        if self._pooling != "none":
-            return vector_results(self.encode([text for (text,) in requests], self._pooling))
+        if self.pooling != "none":
+            return vector_results(self.encode([text for (text,) in requests]))
         table = self.table(requests)
         results: list[Result] = [{} for _ in requests]
         for row, states, *_ in self.outputs(self.task, table):
@@ -98,7 +94,7 @@ class SentenceEncoder(TrainedModel):
         return results
 
     def columns(self) -> dict[str, type]:
-        return {"tokens": str, "vectors": str} if self._pooling == "none" else {"vector": str}
+        return {"tokens": str, "vectors": str} if self.pooling == "none" else {"vector": str}
 
 
 def vector_results(vectors: np.ndarray) -> list[Result]:
@@ -336,7 +332,7 @@ def load_model(
     max_seq_length: int | None = None,
     batch_size: int = 32,
     top_k: int = 5,
-    pooling: str | None = None,
+    pooling: str = "mean",
     **settings: Any,
 ) -> TrainedModel:
     """A model with the methods of its head: predict, encode, fill_mask or answer.
@@ -344,12 +340,13 @@ def load_model(
     Args:
         source: a checkpoint, the output folder of a run, an export, another library's model or a published name.
         task: one of PREDICTIONS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
-        pooling: of the task encoder: a key of `trained_model.POOLING`, or none: a vector for each token.
+        pooling: of vectors, as of `TrainedModel`.
     """
     refuse_address(source)
     opened = open_model(source, task, **settings)
-    own = {} if pooling is None else {"pooling": pooling}
-    return _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k, **own)
+    model = _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)
+    model.pooling = pooling
+    return model
 
 
 def load_from_settings(settings: ModelSettings, batch_size: int = 32, **others: Any) -> TrainedModel:

@@ -85,8 +85,8 @@ def open_model(
     if (path / DESCRIPTION_FILE).is_file():
         if set(layers) - {-1}:
             raise ValueError(
-                f"layers={_joined(layers)}: {path} is an export, which gives the last layer's states alone; use the "
-                "checkpoint that it was made from, or omit --layers"
+                f"layers={','.join(map(str, layers))}: {path} is an export, which gives the last layer's states alone; "
+                "use the checkpoint that it was made from, or omit --layers"
             )
         predictor = Predictor(path, device=device, cpu_threads=cpu_threads)
         return _open_export(predictor, task, partial(_tokens, path, vocab_file, do_lower_case, strip_accents))
@@ -131,16 +131,11 @@ def open_model(
 
 def _from_the_first(layers: Sequence[int], last: int) -> tuple[int, ...]:
     """Layers counted from the embeddings, of a model of `last` layers."""
-    if any(not -last - 1 <= layer <= last for layer in layers):
-        raise ValueError(
-            f"layers={_joined(layers)}: the model has the layers 1 to {last} (or {-last} to -1), and its embeddings, "
-            "which are 0; correct --layers"
-        )
+    for layer in layers:
+        if not -last - 1 <= layer <= last:
+            of = f"the model has the layers 1 to {last} (or {-last} to -1), and its embeddings, which are 0"
+            raise ValueError(f"layers={layer}: {of}; correct --layers")
     return tuple(layer % (last + 1) for layer in layers)
-
-
-def _joined(layers: Sequence[int]) -> str:
-    return ",".join(map(str, layers))
 
 
 def _classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:

@@ -46,6 +46,7 @@ class TrainedModel:
     repeated: tuple[str, ...] = ("text", "text_pair")  # keys of the texts of a plain line that its result repeats
     hidden: str = ""  # the key of a JSON line that its result does not repeat
     num_texts: tuple[int, ...] = (1,)  # numbers of texts that a request can have
+    pooling: str = "mean"  # how the tokens' states become a vector: a key of POOLING, or none: they are given
 
     def __init__(
         self, opened: OpenedModel, *, max_seq_length: int | None = None, batch_size: int = 32, top_k: int = 5
@@ -118,12 +119,9 @@ class TrainedModel:
         """The columns of a table that the results become (`records.flat`), and their types."""
         raise NotImplementedError
 
-    def encode(self, texts: Sequence[str], pooling: str = "mean") -> np.ndarray:
-        """The mean of the last hidden states over all tokens of each text, float32 [n, hidden]; long texts are cut.
-
-        Args:
-            pooling: a key of POOLING: mean, max, or cls for the states of the first token.
-        """
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """The mean (`pooling`) of the last hidden states over all tokens of each text, float32 [n, hidden]; long texts
+        are cut."""
         if isinstance(texts, str):
             raise ValueError("texts must be a list of texts, not one text; pass [text]")
         if not self.opened.can_encode():
@@ -135,7 +133,9 @@ class TrainedModel:
             return np.zeros((0, 0), "float32")
         table = self.table([(text,) for text in texts])
         lengths = table.lengths()
-        pooled = {row: POOLING[pooling](outputs[0][: lengths[row]]) for row, *outputs in self.outputs("encoder", table)}
+        pooled = {
+            row: POOLING[self.pooling](outputs[0][: lengths[row]]) for row, *outputs in self.outputs("encoder", table)
+        }
         return np.stack([pooled[row] for row in range(len(texts))])
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:

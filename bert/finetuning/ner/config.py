@@ -130,7 +130,8 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     implied, usage = modes | implied_settings(values), usage_in_training({**modes, **values}, "ner")
     file = Path(str(values.get("train_file"))).expanduser()
     if is_on({**implied, **values}, "do_train") and file.is_file() and not values.keys() >= {*USUAL_SETTINGS}:
-        implied |= usual_settings(count_sentences(file), {**implied, **values}) | settings_of_the_run(values, "ner")
+        sentences = count_sentences(file, values.get("encoding"))
+        implied |= usual_settings(sentences, {**implied, **values}) | settings_of_the_run(values, "ner")
     if usage.max_seq_length is not None:
         implied["max_seq_length"] = usage.max_seq_length
     return implied | {"document_context": usage.document_context}

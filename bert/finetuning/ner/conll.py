@@ -10,15 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, is_tag, read_spans, split_tag, write_tags
+from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
 from bert.finetuning.text_files import text_lines
 
 DOCUMENT_START = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
-_COMMENT = ("# ", "#\t")
+_COMMENT, _TAG = re.compile(r"#[ \t]"), re.compile(r"O|[A-Z]-.+")
 _SAMPLED_LINES = 10_000  # by which the columns of a file are recognised
 
 
@@ -71,9 +72,9 @@ def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Seq
     return text
 
 
-def count_sentences(path: Path) -> int:
+def count_sentences(path: Path, encoding: str | None = None) -> int:
     """The number of blocks of lines, which is that of the sentences, but for comments that stand alone."""
-    are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path))
+    are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path, encoding))
     return sum(is_word for is_word, _ in groupby(are_words))
 
 
@@ -93,7 +94,8 @@ def tagged_windows(
     inside = begins_document = False
     for number, line in enumerate(text_lines(path, layout.encoding), start=1):
         columns = _columns(line, form.by_tabs)
-        is_comment = not inside and form.is_comment(line, columns, layout)
+        is_other = len(columns) != form.width or (layout.tagged and not _TAG.fullmatch(columns[-1]))
+        is_comment = not inside and is_other and _COMMENT.match(line) is not None  # not a word #
         is_word = bool(line.strip(" \t")) and not line.startswith(DOCUMENT_START) and not is_comment
         begins_document |= line.startswith(DOCUMENT_START)
         window.comments += is_comment
@@ -108,7 +110,7 @@ def tagged_windows(
         if is_word:
             if len(columns) != form.width:
                 separators = "tabs alone" if form.by_tabs else "spaces or tabs"
-                what = "a comment stands before a sentence" if line.startswith(_COMMENT) else "every line needs as many"
+                what = "a comment stands before a sentence" if _COMMENT.match(line) else "every line needs as many"
                 raise ValueError(
                     f"{path}:{number}: {len(columns)} columns by {separators} ({line[:60]!r}), but line {form.example} "
                     f"and most others have {form.width}; {what}"
@@ -120,19 +122,12 @@ def tagged_windows(
     yield window.text(path, layout, types)
 
 
-@dataclass(frozen=True)
-class _Form:
+class _Form(NamedTuple):
     """How most words of a file are written."""
 
     by_tabs: bool  # tabs alone separate columns
     width: int  # columns
     example: int  # number of the first such line
-
-    def is_comment(self, line: str, columns: Sequence[str], layout: ConllFormat) -> bool:
-        """Whether a line before a sentence is a comment, not a word #."""
-        has_tag = layout.tagged and len(columns) > abs(layout.tag_column)
-        is_other = len(columns) != self.width or (has_tag and not is_tag(columns[layout.tag_column]))
-        return line.startswith(_COMMENT) and is_other
 
 
 def _columns(line: str, by_tabs: bool) -> list[str]:
@@ -144,7 +139,7 @@ def _columns(line: str, by_tabs: bool) -> list[str]:
 def _form_of(path: Path, encoding: str | None) -> _Form:
     """Tabs alone separate columns unless fewer lines would then have equally many."""
     sample = enumerate(islice(text_lines(path, encoding), _SAMPLED_LINES), start=1)
-    lines = {n: line for n, line in sample if line.strip(" \t") and not line.startswith((DOCUMENT_START, *_COMMENT))}
+    lines = {n: line for n, line in sample if line.strip(" \t") and not line.startswith((DOCUMENT_START, "# ", "#\t"))}
     best, most = _Form(False, 0, 0), 0
     for by_tabs in (False, True) if lines else ():
         widths = {number: len(_columns(line, by_tabs)) for number, line in lines.items()}

@@ -7,7 +7,6 @@ S, and after E and S; all other neighbouring tags belong to one span.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -39,12 +38,6 @@ def split_tag(tag: str) -> tuple[str, str]:
     if prefix not in _PREFIXES or not hyphen or not kind or printable(kind) != kind:
         raise ValueError(f"tag {tag!r} must be O, or B-, I-, E- or S- and a type without control characters")
     return prefix, kind
-
-
-def is_tag(tag: str) -> bool:
-    with suppress(ValueError):
-        return bool(split_tag(tag))
-    return False
 
 
 def read_spans(tags: Sequence[str], sentence_starts: Iterable[int] = (0,)) -> list[Span]:

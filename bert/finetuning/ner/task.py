@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.conversion.model_description import Usage, WordRules
+from bert.conversion.model_description import Usage
 from bert.finetuning.loader import UNLABELLED
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.ner.config import TaggingConfig
@@ -49,7 +49,7 @@ class TaggingTask(FineTuningTask):
                 raise ValueError(f"{data.train_file} has no entity, {rule}")
             # Models use IOB2 whatever the scheme of the files.
             self.labels = (OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
-            self._word_rules: WordRules | None = learn_rules(self.training.sentences())
+            self._word_rules: Mapping[str, bool] | None = learn_rules(self.training.sentences())
         else:
             self.labels = labels_of_the_weights(config.initialization, None)
             self._word_rules = usage_of_the_weights(config.initialization).word_rules

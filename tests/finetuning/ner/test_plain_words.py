@@ -39,7 +39,7 @@ TEXTS = [
 CONVENTIONS = {
     "white space": r"\S+",
     "every mark": r"\w+|[^\w\s]",
-    "paths and options": r"/[\w.]+(?:/[\w.]+)*(?<!\.)|\w+\(\d\)|--?[\w-]+|'s|(?:Mr|Inc|U\.S)\.|\w+(?:[-.,/@]\w+)*|\S",
+    "paths and options": r"/[\w.]+(?:/[\w.]+)*(?<!\.)|\w+\(\d\)|--?[\w-]+|'s|U\.S\.|\w+(?:[-.,/@]\w+)*|\S",
 }
 
 
@@ -53,11 +53,9 @@ def test_text_is_cut_as_the_words_of_the_training(name):
     assert words_of(new, rules) == re.findall(CONVENTIONS[name], new)
 
 
-def test_elisions_and_abbreviations_are_those_of_the_training():
-    sentences = [["L'", "hôtel", "de", "l'", "État", "."], ["Aujourd'hui", "l'", "abbé", "voit", "M.", "Roux", "."]] * 2
-    assert words_of("Aujourd'hui, M. Roux voit l'île.", learn_rules(sentences)) == [
-        *("Aujourd'hui", ",", "M.", "Roux", "voit", "l'", "île", ".")
-    ]
+def test_elisions_are_those_of_the_training():
+    sentences = [["L'", "hôtel", "de", "l'", "État", "."], ["Le", "voisin", "voit", "l'", "abbé", "."]] * 2
+    assert words_of("Roux voit l'île.", learn_rules(sentences)) == ["Roux", "voit", "l'", "île", "."]
 
 
 def test_words_are_put_together_as_a_writer_does():
