@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.text.encodings import decoded, detect, whole_lines
+from data.text.encodings import MAX_ROW_CHARACTERS, decoded, detect, whole_lines
 from data.text.inputs import read_chunks
 
 _BLOCK = 1 << 20  # bytes that are decoded at a time
@@ -29,7 +29,10 @@ def decoded_blocks(path: Path, encoding: str | None = None) -> Iterator[str]:
     if encoding is not None:
         counts = Counter[str]()
         chunks = decoded(lambda: read_chunks(path, ""), encoding, "en", counts, check=False)[1]
-        yield from (f"{line or ''}\n" for line in whole_lines(chunks))
+        for number, line in enumerate(whole_lines(chunks), start=1):
+            if line is None:
+                raise ValueError(f"{path}:{number}: the line is longer than {MAX_ROW_CHARACTERS} characters; split it")
+            yield f"{line}\n"
         if replaced := counts["undecodable bytes"]:
             raise ValueError(f"{path}: {replaced} bytes are not {encoding}; check --encoding, or the file")
         return

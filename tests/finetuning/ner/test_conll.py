@@ -235,3 +235,13 @@ def test_a_file_whose_tags_are_not_read_is_written_in_iob2_or_the_named_scheme(t
     (path := tmp_path / "a.conll").write_text("Ada S-PER\nspoke O\n")
     (text,) = tagged_windows(path, ConllFormat(scheme=scheme, tagged=False), 9, 99, False)
     assert predicted_lines(text, [Span("PER", 0, 1)]).decode() == f"Ada S-PER {tag}\nspoke O O\n"
+
+
+def test_words_of_a_code_page_are_read_where_it_is_named(tmp_path):
+    (path := tmp_path / "a.conll").write_bytes("Łódź B-LOC\nśpi O\n".encode("cp1250"))
+    with pytest.raises(
+        ValueError, match=r"a\.conll:1: byte 0xa3 is not UTF-8 .* -f cp1250 -t UTF-8, pass --encoding cp1250"
+    ):
+        read_tagged_text(path)
+    for encoding in ("cp1250", "auto:cp1250"):
+        assert read_tagged_text(path, ConllFormat(encoding=encoding)).words == ["Łódź", "śpi"]
