@@ -29,10 +29,10 @@ def decoded_blocks(path: Path, encoding: str | None = None) -> Iterator[str]:
     if encoding is not None:
         counts = Counter[str]()
         chunks = decoded(lambda: read_chunks(path, ""), encoding, "en", counts, check=False)[1]
-        for number, line in enumerate(whole_lines(chunks), start=1):
-            if line is None:
+        for number, text in enumerate(whole_lines(chunks), start=1):
+            if text is None:
                 raise ValueError(f"{path}:{number}: the line is longer than {MAX_ROW_CHARACTERS} characters; split it")
-            yield f"{line}\n"
+            yield f"{text}\n"
         if replaced := counts["undecodable bytes"]:
             raise ValueError(f"{path}: {replaced} bytes are not {encoding}; check --encoding, or the file")
         return

@@ -131,7 +131,9 @@ class Rows:
             return
         if "data" in row and any("question" in names for names in keys):
             raise ValueError(f"{name} has no column 'question'; SQuAD's form is for run_squad.py --predict-file")
-        hint = suggest(keys[0][0], map(str, row), "--text-column names the right one")
+        hint = suggest(
+            keys[0][0], map(str, row), "--text-column names the right one, and --no-header reads a table without names"
+        )
         raise ValueError(f"{name} has no column {' and '.join(map(repr, keys[0]))}, only {list(row)[:20]}; {hint}")
 
     def _lines(self, path: Path | None) -> Iterator[_RawRow | None]:
