@@ -15,7 +15,6 @@ source scripts/setup.sh
 
 find_python train paddle
 python=${PYTHON}
-venv=${BERT_LDDL_VENV:-.lddl-venv}
 folder=${BERT_BENCHMARK_DIR:-.benchmark}
 output=${BERT_BENCHMARK_OUTPUT:-$folder/results}
 corpus=${BERT_BENCHMARK_CORPUS:-$folder/corpus}
@@ -25,16 +24,12 @@ if [[ "${1:-}" == "--full" ]]; then
 fi
 
 mkdir -p "$folder"
-if [[ ! -e "$venv/.complete" ]]; then
-  make_environment "$venv" LDDL uv_install "$venv/bin/python" -r tests/interop/requirements-lddl.txt
-  make_environment "$venv" LDDL uv_install "$venv/bin/python" --no-deps lddl==0.1.0
-  touch "$venv/.complete"
-fi
+find_lddl
 if [[ ! -d "$corpus/source" ]]; then
   "$python" -m tests.benchmarks.documentation_corpus --output-dir "$corpus" --megabytes "${sizes[-1]}"
 fi
 if [[ ! -e "$folder/vocab.txt" ]]; then
   "$python" -m data.train_vocabulary --input "$corpus" --vocab-size 30000 --output "$folder/vocab.txt" --sample-megabytes 64
 fi
-"$python" -m tests.benchmarks.compare_data --corpus "$corpus" --vocab-file "$folder/vocab.txt" --lddl-python "$venv/bin/python" \
+"$python" -m tests.benchmarks.compare_data --corpus "$corpus" --vocab-file "$folder/vocab.txt" --lddl-python "$BERT_LDDL_VENV/bin/python" \
   --folder "$folder" --output "$output" --sizes "${sizes[@]}"

@@ -106,3 +106,13 @@ find_torch() {
     ${BERT_TORCH_WHEELS:+--find-links "${BERT_TORCH_WHEELS}"} -r "${REPOSITORY}/tests/benchmarks/requirements-${name}.txt"
   touch "${venv}/.complete-${name}"
 }
+
+# `find_lddl` sets BERT_LDDL_VENV (default: .lddl-venv) to an environment with NVIDIA's LDDL and its preprocessor.
+find_lddl() {
+  export BERT_LDDL_VENV="${BERT_LDDL_VENV:-${REPOSITORY}/.lddl-venv}"
+  local python="${BERT_LDDL_VENV}/bin/python"
+  [[ ! -e "${BERT_LDDL_VENV}/.complete" ]] || return 0
+  make_environment "${BERT_LDDL_VENV}" LDDL uv_install "${python}" -r "${REPOSITORY}/tests/interop/requirements-lddl.txt"
+  make_environment "${BERT_LDDL_VENV}" "LDDL itself" uv_install "${python}" --no-deps lddl==0.1.0
+  touch "${BERT_LDDL_VENV}/.complete"
+}

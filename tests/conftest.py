@@ -15,7 +15,7 @@ if str(REPOSITORY) not in sys.path:
     sys.path.insert(0, str(REPOSITORY))
 
 
-pytest_plugins = ["tests.support.cpu_time"]
+pytest_plugins = ["tests.support.cpu_time", "tests.support.skips"]
 
 
 def pytest_addoption(parser):
