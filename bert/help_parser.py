@@ -1,17 +1,61 @@
 """The argument parser of all commands: its usage names the command as it runs in the reader's folder."""
 
 import argparse
+import shutil
 import sys
+import textwrap
 from typing import Any, NoReturn
 
 from bert.interpreter import shell_command
+
+WIDTH = min(100, shutil.get_terminal_size((100, 0)).columns)
+
+
+def wrapped(text: str, width: int = WIDTH) -> str:
+    """Text whose lines are broken at a width and stay as far indented."""
+    lines = textwrap.dedent(text).splitlines()
+    indents = [line[: len(line) - len(line.lstrip())] for line in lines]
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False)
+        for line, indent in zip(lines, indents, strict=True)
+    )
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """At most WIDTH columns: choices that are long stand in the text, and the lines of a description stay lines."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=34, width=WIDTH)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return wrapped(text, width)
+
+    def _format_usage(self, *settings: Any) -> str:
+        text = " ".join(super()._format_usage(*settings).split())
+        return (
+            textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+            + "\n\n"
+        )
+
+    def _metavar_formatter(self, action: argparse.Action, default_metavar: str) -> Any:
+        shown = super()._metavar_formatter(action, default_metavar)
+        return (lambda size: (default_metavar,) * size) if _long_choices(action) else shown
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        return super()._expand_help(action) + (f" ({_long_choices(action)})" if _long_choices(action) else "")
+
+
+def _long_choices(action: argparse.Action) -> str:
+    """The choices that would be the flag's metavar, if they are long."""
+    text = ", ".join(map(str, action.choices or ()))
+    return text if action.metavar is None and len(text) > 40 else ""
 
 
 class HelpParser(argparse.ArgumentParser):
     """ArgumentParser whose `prog` is the start of a `shell_command`; none: the module that runs."""
 
     def __init__(self, **settings: Any) -> None:
-        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        settings.setdefault("formatter_class", HelpFormatter)
         if "prog" not in settings:
             spec = getattr(sys.modules["__main__"], "__spec__", None)
             settings["prog"] = spec.name.removesuffix(".__main__") if spec else sys.argv[0]

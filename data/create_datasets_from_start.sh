@@ -5,7 +5,7 @@ set -euo pipefail
 STEPS=(wikipedia vocabulary phase1 phase2 squad glue)
 
 usage() {
-  cat <<HELP
+  fold -s -w 100 <<HELP
 usage: BERT_PREP_WORKING_DIR=DIR bash data/create_datasets_from_start.sh [options]
 
 Makes, below \$BERT_PREP_WORKING_DIR (default: results/data of the checkout, which scripts/docker/launch.sh mounts), the

@@ -2,14 +2,10 @@
 # Makes uv.lock from the extras of pyproject.toml: every package with its version and the hashes of its files. Versions of
 # the old lock stay where they still fit; other arguments go to uv, such as --upgrade or --upgrade-package NAME.
 set -euo pipefail
-if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
-  sed -n -e 's/^# //p' -e '/^set /q' "${BASH_SOURCE[0]}"
-  exit
-fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/setup.sh
 source scripts/setup.sh
-
+print_usage "$@"
 find_uv
 # Of this machine's indexes nothing gets into the lock. BERT_PADDLE: setup.py adds no packages of its own.
 exec env -u UV_INDEX -u UV_FIND_LINKS BERT_PADDLE=lock "${UV}" lock --default-index https://pypi.org/simple "$@"

@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case "${1:-}" in
+  -h | --help) sed -n 's/^# //p' scripts/run_fault_tests.sh | fold -s -w 100 && exit ;;
   --rows | --full | --broken | --report)
     echo "error: $1: type the test of the row, which tests/README.md names: bash scripts/run_tests.sh tests/faults; without" \
       "a flag this script runs all rows at full counts" >&2

@@ -7,13 +7,9 @@
 #   bash scripts/run_gpu_selftest.sh --device cpu         what can be tried without a GPU
 #   bash scripts/run_gpu_selftest.sh --output-dir DIR     data, logs and report (results/gpu_selftest)
 set -euo pipefail
-
-if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
-  sed -n -e 's/^# *//p' -e '/^set /q' "${BASH_SOURCE[0]}"
-  exit
-fi
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+print_usage "$@"
 words=() verbosity=1
 for word in "$@"; do
   case "${word}" in

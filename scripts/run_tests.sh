@@ -13,8 +13,8 @@ OF_PADDLE=(tests/{test_program.py,model,runtime,checkpoints,training,finetuning,
 ON_REQUEST=(tests/{documents,cluster,newcomer,figures})
 
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
-  sed -n -e 's/^# //p' -e '/^set /q' "${BASH_SOURCE[0]}"
-  echo "ON_REQUEST: ${ON_REQUEST[*]}. Arguments of pytest: .venv/bin/python -m pytest --help"
+  sed -n -e 's/^# //p' -e '/^set /q' "${BASH_SOURCE[0]}" | fold -s -w 100
+  echo "ON_REQUEST: ${ON_REQUEST[*]}"
   exit
 fi
 # shellcheck source=scripts/setup.sh

@@ -5,6 +5,7 @@ set -euo pipefail
 
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+print_usage "$@"
 folder="${1:-results}"
 find_python "$(runtime_extras) ${*:2}"
 tools="$(mktemp -d)"

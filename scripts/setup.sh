@@ -9,6 +9,7 @@
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck disable=SC2034 # extras of the tests
 TESTS="train paddle serve onnx openvino chinese segmentation office dask lddl tensorboard mlflow test check"
+[[ " $* " == *" --help "* || " $* " == *" -h "* ]] && IS_HELP=true || IS_HELP=false # of the script that sources this one
 export PYTHONUTF8=1 # paths and text are UTF-8, whatever the locale
 # shellcheck source=scripts/packages.sh
 source "${REPOSITORY}/scripts/packages.sh"
@@ -16,6 +17,13 @@ source "${REPOSITORY}/scripts/packages.sh"
 fail() {
   echo "error: $*" >&2
   exit 2
+}
+
+# `print_usage "$@"`: with --help, prints the comment that the script begins with, and ends it. Nothing is installed.
+print_usage() {
+  if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then return; fi
+  sed -n -e '/^\($\|[^#]\)/q' -e '2,$s/^# \?//p' "${REPOSITORY}/scripts/${0##*/}" | fold -s -w 100
+  exit 0
 }
 
 supported_python() { # `supported_python NEWEST`: the first Python from 3.11 to 3.NEWEST on the PATH
@@ -75,6 +83,10 @@ find_python() { # `find_python EXTRA ...`, also as one word
   wanted="$(sha256sum <"${REPOSITORY}/uv.lock")"
   if [[ -x "${PYTHON}" && -f "${stamp}" && "$(<"${stamp}")" == "${wanted}" ]]; then return; fi
   if [[ -x "${PYTHON}" && ! -w "${venv}" ]] && requirements "${PYTHON}" "${extras[@]}"; then return; fi # at each start
+  if [[ "${IS_HELP}" == true ]]; then
+    echo "The packages are not installed: run 'bash scripts/setup.sh' once; --help then lists all flags."
+    print_usage --help
+  fi
   make_environment "${venv}" "the packages of ${extras[*]}" install_packages "${PYTHON}" "${extras[@]}" || exit
   { echo "${wanted}" >"${stamp}"; } 2>/dev/null || true
 }
@@ -89,11 +101,7 @@ launch() { # `launch TASK ARGUMENTS ...`: run_TASK.sh; files of the current fold
 
 if [[ "${BASH_SOURCE[0]}" == "$0" ]]; then
   set -euo pipefail
-  if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
-    sed -n -e 's/^# //p' -e '/^REPOSITORY/q' "$0"
-    echo "The extras: $(known_extras)"
-    exit
-  fi
+  print_usage "$@"
   needed="$(runtime_extras)"
   if [[ " $* " =~ \ (paddle|gpu|paddle3|paddle3-gpu)\  ]]; then needed=train; fi # a Paddle was named
   find_python "${needed} $*"

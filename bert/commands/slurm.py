@@ -19,6 +19,7 @@ from bert.config.command_line import usage_errors
 from bert.config.flags import flat_fields
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import read_json
+from bert.help_parser import wrapped
 from bert.launching.arguments import PRECISIONS, one_of
 from bert.launching.previous_run import is_done
 from bert.launching.process_runner import Runner, flags_of
@@ -208,7 +209,7 @@ def _help() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
-        print(_help())
+        print(wrapped(_help()))
         return 0 if words else BAD_INPUT
     task, flags = words[0], words[1:]
     with usage_errors():

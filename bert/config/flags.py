@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from bert.config.settings_base import SWITCHES
-from bert.help_parser import HelpParser
+from bert.help_parser import HelpFormatter, HelpParser
 
 
 def flat_fields(config_class: type[BaseModel]) -> dict[str, tuple[str, FieldInfo]]:
@@ -72,11 +72,8 @@ def is_on(values: Mapping[str, Any], name: str) -> bool:
     return str(values.get(name, "false")).lower() == "true"
 
 
-class Formatter(argparse.HelpFormatter):
-    """Long lines, and no placeholder after a boolean flag, whose value is rarely given, but the values of a switch."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=34, width=118)
+class Formatter(HelpFormatter):
+    """No placeholder after a boolean flag, whose value is rarely given, but the values of a switch."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if isinstance(action, Boolean):

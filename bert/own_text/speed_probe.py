@@ -35,6 +35,9 @@ SLOW_SECONDS = 3.0  # of one micro-step: the programs that follow are not measur
 
 
 def main(argv: Sequence[str]) -> int:
+    if "--help" in argv:
+        print(__doc__)
+        return 0
     end_with_launcher()
     # Ends this rank, also inside of Paddle, and then the launcher the others.
     signal.alarm(constants.PROBE_TIMEOUT_SECONDS)

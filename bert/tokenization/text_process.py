@@ -188,6 +188,8 @@ class _Rules:
 def _main() -> None:
     """Answer requests until the pipe is closed. At the end of the time SIGPROF ends the process; signals to the group
     of our process, such as Ctrl-C and Slurm's USR1, are for that one."""
+    if "--help" in sys.argv:
+        sys.exit(__doc__)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)

@@ -8,6 +8,7 @@
 #   hopper, blackwell   CUDA 12.6, 12.9 and Paddle 3.1 from Paddle's own index
 # --dry-run prints the command and does not run it.
 set -euo pipefail
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then sed -n -e 's/^# //p' -e '/^set /q' "$0" | fold -s -w 100 && exit; fi
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 kind=ngc image="${BERT_IMAGE:-}" push=false dry_run=false options=()

@@ -13,6 +13,7 @@
 #   BERT_DOCKER       docker, podman, ... (default: docker)
 # --dry-run prints the command and does not run it.
 set -euo pipefail
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then sed -n -e 's/^# //p' -e '/^set /q' "$0" | fold -s -w 100 && exit; fi
 
 dry_run=false
 if [[ "${1:-}" == --dry-run ]]; then

@@ -6,7 +6,6 @@ CPU seconds are user + system time of a command and all its processes. LDDL's fi
 it ends, its balancer; ours of one command that does both.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -23,6 +22,7 @@ import pyarrow.parquet as pq
 
 from bert import REPOSITORY
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from bert.samples.manifest import read_manifest
 from data.balance_shards import balance
 from tests.benchmarks.processes import markdown
@@ -244,7 +244,7 @@ def run(benchmark: Benchmark, corpus: Path, sizes: list[float], seconds: float) 
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, required=True, help="made by tests.benchmarks.documentation_corpus")
     parser.add_argument("--vocab-file", type=Path, required=True)
     parser.add_argument("--lddl-python", required=True, help="interpreter of LDDL's environment")

@@ -22,6 +22,7 @@ import numpy as np
 
 from bert import REPOSITORY
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from bert.planning.estimates import training_flops_per_sequence
 from tests.benchmarks.processes import Competitor, markdown
 from tests.benchmarks.training_tasks import (
@@ -162,7 +163,7 @@ def compare(task: Path, variants: list[tuple[Variant, Path]], rounds: int, updat
 
 
 def arguments_of(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     names = [competitor.name for competitor in COMPETITORS]
     parser.add_argument("--cases", nargs="+", choices=CASES, default=[name for name in CASES if name != "bert-tiny"])
     parser.add_argument("--threads", nargs="+", type=int, help="of each competitor; default: 1, all for fine-tuning")

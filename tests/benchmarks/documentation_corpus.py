@@ -8,7 +8,6 @@ which kind and how much is repeated. The text is for measurements only, so unlik
 names of functions.
 """
 
-import argparse
 import hashlib
 import json
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from data.examples.documentation import default_roots, documentation_files, texts_of
 
 _MIN_PARAGRAPH_CHARACTERS = 60
@@ -102,7 +102,7 @@ def _lines(documents: list[list[str]], max_bytes: float) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--megabytes", type=float, default=64)
     parser.add_argument("--roots", type=Path, nargs="+", help="folders to search (default: Python's and /usr/share)")

@@ -8,7 +8,6 @@ some batches at a time, so that other work on the machine slows all of them. CPU
 wall time. That they compute the same is checked before.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ import numpy as np
 
 from bert import REPOSITORY
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from bert.inference.model_folder import open_model
 from tests.benchmarks.inference_cases import cases_of, labelled_case, prepare
 from tests.benchmarks.measuring import write_batches
@@ -146,7 +146,7 @@ def behind(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     add = parser.add_argument
     add("--checkpoint", type=Path, required=True, help="a classifier of texts, of any format that is read")
     add("--labelled", type=Path, help="TSV with the texts of the model's task and a label column, for the accuracy")

@@ -8,7 +8,6 @@ bfloat16. The other one is curve_torch.py: transformers' modules on PyTorch, LAM
 With --seeds both train with dropout from several seeds. D has the curves as JSON, and table.md.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -23,6 +22,7 @@ from bert.command_errors import command
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, resolve_config
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from bert.pretraining.entry import ENTRY
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
@@ -238,7 +238,7 @@ def seeds_table(rows: list[dict[str, Any]]) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--torch-python", type=Path, required=True, help="interpreter with torch and transformers")
     parser.add_argument("--output-dir", type=Path, required=True)
     parser.add_argument("--model", default="bert-mini", choices=sorted(BUILT_IN_MODELS))

@@ -7,7 +7,6 @@ The texts are translated messages and manual pages of the packages installed on 
 is. A row for each language: right with the language given, and without.
 """
 
-import argparse
 import gettext
 import gzip
 import random
@@ -16,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from bert.help_parser import HelpParser
 from data.text.encodings import decoded
 
 PAGES = {
@@ -84,7 +84,7 @@ def is_right(text: bytes, page: str, language: str, show: bool) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=15, help="of each language and encoding")
     parser.add_argument("--show", action="store_true", help="print a line of each text that is decoded wrongly")
     options = parser.parse_args()

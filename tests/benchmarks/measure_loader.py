@@ -3,7 +3,6 @@
 python -m tests.benchmarks.measure_loader SHARDS vocab.txt --batch-size 64 [--global-batch-size 65536 --world-size 8]
 """
 
-import argparse
 import json
 import time
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.config.setting_errors import explain
+from bert.help_parser import HelpParser
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
 from bert.samples.settings import LoaderSettings
@@ -73,7 +73,7 @@ def slowest_rank(directory: Path, vocabulary: Vocabulary, settings: LoaderSettin
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("vocab_file", type=Path)
     parser.add_argument("--batch-size", type=int, default=64, help="of a micro-batch")
