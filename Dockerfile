@@ -1,13 +1,17 @@
 # BERT on Paddle in a container; `bash scripts/docker/build.sh` chooses the arguments.
 #
 #   BASE                                                PADDLE   for
-#   nvcr.io/nvidia/paddlepaddle:24.12-py3 (default)     base     NVIDIA GPUs up to Hopper: the image's own Paddle 2.6
+#   nvcr.io/nvidia/paddlepaddle:24.12-py3 (default)     base     NVIDIA GPUs up to Hopper: the image's own Paddle, if it is 2.6 to 3.1
 #   nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04         gpu      Pascal to Ampere: PyPI's wheel, on a plain CUDA
 #   nvidia/cuda:12.6.3-base-ubuntu24.04                 cu126    Hopper: Paddle 3.1 of Paddle's own index, which brings CUDA
 #   nvidia/cuda:12.9.1-base-ubuntu24.04                 cu129    Blackwell: the same
 #   python:3.11-slim-bookworm                           cpu      no GPU
 #
 # `build.sh serve` builds the target `serve` instead: the HTTP server on a CPU, without training's packages.
+# NVIDIA's release notes that could be read end at 24.05, which has Ubuntu 22.04 with Python 3.10, as all before have an
+# older one: too old for us. What 24.12 has was not seen, so the build examines its Python and the version of its Paddle, and
+# ends in a sentence that names `cuda` and `hopper` if they do not fit. These two install the Paddle that was tested (2.6.2) or
+# the same version of the wheel that was (3.1.1), and depend on CUDA alone. No image was pulled or built here.
 # NAME@sha256:DIGEST in place of a tag fixes an image for ever: BERT_BASE=NAME@sha256:... of build.sh. None is written here:
 # the registries, which tell the digests, were out of reach when the tags were tried.
 ARG BASE=nvcr.io/nvidia/paddlepaddle:24.12-py3

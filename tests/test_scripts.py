@@ -261,6 +261,21 @@ def test_the_bill_of_software_has_the_packages_of_the_lock_and_their_licences(tm
     rows = [line.split("|") for line in (tmp_path / "licences.md").read_text().splitlines()[2:]]
     unknown = [row[1].strip() for row in rows if row[3].strip() == "UNKNOWN"]
     assert len(rows) > 50 and len(unknown) < 10, unknown
+    assert "CVE-2026-25087" in (tmp_path / "vulnerabilities.md").read_text()
+
+
+def test_versions_that_are_held_are_those_of_the_lock():
+    """The table that sbom.sh prints."""
+    text = (REPOSITORY / "scripts/sbom.sh").read_text()
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.startswith("| ")][1:]
+    versions = {(table["name"], table.get("version")) for table in TABLES}
+    assert len(rows) >= 7 and {(name, row[2]) for row in rows for name in row[1].split(", ")} <= versions
+
+
+def test_a_job_without_a_number_is_refused_before_it_is_computed_with(tmp_path):
+    done = bash("bash run.sub", SLURM_JOB_ID=f"a[$(touch {tmp_path}/x)]", CODE_DIR=str(REPOSITORY))
+    assert done.returncode == 2 and "must be a job's number; submit this script" in done.stderr
+    assert not (tmp_path / "x").exists()
 
 
 def test_an_unknown_extra_is_refused_with_the_known_ones():

@@ -31,7 +31,8 @@ packages=(ca-certificates)
 python="$(supported_python)" || python=""
 if [[ -z "${python}" ]]; then
   if [[ "${paddle}" == base ]]; then
-    echo "error: this image's $(python3 --version) must be 3.11 or 3.12; take a newer image, or PADDLE=gpu" >&2
+    echo "error: this image's $(python3 --version) must be 3.11 or 3.12; build 'cuda' (Paddle 2.6 on CUDA 11.8) or 'hopper'" \
+      "(Paddle 3.1, which brings CUDA 12.6), or name a newer image with BERT_BASE" >&2
     exit 2
   fi
   for python in python3.11 python3.12 ""; do # Ubuntu 24.04 has 3.12, Debian 12 has 3.11
@@ -51,5 +52,14 @@ apt-get install --yes --no-install-recommends "${packages[@]}"
 rm -rf /var/lib/apt/lists/*
 
 options=()
-if [[ "${paddle}" == base ]]; then options+=(--system-site-packages); fi
+if [[ "${paddle}" == base ]]; then
+  options+=(--system-site-packages)
+  version="$("${python}" -c 'from importlib.metadata import distributions as all
+print(*{found.version for found in all() if found.name.lower() in ("paddlepaddle", "paddlepaddle-gpu")})')"
+  if [[ "${version}" != 2.6* && "${version}" != 3.[01]* ]]; then
+    echo "error: this image's Paddle ${version:-(none)} must be 2.6, 3.0 or 3.1; build 'cuda' (Paddle 2.6 on CUDA 11.8) or" \
+      "'hopper' (Paddle 3.1, which brings CUDA 12.6), or name another image with BERT_BASE" >&2
+    exit 2
+  fi
+fi
 "${python}" -m venv "${options[@]}" "${venv}"
