@@ -1,8 +1,8 @@
 """The packages of the extras in pyproject.toml, with the versions of uv.lock.
 
-scripts/setup.sh runs this file before anything is installed, so it uses only the standard library. `requirements.py
-EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise 1, with the differences on standard
-error.
+scripts/setup.sh runs this file before anything is installed, so it uses only the standard library.
+`requirements.py EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise 1,
+with the differences on standard error.
 """
 
 import importlib.metadata
@@ -78,6 +78,9 @@ def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | N
 
 
 def main(argv: Sequence[str]) -> int:
+    if "--help" in argv:
+        print(__doc__)
+        return 0
     if sys.version_info[:2] not in SUPPORTED:
         print(f"Python {sys.version.split()[0]} must be 3.11, 3.12 or 3.13", file=sys.stderr)
         return 1

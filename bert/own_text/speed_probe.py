@@ -1,9 +1,10 @@
-"""Measures the speed of training programs on this machine, with made-up batches: what a plan for own text rests on.
+"""Measures the speed of training programs on this machine, on which a plan for own text rests.
 
-    python -m paddle.distributed.launch --nproc_per_node 2 bert/own_text/speed_probe.py TO.json CONFIG.yaml ...
+    python -m paddle.distributed.launch bert/own_text/speed_probe.py TO.json CONFIG.yaml ...
 
-Each CONFIG is the settings of one candidate. TO.json gets {CONFIG: sequences per second of all ranks}, after each of
-them again. Measures a second or two of each and ends when a program is slow: those that follow are slower.
+Each CONFIG is the settings of one candidate. TO.json gets {CONFIG: sequences per second of all
+ranks}, after each of them again. Measures a second or two of each, with made-up batches, and ends
+when a program is slow: those that follow are slower.
 """
 
 import json

@@ -1,9 +1,10 @@
-"""Runs the rules of a tokenizer.json in a process of its own, which a text that would stop ours ends instead.
+"""Runs the rules of a tokenizer.json in a process that a text ends which would stop ours.
 
-A rule may take for ever (a regular expression, WordPieces of endless words), fill the memory (a letter replaced by a
-thousand) or panic in Rust. No look at the rules tells such ones from harmless ones, and a call of the library can
-neither be interrupted nor be given a limit. A process can: of CPU time, which other load does not use up, and of
-memory. It is started as a script and imports nothing of ours, so that it starts in a moment.
+A rule may take for ever (a regular expression, WordPieces of endless words), fill the memory (a
+letter replaced by a thousand) or panic in Rust. No look at the rules tells such ones from harmless
+ones, and a call of the library can neither be interrupted nor be given a limit. A process can: of
+CPU time, which other load does not use up, and of memory. It is started as a script and imports
+nothing of ours, so that it starts in a moment.
 """
 
 import os
@@ -189,7 +190,8 @@ def _main() -> None:
     """Answer requests until the pipe is closed. At the end of the time SIGPROF ends the process; signals to the group
     of our process, such as Ctrl-C and Slurm's USR1, are for that one."""
     if "--help" in sys.argv:
-        sys.exit(__doc__)
+        print(__doc__)
+        return
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
