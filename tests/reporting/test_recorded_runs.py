@@ -8,9 +8,11 @@ import pytest
 from bert import REPOSITORY
 from bert.reporting import report
 from bert.reporting.__main__ import main
+from tests.golden.runs import record
 
 RUNS = REPOSITORY / "tests/golden/runs"
-FILES = sorted(path for path in RUNS.rglob("*") if path.is_file())
+FILES = sorted(path for path in RUNS.rglob("*") if path.is_file() and path.suffix not in (".png", ".py", ".pyc"))
+RECORDED = sorted(path.parent for path in RUNS.glob("*/run.json"))
 
 
 def lines(text: str) -> list[str]:
@@ -32,6 +34,14 @@ def test_the_model_of_the_quickstart_learned_more_than_frequencies():
         held_out = [row["eval_masked_lm_loss"] for row in map(json.loads, rows) if "eval_masked_lm_loss" in row]
         assert summary["finished"] and summary["eval_masked_lm_loss"] == held_out[-1]
         assert summary["eval_masked_lm_loss"] < 0.7 * summary["unigram_entropy"]
+
+
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
+def test_a_recorded_run_says_how_it_was_made(folder):
+    facts = json.loads((folder / "run.json").read_text())
+    assert facts["command"].startswith(record.COMMANDS[folder.name]) and re.fullmatch(r"[0-9a-f]{7,}", facts["commit"])
+    assert facts["versions"].keys() >= {"python", "paddlepaddle"} and (folder / "loss.png").stat().st_size > 1000
+    assert any(json.loads(path.read_text()) for path in folder.rglob("summary.json"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(RUNS)))

