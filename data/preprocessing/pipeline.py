@@ -117,7 +117,9 @@ def make_block(job: Job, block: Block) -> dict:
     result = {"counts": dict(sorted(counts.items())), "samples": [len(rows) for rows in bins]}
     if counts["unknown tokens"] > MOST_UNKNOWN * counts["tokens"]:
         parts = (text for _, text in islice(numbered_documents(block, Counter()), _SAMPLED))
-        sample = [text if len(text) <= _SAMPLED else text[:_SAMPLED].rpartition(" ")[0] for text in parts]
+        sample = [
+            text if len(text) <= _SAMPLED else text[:_SAMPLED].rpartition(" ")[0] or text[:_SAMPLED] for text in parts
+        ]
         result["unknown words"] = dict(unknown_words(sample, tokenizer).words.most_common(_UNKNOWN_KEPT))
     write_atomically(record, json.dumps(result).encode())
     return result
