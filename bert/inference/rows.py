@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from bert.config.setting_errors import suggest
 from bert.inference.records import Record, joined
+from bert.printable import printable
 from data.text.columns import PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm, fitting
 from data.text.encodings import DETECTED, Decoding, detect
 from data.text.inputs import COMPRESSIONS, read_chunks
@@ -109,7 +110,7 @@ class Rows:
         if kind == "tsv" and not form.is_named_by(table.columns):
             return None
         for line in table.findings.encoding_lines():
-            print(f"{path}: {line}", file=sys.stderr)
+            print(printable(f"{path}: {line}"), file=sys.stderr)
         if not self.columns:
             self.names = table.columns if table.delimiter else ()
             self.delimiter = table.delimiter if kind == "csv" else ","
@@ -188,7 +189,8 @@ def _codecs_of(path: Path | None, decoding: Decoding) -> Sequence[str]:
     if path is not None and not code_page:
         code_page = detect(lambda: read_chunks(path, ""), decoding.language).code_page()
         if code_page:
-            print(f"{path}: read as {code_page} where it is not UTF-8; --encoding names another", file=sys.stderr)
+            note = f"{path}: read as {code_page} where it is not UTF-8; --encoding names another"
+            print(printable(note), file=sys.stderr)
     return ["utf-8", code_page] if code_page else ["utf-8"]
 
 
