@@ -121,6 +121,7 @@ SETTINGS = {
     "lists in lists": ("[" * 20_000, "nesting of more than"),
     "hexadecimal digits": ("seed: 0x" + "f" * 50_000, "a value of 50002 characters"),
     "decimal digits": ("seed: " + "9" * 2999, "seed=999"),
+    "an empty number": ('seed: !!float ""', "a value is not what its tag, as !!float, says"),  # found by fuzzing
     "a tag that runs": ("seed: !!python/object/apply:os.system [id]", "could not determine a constructor"),
 }
 

@@ -109,6 +109,8 @@ def plain_yaml(text: str) -> Any:
         return yaml.load(text, _StrictLoader)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"a value is not what its tag, as !!float, says ({error}); write plain values") from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

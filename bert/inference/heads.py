@@ -135,9 +135,6 @@ class MaskFiller(TrainedModel):
             for text, masks in zip(texts, self._fill(texts, self.top_k), strict=True)
         ]
 
-    def tokenize(self, texts: Request) -> None:
-        """Done by `check`."""
-
     def columns(self) -> dict[str, type]:
         return {"filled": str, "masks": str}
 

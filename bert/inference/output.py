@@ -3,8 +3,8 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -105,13 +105,9 @@ def _cell(value: Any) -> Any:
 
 def _text_cell(value: Any) -> Any:
     """The cell with ' before it if a spreadsheet would take it for a formula and not for a number."""
-    value = _cell(value)
-    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return value
-    with suppress(ValueError):
-        float(value)
-        return value
-    return f"'{value}"
+    cell = _cell(value)
+    is_formula = isinstance(cell, str) and re.match(r"[=@\t\r]|[+-](?![\d.,eE+-]*$)", cell)
+    return f"'{cell}" if is_formula else cell
 
 
 def npy_header(rows: int, width: int) -> bytes:

@@ -9,16 +9,17 @@ import string
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from bert.arrays.ragged import offsets_of
 from bert.tokenization.normalization import UNCASED, Normalization
-from bert.tokenization.text_process import RARE, Facts, TextProcess, text_process
+from bert.tokenization.text_process import RARE, TextProcess
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.wordpiece import TokenizedTexts, WordPieceTokenizer, chunks
 
@@ -35,6 +36,7 @@ _BYTE_LEVEL_SPACES = "\u0120\u010a\u0109\u010d"  # space, line feed, tab and car
 # Kana and Chinese characters, whose texts have no spaces between words; each begins a word, as in BERT's WordPieces.
 _WITHOUT_SPACES = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _ROUNDING = 128  # published embeddings are rounded up to a multiple of at most this
+_process = lru_cache(maxsize=2)(TextProcess)  # one for all who read the same file
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -51,7 +53,7 @@ class LibraryVocabulary(Vocabulary):
     @classmethod
     def read(cls, path: str | Path, content: bytes) -> "LibraryVocabulary":
         """ValueError if the library does not read the content, or if it lacks a special token."""
-        ids = text_process(content, str(path)).facts.ids
+        ids = _process(content, str(path)).facts["ids"]
         tokens = sorted(ids, key=ids.__getitem__)
         for entry in json.loads(content).get("added_tokens") or ():
             if (given := ids.get(entry["content"], entry["id"])) != entry["id"]:
@@ -70,7 +72,7 @@ class LibraryVocabulary(Vocabulary):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.pair_separators()  # a tokenizer that frames its texts otherwise is refused before anything slow
-        if not self._facts.knows_rare:
+        if not self._facts["knows rare"]:
             raise ValueError(
                 f"{self.source}: it has no token for unknown characters ({RARE}), so that a text with one has no "
                 "tokens; name one in its model (unk_token, unk_id), or use another tokenizer"
@@ -89,10 +91,10 @@ class LibraryVocabulary(Vocabulary):
 
     def process(self) -> TextProcess:
         """What runs its rules."""
-        return text_process(self.content, self.source)
+        return _process(self.content, self.source)
 
     @property
-    def _facts(self) -> Facts:
+    def _facts(self) -> dict[str, Any]:
         return self.process().facts
 
     def library_tokenizer(self) -> Tokenizer:
@@ -121,7 +123,7 @@ class LibraryVocabulary(Vocabulary):
             )
 
     def normalization(self, lowercase: bool | None = None, strip_accents: bool | None = None) -> Normalization:
-        lower, strips = self._facts.lowercase, self._facts.strips
+        lower, strips = self._facts["lowercase"], self._facts["strips"]
         for given, does, rule, words in (
             (lowercase, lower, "lower-casing", ("keeps capitals", "lower-cases")),
             (strip_accents, strips, "strip_accents", ("keeps accents", "strips accents")),
@@ -134,14 +136,14 @@ class LibraryVocabulary(Vocabulary):
 
     @cached_property
     def _word_mark(self) -> str | None:
-        words = self._facts.words
+        words = self._facts["a b"]
         return next((mark for mark in _WORD_MARKS if any(token.startswith(mark) for token in words)), None)
 
     def check_extendable(self) -> None:
         raise ValueError(f"add_words: {self.source} is not a WordPiece, whose words stand alone; leave --add-words out")
 
     def knows_words(self) -> bool:
-        return bool(self._facts.prefix or self._word_mark)
+        return bool(self._facts["prefix"] or self._word_mark)
 
     def continuations(self) -> np.ndarray:
         return self._continues
@@ -149,8 +151,8 @@ class LibraryVocabulary(Vocabulary):
     @cached_property
     def _continues(self) -> np.ndarray:
         """Punctuation marks and Chinese characters are words; none continues one where words are not known."""
-        if self._facts.prefix:
-            return np.array([token.startswith(self._facts.prefix) for token in self.tokens], bool)
+        if self._facts["prefix"]:
+            return np.array([token.startswith(self._facts["prefix"]) for token in self.tokens], bool)
         continues = np.zeros(len(self), bool)
         if self._word_mark:
             starts = (self._word_mark, "\\u", *_BYTE_LEVEL_SPACES)
@@ -161,12 +163,12 @@ class LibraryVocabulary(Vocabulary):
         return continues
 
     def replacement_ids(self) -> np.ndarray:
-        special = {*self._facts.special, *(self.id_of(role) for role in _SPECIAL_NAMES)}
+        special = {*self._facts["special"], *(self.id_of(role) for role in _SPECIAL_NAMES)}
         words = [i for i, token in enumerate(self.tokens) if i not in special and not token.startswith("[unused")]
         return np.array(words, np.int64)
 
     def shown(self, index: int) -> str:
-        text = self.process().decode([int(index)])[0].strip().removeprefix(self._facts.prefix)
+        text = self.process().decode([int(index)])[0].strip().removeprefix(self._facts["prefix"])
         text = text or _WORD_MARKS[1]  # a space alone
         return f" {text}" if self.knows_words() and not self._continues[index] else text
 
@@ -176,8 +178,8 @@ class LibraryVocabulary(Vocabulary):
 
     def pair_separators(self) -> int:
         cls_id, sep_id = self.id_of("[CLS]"), self.id_of("[SEP]")
-        ids = self._facts.pair
-        if not self._facts.frames:
+        ids = self._facts["pair"]
+        if not self._facts["frames"]:
             return 1
         number = ids.count(sep_id) - 1
         if ids[0] != cls_id or ids[-1] != sep_id or ids.count(cls_id) != 1 or number not in (1, 2):
@@ -188,7 +190,7 @@ class LibraryVocabulary(Vocabulary):
         return number
 
     def second_type(self) -> int:
-        return self._facts.pair_types[-1] if self._facts.frames else 1
+        return self._facts["pair types"][-1] if self._facts["frames"] else 1
 
 
 def _is_punctuation(letter: str) -> bool:

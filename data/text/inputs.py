@@ -7,7 +7,7 @@ import mimetypes
 import os
 import re
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ CHUNK_BYTES, _HEAD_BYTES = 1 << 20, 1 << 12
 _ZSTD_INPUT_BYTES = 1 << 10  # small, so that even highly compressed input gives pieces of a few megabytes
 # What any file may become, and how many times its size. Measured: logs 25 to 50 times (gzip), 40 to 130 (zstd), one
 # line over and over up to 145 (bzip2); a bomb a thousand (gzip) and without an end (Parquet, EPUB).
-_LEAST_BYTES, MOST_RATIO = 16 << 20, 200
+_LEAST_BYTES, _MOST_RATIO = 16 << 20, 200
 T = TypeVar("T")
 
 
@@ -46,22 +46,22 @@ class TooMuchError(NotTextError):
     """A small file becomes very much: it is a bomb, or has a line over and over."""
 
 
-def most_bytes(path: Path) -> int:
-    """What the contents of a file may have in all."""
-    return _LEAST_BYTES + MOST_RATIO * path.stat().st_size
-
-
 def no_bomb(path: Path, items: Iterable[T], size: Callable[[T], int]) -> Iterator[T]:
-    """The contents of a file; TooMuchError when their sizes are more than `most_bytes`."""
-    total, most = 0, most_bytes(path)
+    """The contents of a file; TooMuchError when they are more in all than any file may become."""
+    total, most = 0, _LEAST_BYTES + _MOST_RATIO * path.stat().st_size
     for item in items:
         total += size(item)
         if total > most:
             raise TooMuchError(
-                f"becomes more than {most:,} bytes, {MOST_RATIO} times its size and more; if that is no mistake, "
+                f"becomes more than {most:,} bytes, {_MOST_RATIO} times its size and more; if that is no mistake, "
                 "unpack it, or save it as text or CSV"
             )
         yield item
+
+
+def require_no_bomb(path: Path, sizes: Iterable[int]) -> None:
+    """The same for what a file says of its contents before they are read."""
+    deque(no_bomb(path, sizes, int), 0)
 
 
 @contextmanager

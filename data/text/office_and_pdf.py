@@ -19,7 +19,7 @@ from xml.parsers import expat
 from data.text.columns import Row, TableForm, row_size
 from data.text.encodings import NotTextError, only_text
 from data.text.html_text import text_of_html
-from data.text.inputs import MOST_RATIO, TooMuchError, most_bytes, no_bomb
+from data.text.inputs import TooMuchError, no_bomb, require_no_bomb
 from data.text.json_rows import with_text
 
 _MOST_LISTED = 4 << 20  # bytes of an e-book's list of files
@@ -65,10 +65,11 @@ def _archive(path: Path) -> zipfile.ZipFile:
         if file.read(len(_OLE)) == _OLE:
             raise NotTextError("is protected by a password, or of an older Office; save it again without")
     archive = zipfile.ZipFile(path)
-    unpacked = sum(member.file_size for member in archive.infolist())
-    if unpacked > most_bytes(path):
+    try:
+        require_no_bomb(path, (member.file_size for member in archive.infolist()))
+    except TooMuchError:
         archive.close()
-        raise TooMuchError(f"unpacks to {unpacked:,} bytes, more than {MOST_RATIO} times its size; save it as text")
+        raise
     return archive
 
 

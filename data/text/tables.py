@@ -8,7 +8,7 @@ TSV    separated by tabs; with or without a line of names
 JSON   lines of objects, or a file that is one object or a list of them; a text stands for an object of one column
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from data.text.columns import Row, TableForm, places_of, row_size
 from data.text.contents import bounded, text_chunks
 from data.text.delimited import DelimitedTable
 from data.text.encodings import DETECTED, Decoding, Encoding, NotTextError, decode, whole_lines
-from data.text.inputs import CHUNK_BYTES, Findings, Input, damage_named, no_bomb, table_input
+from data.text.inputs import CHUNK_BYTES, Findings, Input, damage_named, no_bomb, require_no_bomb, table_input
 from data.text.json_rows import document_rows, json_rows, with_text
 from data.text.office_and_pdf import xlsx_rows
 
@@ -130,7 +130,7 @@ def _parquet_table(path: Path, form: TableForm, findings: Findings) -> Table:
     with damage_named(path):
         file = pq.ParquetFile(path, page_checksum_verification=True, buffer_size=CHUNK_BYTES)
         groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
-        deque(no_bomb(path, groups, lambda group: group.total_byte_size), 0)  # what it says itself, before it is read
+        require_no_bomb(path, (group.total_byte_size for group in groups))
         names = file.schema_arrow.names
         columns = [*places_of(names, form.all_columns(names, _parquet_sample(file)), form.optional)]
 

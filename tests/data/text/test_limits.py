@@ -49,13 +49,13 @@ def least(monkeypatch):
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_small_file_that_becomes_very_much_is_named_and_the_folder_goes_on(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(inputs, "MOST_RATIO", 20)
+    monkeypatch.setattr(inputs, "_MOST_RATIO", 20)
     (tmp_path / "in").mkdir()
     BOMBS[name](tmp_path / "in" / name)
     (tmp_path / "in" / "good.txt").write_text("A good text.")
     report = import_files([tmp_path / "in"], tmp_path / "out", ImportSettings())
     (line,) = report["left out"]
-    assert line.startswith(f"{tmp_path}/in/{name}: ") and "times its size" in line
+    assert line.startswith(f"{tmp_path}/in/{name}: ") and "20 times its size" in line
     assert report["counts"]["files that become too much left out"] == 1 == report["counts"]["files read"]
     assert report["counts"]["bytes of text"] < 2 << 20
 
