@@ -15,6 +15,7 @@ PARTS = ("packages.sh", "entrypoint.sh", "install_python.sh")  # of other script
 FOUND = [*(REPOSITORY / "scripts").glob("*.sh"), *(REPOSITORY / "scripts/docker").glob("*.sh"), REPOSITORY / ".ci/run"]
 FOUND += [REPOSITORY / "data/create_datasets_from_start.sh", REPOSITORY / "run.sub"]
 SCRIPTS = sorted(str(path.relative_to(REPOSITORY)) for path in FOUND if path.name not in PARTS)
+WARNED = ["scripts/run_gpu_record.sh"]  # wants another Paddle than the one that is named here
 # Of another environment, or gone.
 OTHERS = re.compile("tests/benchmarks/(.*_torch|inference_ours|train_.*).py|data/download_books.py")
 
@@ -51,7 +52,7 @@ def test_a_module_says_how_it_is_used(words):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("script", sorted(set(SCRIPTS) - set(WARNED)))
 def test_a_script_says_how_it_is_used(script):
     assert asked(["bash", script, "--help"], REPOSITORY, BERT_PYTHON=sys.executable)[1] < 5
 

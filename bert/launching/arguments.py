@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from bert.config.command_line import SettingsParser, explain, suggest, with_dashes
 from bert.config.entry_point import START, EntryPoint
 from bert.config.flags import add_flag, flag_name, flat_fields, value_flags
+from bert.help_parser import wrapped
 from bert.interpreter import shell_command
 from bert.launching.settings import LaunchSettings
 
@@ -183,7 +184,7 @@ class LauncherParser(SettingsParser):
             return formatter.format_help().rstrip()
         settings = f"All settings of the training: `{shell_command(launcher.entry.script, '--help')}`."
         repeated = "With several seeds: --seeds 5 --help."
-        more = f"More: --help {'|'.join([*names, *topics])}"
+        more = wrapped(f"More: --help {' | '.join([*names, *topics])}")
         return "\n".join([formatter.format_help(), launcher.epilog, repeated, settings, more])
 
 

@@ -9,12 +9,12 @@ few: *). Words of scripts without spaces are ICU's in both. With --train, own te
 process, and the row has its held-out loss; a language that is done is not trained again.
 """
 
-import argparse
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from bert.files import read_json
+from bert.help_parser import HelpParser
 from bert.tokenization.library import text_tokenizer
 from bert.tokenization.normalization import UNCASED, Normalization
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, with_spaces
@@ -70,7 +70,7 @@ def trained(folder: Path, output: Path, hours: float) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("texts", type=Path)
     parser.add_argument("--train", type=Path)
     parser.add_argument("--hours", type=float, default=0.1)

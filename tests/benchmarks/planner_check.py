@@ -7,7 +7,6 @@
 Six constants of hardware_parts.yaml were fitted, each on one row of FITTED; every other row is a prediction.
 """
 
-import argparse
 import dataclasses
 import functools
 import math
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from scipy.optimize import least_squares
 
 from bert.config.training_settings import derive
+from bert.help_parser import HelpParser
 from bert.planning.hardware import Hardware, Part, load_parts, parse_hardware
 from bert.planning.planner import update_time
 from bert.pretraining.config import PretrainingConfig
@@ -193,7 +193,7 @@ def _spread(errors: list[float]) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = HelpParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", action="store_true", help="every row")
     parser.add_argument("--cross-check", action="store_true", help="each table planned by the constants of the others")
     flags = parser.parse_args()

@@ -4,7 +4,6 @@ Each client sends a text, waits for the answer and sends the next one, over one 
 at the same time and are measured in turn, so that a change of the machine's load meets all of them.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -24,6 +23,7 @@ from safetensors.numpy import save_file
 
 from bert.config.architecture import BertConfig
 from bert.files import write_atomically
+from bert.help_parser import HelpParser
 from bert.inference.paddle_program import build_program
 from tests.benchmarks.processes import markdown
 from tests.serving.servers import RunningServer, serving
@@ -161,7 +161,7 @@ def table(rows: dict) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmark_serving.sh", description=__doc__)
+    parser = HelpParser(prog="scripts/benchmark_serving.sh", description=__doc__)
     add = parser.add_argument
     add("--model", metavar="MODEL", help="a classifier of single texts (default: random weights of --size)")
     add("--size", choices=SIZES, default="minilm", help="of the random model (default: minilm)")

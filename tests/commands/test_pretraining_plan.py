@@ -180,7 +180,7 @@ def test_help_is_short_and_leads_to_its_topics(task, capsys):
     parser = LauncherParser(LAUNCHER if task == "pretraining" else LAUNCHERS[task])
     short = parser.help_about("")
     assert len(short.splitlines()) <= 20 and "--config NAME_OR_FILE" in short
-    topics = short.split("More: --help ")[1].strip().split("|")
+    topics = "".join(short.split("More: --help ")[1].split()).split("|")
     assert {"nodes", "recipes"} <= set(topics) and all(parser.help_about(topic) for topic in topics)
     assert "--num-nodes" in parser.help_about("nodes") and "--num-nodes" not in short
     with pytest.raises(SystemExit) as ended:

@@ -7,7 +7,6 @@ it with its record in golden/. Call it through scripts/run_gpu_record.sh, which 
     bash scripts/run_gpu_record.sh --table            # the table of tests/README.md, from the records
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -25,6 +24,7 @@ COMBINATIONS = "combinations"  # of settings, beside the cases
 INFERENCE = "inference"  # how exports run
 WITHOUT_KERNEL = "operators without a kernel"
 
+from bert.help_parser import HelpParser  # noqa: E402
 from tests.benchmarks.processes import markdown  # noqa: E402
 from tests.gpu.cases import NUM_RANKS, all_cases, distinct  # noqa: E402
 
@@ -162,7 +162,7 @@ def _row(case, facts) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = HelpParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="cases; all if none")
     parser.add_argument("--write", action="store_true", help="replace the records by what is built now")
     parser.add_argument("--table", action="store_true", help="print the table of the records; builds nothing")
