@@ -47,6 +47,13 @@ TABLE = "text,label,id\n" + "".join(f'"word {i}, ""so""",l{i % 3},{i}\n' for i i
 ROWS = [json.dumps({"text": f"word {i}. And ünd", "label": i % 2, "x": [1, {"a": None}]}) for i in range(20)]
 LINES = "".join(f"{row}\n" for row in ROWS)
 PAGE = "<html><head><title>t</title></head><body><nav>n</nav><p>Some <b>text</b> &amp; so.<br>end<!-- c --></p></body>"
+MAIL = (
+    b"From a@b.c Mon Jan  5 10:00:00 2026\nSubject: =?utf-8?b?w6k=?= a\nReferences: <1@x>\nMIME-Version: 1.0\n"
+    b"Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: multipart/alternative; boundary=c\n\n--c\n"
+    b"Content-Transfer-Encoding: base64\n\nSGVsbG8=\n--c\nContent-Type: text/html; charset=cp1252\n\n<p>Hi.\n--c--\n"
+    b"--b\nContent-Type: image/png; name*0=a\n\nx\n--b--\n\n"
+    b"From a@b.c Mon Jan  5 10:00:00 2026\nSubject: b\n\n> q\nA.\n-- \ns\n"
+)
 WIKI = "[[File:a|[[b]]]]\n'''A''' is [[b|c]] {{lang|de|x}} <ref>r</ref>\n== H ==\n{| class=a\n| b\n|}\n* i &nbsp;\n"
 SETTINGS = "seed: 7\nmax_steps: 30\nlearning_rate: 1e-3\nbert_model: bert-tiny\ninput_dir: d\nvocab_file: v\nphase: 1\n"
 METRICS = '{"step": 5, "loss": 7.25, "epoch": 0}\n{"step": 10, "eval_masked_lm_loss": 6.5}\n'
@@ -234,6 +241,7 @@ READERS = {
     "text jsonl": Reader(texts, of(LINES), "m.jsonl"),
     "text json": Reader(texts, of(json.dumps({"a": ROWS, "text": "b"})), "m.json"),
     "text html": Reader(texts, of(PAGE), "m.html"),
+    **{f"text {end}": Reader(texts, of(MAIL), f"m.{end}") for end in ("mbox", "eml")},
     "dump xml": Reader(articles, of(DUMP), "m.xml"),
     "dump bz2": Reader(articles, of(b"".join(dumps.streams(PAGES))), "m.xml.bz2"),
     "dump in bz2": Reader(articles, of(DUMP), "m.xml.bz2", bz2.compress),
