@@ -1,9 +1,10 @@
 """Runs the rules of a tokenizer.json in a process that a text ends which would stop ours.
 
-A rule may take for ever (a regular expression), fill the memory (a letter replaced by a thousand) or panic in Rust. No
-look at the rules tells such ones from harmless ones, and a call of the library can neither be interrupted nor be given
-a limit. A process can: of CPU time, which other load does not use up, and of memory. It is started as a script and
-imports nothing of ours, so that it starts in a moment.
+A rule may take for ever (a regular expression), fill the memory (a letter replaced by a thousand)
+or panic in Rust. No look at the rules tells such ones from harmless ones, and a call of the library
+can neither be interrupted nor be given a limit. A process can: of CPU time, which other load does
+not use up, and of memory. It is started as a script and imports nothing of ours, so that it starts
+in a moment.
 """
 
 import os
@@ -160,6 +161,9 @@ class _Rules:
 def _main() -> None:
     """Answer requests until the pipe is closed. At the end of the time SIGPROF ends the process; signals to the group
     of our process, such as Ctrl-C and Slurm's USR1, are for that one."""
+    if "--help" in sys.argv:
+        print(__doc__)
+        return
     if "--help" in sys.argv:
         print(__doc__)
         return
