@@ -1,8 +1,8 @@
 """The packages of the extras in pyproject.toml, with the versions of uv.lock.
 
 scripts/setup.sh runs this file before anything is installed, so it uses only the standard library.
-`requirements.py EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise 1,
-with the differences on standard error.
+`requirements.py EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise
+1, with the differences on standard error.
 """
 
 import importlib.metadata

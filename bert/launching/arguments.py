@@ -185,7 +185,7 @@ class LauncherParser(SettingsParser):
         settings = f"All settings of the training: `{shell_command(launcher.entry.script, '--help')}`."
         repeated = "With several seeds: --seeds 5 --help."
         more = wrapped(f"More: --help {' | '.join([*names, *topics])}")
-        return "\n".join([formatter.format_help(), launcher.epilog, repeated, settings, more])
+        return "\n".join([formatter.format_help(), wrapped(launcher.epilog), repeated, wrapped(settings), more])
 
 
 def read_positional(line: CommandLine, table: Sequence[Positional]) -> dict[str, str]:
