@@ -81,7 +81,8 @@ def inference() -> dict[str, Any]:
     from bert.inference.predictor import paddle_config
     from bert.runtime.paddle_api import paddle
 
-    found: dict[str, Any] = {"TensorRT that the wheel was built with": paddle.inference.get_trt_compile_version()}
+    built_with = ".".join(map(str, paddle.inference.get_trt_compile_version()))
+    found: dict[str, Any] = {"the wheel": {"built with TensorRT": built_with}}
     for device in ("cpu", "gpu", "tensorrt"):
         for precision in ("float32", "fp16", "bfloat16"):
             config = paddle_config(["model.pdmodel", "model.pdiparams"], {"precision": precision}, device, 2)
