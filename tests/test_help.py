@@ -35,7 +35,7 @@ def modules() -> list[list[str]]:
 def asked(words: list, folder: Path, **environment: str) -> tuple[str, float]:
     """What the command prints, and its CPU seconds with all processes that it starts."""
     before = os.times()
-    given = {"PATH": os.environ["PATH"], "HOME": str(folder), "COLUMNS": "200", **environment}
+    given = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "COLUMNS": "200", **environment}
     done = subprocess.run(words, cwd=folder, env=given, capture_output=True, text=True, timeout=600, check=False)
     after = os.times()
     used = after.children_user + after.children_system - before.children_user - before.children_system
