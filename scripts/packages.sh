@@ -101,7 +101,7 @@ pass_on_pip_settings() {
 find_torch() {
   local name="${1:-torch}" venv="${BERT_TORCH_VENV:-${REPOSITORY}/.venv-torch}"
   export TORCH_PYTHON="${venv}/bin/python"
-  [[ ! -e "${venv}/.complete-${name}" ]] || return 0
+  if [[ "${IS_HELP}" == true || -e "${venv}/.complete-${name}" ]]; then return; fi
   make_environment "${venv}" "PyTorch and what a comparison with it needs" uv_install "${TORCH_PYTHON}" \
     ${BERT_TORCH_WHEELS:+--find-links "${BERT_TORCH_WHEELS}"} -r "${REPOSITORY}/tests/benchmarks/requirements-${name}.txt"
   touch "${venv}/.complete-${name}"
