@@ -108,6 +108,7 @@ def test_phase_2_waits_for_the_whole_of_phase_1(workplace):
     assert "training 2" not in output
 
 
+@pytest.mark.long
 def test_both_phases_summary_picture_and_done(workplace):
     code, output = finish("--create-logfile")
     assert code == 0, output

@@ -56,7 +56,7 @@ def test_variables_are_copied_both_ways_and_unknown_names_refused():
             action()
 
 
-def test_loading_paddle_and_mixed_precision_on_a_cpu_say_nothing():
+def test_loading_paddle_and_mixed_precision_on_a_cpu_add_no_message():
     """Paddle's handler of the root logger would show every message of a run twice; its warning is about GPUs."""
     code = (
         "import logging, bert; from bert.runtime.paddle_api import paddle; "
@@ -66,7 +66,7 @@ def test_loading_paddle_and_mixed_precision_on_a_cpu_say_nothing():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr[-2000:]
-    assert "once" not in run.stderr + run.stdout and "On current" not in run.stderr + run.stdout
+    assert (run.stderr + run.stdout).count("once") == 1 and "On current" not in run.stderr + run.stdout
 
 
 ARENAS = """

@@ -138,14 +138,18 @@ def _columns(line: str, by_tabs: bool) -> list[str]:
 
 def _form_of(path: Path, encoding: str | None) -> _Form:
     """Tabs alone separate columns unless fewer lines would then have equally many."""
-    sample = enumerate(islice(text_lines(path, encoding), _SAMPLED_LINES), start=1)
-    lines = {n: line for n, line in sample if line.strip(" \t") and not line.startswith((DOCUMENT_START, "# ", "#\t"))}
+    counts, examples = (Counter[int](), Counter[int]()), (dict[int, int](), dict[int, int]())
+    for number, line in enumerate(islice(text_lines(path, encoding), _SAMPLED_LINES), start=1):
+        if line.strip(" \t") and not line.startswith((DOCUMENT_START, "# ", "#\t")):
+            for by_tabs in (False, True):
+                width = len(_columns(line, by_tabs))
+                counts[by_tabs][width] += 1
+                examples[by_tabs].setdefault(width, number)
     best, most = _Form(False, 0, 0), 0
-    for by_tabs in (False, True) if lines else ():
-        widths = {number: len(_columns(line, by_tabs)) for number, line in lines.items()}
-        width, count = Counter(widths.values()).most_common(1)[0]
-        if count >= most and (width > 1 or not by_tabs):
-            best, most = _Form(by_tabs, width, next(n for n in widths if widths[n] == width)), count
+    for by_tabs in (False, True):
+        for width, count in counts[by_tabs].most_common(1):
+            if count >= most and (width > 1 or not by_tabs):
+                best, most = _Form(by_tabs, width, examples[by_tabs][width]), count
     return best
 
 
