@@ -52,11 +52,11 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
     """config.json, model_state.pdparams and the tokenizer's files."""
     if not model.config.has_token_types():
         name = "no ModernBERT" if model.config.is_modern() else "other names and positions of a RoBERTa"
-        raise ConversionError(f"model_type={model.config.model_type}: PaddleNLP 2.8 has {name}; use --to-format hf")
+        raise ConversionError(f"model_type={model.config.model_type}: PaddleNLP 2.8 has {name}; use the format hf")
     if model.config.hidden_act == "gelu_tanh":
         raise ConversionError(
             "hidden_act=gelu_tanh: PaddleNLP's BERT has only gelu and relu, so its outputs would "
-            "differ; use --to-format hf, or train with --hidden-act gelu"
+            "differ; use the format hf, or train with --hidden-act gelu"
         )
     parameters, config = model.unpadded()
     names = tensor_names.DIALECTS["paddlenlp"].names

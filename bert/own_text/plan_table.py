@@ -3,6 +3,8 @@
 import dataclasses
 import math
 from collections.abc import Iterator
+from itertools import zip_longest
+from textwrap import wrap
 
 from bert.config.architecture import BertConfig
 from bert.config.flags import flag_name
@@ -20,6 +22,7 @@ from bert.reporting.progress import duration
 from bert.samples.masking import MASKED_SHARE
 
 _EARLY_STOPPING, _DEVICE, _RANKS, _MICRO_BATCH = "early stopping", "device", "ranks", "micro-batch"
+_WIDTHS = (14, 25, 25, 30)  # of the table's columns; a line of it has at most 100 characters
 _LENGTH_ROWS = _UPDATES, _EPOCHS, _TIME, _EXPECTED = "updates", "epochs", "time", "expected"
 
 
@@ -37,12 +40,16 @@ def table(plan: TextPlan, request: TextRequest, has_begun: bool = False) -> str:
     for name, value in request.settings.items():
         if (flag := flag_name(name)) not in shown and name not in BertConfig.model_fields:
             rows[flag] = Row(flag[2:], str(value), GIVEN, flag)
-    columns = [("", "choice", "why", "flag"), *map(dataclasses.astuple, rows.values())]
-    widths = [max(len(row[column]) for row in columns) for column in range(3)]
-    return "\n".join(
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row[:3], widths, strict=True)), row[3]]).rstrip()
-        for row in columns
-    )
+    lines = list[str]()
+    for row in [("", "choice", "why", "flag"), *map(dataclasses.astuple, rows.values())]:
+        cells = (
+            wrap(cell, width, break_long_words=False, break_on_hyphens=not column)
+            for column, (cell, width) in enumerate(zip(row, _WIDTHS, strict=True))
+        )
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = (part.ljust(width) for part, width in zip(parts, _WIDTHS, strict=True))
+            lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
 
 
 def make_plan(rules: Rules) -> TextPlan:

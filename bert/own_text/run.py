@@ -11,6 +11,7 @@ from bert.config.command_line import dump_yaml
 from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED, OK
 from bert.files import read_json
+from bert.help_parser import wrapped
 from bert.launching.previous_run import is_done, newest_loop_state, newest_saved, refuse_other_run, without_effect
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
@@ -42,7 +43,7 @@ def show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
         head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and begins anew"
         print(f"The masked-LM head of {request.weights.path.name} {head}.")
     for line in plan.warnings:
-        print(f"warning: {line}")
+        print(wrapped(f"warning: {line}"))
     if done:
         print(f"The training is at update {done:,}; {duration(record.used())} were used.")
     print(flush=True)

@@ -112,7 +112,7 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
     """NoHeaderError if the first line is a row: the "name" of the longest text is a text itself, or a label's a label.
 
     A header that is repeated among the rows, and pandas' names 0, 1, 2 ... are names. So is the value of a check box,
-    which other rows leave empty.
+    which other rows leave empty, and "spam" beside a usual name, as "text".
 
     Args:
         rows: the first ones.
@@ -121,10 +121,11 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
     names = list(rows[0]) if rows else []
     own = [row for row in rows if [*row.values()] != names] if names != [*map(str, range(len(names)))] else []
     wrong = [name for name in (_longest_text(rows),) if len(name or "") > _LONGEST_NAME]
-    for name in names:
+    has_usual_name = any(name.lower() in TEXT_NAMES + LABEL_NAMES for name in names)
+    for name in () if has_usual_name else names:
         values = {row.get(name) for row in own}
         are_labels = values != {name, ""} and (2 * len(values) <= len(own) or len(own) < _FEW_ROWS)
-        if name in values and are_labels and name.lower() not in TEXT_NAMES + LABEL_NAMES:
+        if name in values and are_labels:
             wrong.append(name)
     if wrong:
         raise NoHeaderError(

@@ -256,7 +256,12 @@ def _without_holes(paragraph: str, language: str, counts: Counter[str]) -> str:
         if HOLE not in paragraph:
             return paragraph
         paragraph = _BRACKETS.sub("", paragraph)
-    sentences = split_sentences(utf8(paragraph).decode(), language, counts)
+    sentences = list[str]()
+    for part in split_sentences(utf8(paragraph).decode(), language, counts):
+        if sentences and _ABBREVIATION.search(sentences[-1]):
+            sentences[-1] += part
+        else:
+            sentences.append(part)
     kept = [sentence for sentence in sentences if HOLE not in sentence]
     counts["sentences dropped: a template or formula in them is not known"] += len(sentences) - len(kept)
     return "".join(kept)
@@ -272,6 +277,7 @@ def _tidy(text: str) -> str:
 
 _CLOSING = "'\"\u2019\u201d\u00bb\u203a)]\u300d\u300f\uff09\u3011"
 _WIDE_STOPS = "\u3002\uff01\uff1f\uff0e"
+_ABBREVIATION = re.compile(r"\b\w{1,2}\.\s*$")  # at which a sentence may have been cut: "M. ", "av. J."
 _SENTENCE_END = re.compile(
     rf"[{re.escape(_STOPS)}][{re.escape(_CLOSING)}]*(?=\s|$)"
     rf"|[{_WIDE_STOPS}][{re.escape(_CLOSING)}]*"

@@ -198,7 +198,7 @@ def test_paddle_inference_serves_a_modernbert_and_other_exports_are_refused(mode
 
 
 def test_paddlenlp_has_no_modernbert_and_a_tokenizer_without_special_tokens_are_refused(modernbert, tmp_path):
-    with refused("PaddleNLP 2.8 has no ModernBERT; use --to-format hf"):
+    with refused("PaddleNLP 2.8 has no ModernBERT; use the format hf"):
         run_convert.main(
             ["--from", str(modernbert["encoder"]), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp"]
         )
@@ -226,7 +226,7 @@ def test_other_names_of_a_roberta_are_read(roberta, tmp_path):
 
 
 def test_an_untied_decoder_and_a_roberta_for_paddlenlp_are_refused(roberta, tmp_path):
-    with refused("PaddleNLP 2.8 has other names and positions of a RoBERTa; use --to-format hf"):
+    with refused("PaddleNLP 2.8 has other names and positions of a RoBERTa; use the format hf"):
         run_convert.main(["--from", str(roberta["encoder"]), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp"])
     tensors = load_file(roberta["masked-lm"] / "model.safetensors")
     tensors["lm_head.decoder.weight"] = tensors["roberta.embeddings.word_embeddings.weight"] + 1

@@ -60,6 +60,8 @@ def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_pat
         "wort;urteil\nein Apfel;gut\nwort;urteil\neine Birne;schlecht\neine Nuss;gut\n"
     )
     assert survey(path, {}).columns == {"text_column": "wort", "label_column": "urteil"}
+    path.write_text("text,spam\na,spam\nb,ham\n")
+    assert survey(path, {}).columns == {"text_column": "text", "label_column": "spam"}
     path.write_text("sms,spam\na,spam\nb,ham\n")
     assert survey(path, {"text_column": "sms", "label_column": "spam"}).rows == 2
     asked = "What is it that you would like to tell the next person who asks?"

@@ -104,3 +104,15 @@ class Workplace:
         (config.stage_dir() / "summary.json").write_text(json.dumps(figures))
         settings_asked_for(config).write_text(dump_yaml(config))
         return code
+
+
+def unwrapped(shown: str) -> str:
+    """What is printed, with each row of the plan's table on one line."""
+    rows = list[list[str]]()
+    for line in shown.splitlines():
+        cells = [line[:16], line[16:43], line[43:70], line[70:]]
+        if line.startswith(" " * 16) and rows:
+            rows[-1] = [f"{above.strip()} {cell.strip()} " for above, cell in zip(rows[-1], cells, strict=True)]
+        else:
+            rows.append(cells)
+    return "\n".join("".join(row) for row in rows)
