@@ -149,6 +149,12 @@ def test_every_row_of_the_table_shows_its_parameters(language):
         ("{{x}}'QQParis'QQ is {{x|\n|a=b}} old.".replace("QQ", "''"), "en", "Paris is old.", 0),
         ("It is old. {{x}} sailed. Let <math>x</math> be.", "en", "It is old.", 2),
         ("Il est là. L'{{x}} est vaste. Il est (à {{x|y}}) loin.", "fr", "Il est là. Il est loin.", 1),
+        (
+            "Il est là. Au {{x}} av. J.-C. il tombe. Le roi M. {{x}} est mort. Il est loin.",
+            "fr",
+            "Il est là. Il est loin.",
+            2,
+        ),
         ("町である。{{x}}それに住む。川。{{x}}", "ja", "町である。それに住む。川。", 0),
         ("町である。東{{x}}に住む。川。", "ja", "町である。川。", 1),
     ],
