@@ -164,9 +164,6 @@ def _main() -> None:
     if "--help" in sys.argv:
         print(__doc__)
         return
-    if "--help" in sys.argv:
-        print(__doc__)
-        return
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
