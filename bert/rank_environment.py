@@ -17,10 +17,12 @@ from pathlib import Path
 
 WITHHELD = "BERT_WITHHELD"  # environment variable of the ranks: the launcher's descriptor of the file in memory
 _NEEDED = re.compile(
-    r"PATH|HOME|TMPDIR|TZ|LANG|LANGUAGE|GLIBC_TUNABLES|(LC|LD|PADDLE|FLAGS|CUDA|OMP|KMP|MKL|MALLOC)_.*"
+    r"PATH|HOME|TMPDIR|TZ|LANG|LANGUAGE|GLIBC_TUNABLES|(LC|LD|CUDA|OMP|KMP|MKL|MALLOC|TCMALLOC|MIMALLOC)_.*"
+    r"|(NSYS|QUADD|NVTX)_.*"  # of a profiler, which is loaded first
+    r"|(PADDLE|FLAGS)_.*|POD_IP|PORT_RANGE"
     r"|PYTHON(?!OPTIMIZE|WARNINGS).*"  # with which Paddle's launcher ends at an import
 )
-_SECRET = re.compile("TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH|WEBHOOK")  # a company named Paddle has keys too
+_SECRET = re.compile("TOKEN|KEY|SECRET|PASS|PWD|DSN|CREDENTIAL|AUTH|WEBHOOK")  # a company named Paddle has keys too
 
 
 def of_launcher(environment: Mapping[str, str]) -> tuple[dict[str, str], int]:

@@ -238,10 +238,10 @@ class Guard:
     def _has_key(self, authorization: bytes) -> bool:
         """Whether it is `Bearer KEY`, or `Basic` with the key as the password."""
         kind, _, value = authorization.partition(b" ")
-        if kind.lower() == b"basic":
-            with contextlib.suppress(ValueError):
-                value = base64.b64decode(value).partition(b":")[2]
-        return kind.lower() in (b"bearer", b"basic") and hmac.compare_digest(value, self._key)
+        with contextlib.suppress(ValueError):
+            key = base64.b64decode(value).partition(b":")[2] if kind.lower() == b"basic" else value
+            return kind.lower() in (b"bearer", b"basic") and hmac.compare_digest(key, self._key)
+        return False
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | Response | None:
         """The whole body, or the answer that refuses it; None if the client leaves before."""

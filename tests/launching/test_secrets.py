@@ -14,6 +14,7 @@ from bert import REPOSITORY
 from bert.launching.process_runner import start_process
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import ranks_command
+from bert.rank_environment import WITHHELD, of_launcher
 from tests.faults.trainings import make_data
 from tests.support.corpora import WORDS
 
@@ -70,6 +71,16 @@ def test_ranks_have_the_secrets_and_the_launchers_files_do_not(tmp_path, monkeyp
     digest = hashlib.sha256("".join(SECRETS[name] for name in names).encode()).hexdigest()
     assert [seen.with_suffix(f".{rank}").read_text() for rank in range(2)] == [digest] * 2
     assert holders(log) == [] and dumps(log) == [] and CANARY not in text
+
+
+def test_the_launcher_has_what_it_reads_itself_and_what_is_read_before_python():
+    needed = (
+        "LD_PRELOAD PYTHONPATH TZ MALLOC_CONF NSYS_PROFILING_SESSION_ID CUDA_VISIBLE_DEVICES POD_IP PORT_RANGE".split()
+    )
+    withheld = "PADDLE_PWD FLAGS_DSN CUDA_TOKEN POD_IP_KEY SSH_AUTH_SOCK UCX_TLS my_tok PYTHONWARNINGS".split()
+    environment, descriptor = of_launcher(dict.fromkeys([*needed, *withheld], "1"))
+    os.close(descriptor)
+    assert environment == dict.fromkeys(needed, "1") | {WITHHELD: str(descriptor)}
 
 
 def test_the_command_of_the_page_lists_what_earlier_versions_left(tmp_path):

@@ -181,7 +181,7 @@ def test_a_key_is_needed_where_there_is_one_and_other_names_where_they_are_allow
             "none": {},
             "wrong": {"authorization": "Bearer open"},
             "key": {"authorization": "Bearer open sesame"},
-            "no base64": {"authorization": "Basic \xe9"},
+            "no base64": {"authorization": "Basic open sesame"},
             "scheme": {"authorization": "Anything open sesame"},
         }.items():
             statuses[name] = requests.get(f"{server.url}/model", headers=headers, timeout=30).status_code
