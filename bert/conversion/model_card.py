@@ -156,7 +156,7 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str) 
 _CUTTING = (
     "# Texts must be cut into words first; run_predict.py does so itself.",
     "from icu4py.breakers import WordBreaker  # pip install icu4py",
-    'text = " ".join(WordBreaker(text.replace("\\u200b", " "), "en"))',
+    'text = " ".join(WordBreaker(text.replace("\\u200b", " "), "en")).replace("[ MASK ]", "[MASK]")',
 )
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from data.text.encodings import MAX_ROW_CHARACTERS, decoded, detect, whole_lines
+from data.text.encodings import MAX_ROW_CHARACTERS, check_encoding, decoded, detect, whole_lines
 from data.text.inputs import read_chunks
 
 _BLOCK = 1 << 20  # bytes that are decoded at a time
@@ -27,6 +27,7 @@ def decoded_blocks(path: Path, encoding: str | None = None) -> Iterator[str]:
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
     if encoding is not None:
+        check_encoding(encoding)
         counts = Counter[str]()
         chunks = decoded(lambda: read_chunks(path, ""), encoding, "en", counts, check=False)[1]
         for number, text in enumerate(whole_lines(chunks), start=1):

@@ -245,3 +245,5 @@ def test_words_of_a_code_page_are_read_where_it_is_named(tmp_path):
         read_tagged_text(path)
     for encoding in ("cp1250", "auto:cp1250"):
         assert read_tagged_text(path, ConllFormat(encoding=encoding)).words == ["Łódź", "śpi"]
+    with pytest.raises(ValueError, match="encoding='cp125' is not known to Python"):
+        count_sentences(path, "cp125")
