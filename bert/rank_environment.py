@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,8 +37,13 @@ def of_launcher(environment: Mapping[str, str]) -> tuple[dict[str, str], int]:
 def take_withheld() -> None:
     """In a rank: add the variables that Paddle's launcher was not given. If the launcher has ended, the rank ends."""
     if (descriptor := os.environ.pop(WITHHELD, None)) is not None:
+        file = f"/proc/{os.getppid()}/fd/{descriptor}"
         try:
-            values = json.loads(Path(f"/proc/{os.getppid()}/fd/{descriptor}").read_bytes())
-        except OSError:
+            if "memfd:" not in os.readlink(file):  # of the process that takes over orphans; reading it might not end
+                raise FileNotFoundError(file)
+            values = json.loads(Path(file).read_bytes())
+        except OSError as error:
+            message = f"error: Paddle's launcher has ended, or this machine hides its files: {error}"
+            print(message, file=sys.stderr, flush=True)
             os._exit(128 + signal.SIGKILL)
         os.environ.update({name: value for name, value in values.items() if name not in os.environ})

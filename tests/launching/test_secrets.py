@@ -83,6 +83,18 @@ def test_the_launcher_has_what_it_reads_itself_and_what_is_read_before_python():
     assert environment == dict.fromkeys(needed, "1") | {WITHHELD: str(descriptor)}
 
 
+@pytest.mark.parametrize("kind", ["missing", "pipe"])
+def test_a_rank_that_cannot_read_them_says_so(kind):
+    """A pipe: that of another process, which took over the rank of a launcher that has ended."""
+    reading, writing = os.pipe()
+    environment = {**os.environ, WITHHELD: str(reading if kind == "pipe" else 999), "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-c", "import bert"]
+    rank = subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60)
+    os.close(reading)
+    os.close(writing)
+    assert rank.returncode == 137 and rank.stderr.startswith(b"error: Paddle's launcher has ended, or this machine")
+
+
 def test_the_command_of_the_page_lists_what_earlier_versions_left(tmp_path):
     page = (REPOSITORY / "scripts/TROUBLESHOOTING.md").read_text(encoding="utf-8")
     (command,) = (line for line in page.splitlines() if line.startswith("grep -r"))
