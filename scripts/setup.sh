@@ -68,6 +68,7 @@ find_python() { # `find_python EXTRA ...`, also as one word
   done
   if [[ -n "${BERT_PYTHON:-}" ]]; then
     PYTHON="${BERT_PYTHON}"
+    command -v "${PYTHON}" >/dev/null || fail "BERT_PYTHON=${PYTHON} is no program; correct it, or unset it"
     requirements "${PYTHON}" "${extras[@]}" || echo "warning: using ${PYTHON} nevertheless (BERT_PYTHON)" >&2
     return
   fi

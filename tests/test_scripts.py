@@ -93,6 +93,14 @@ def machine(tmp_path):
     return start
 
 
+def test_an_interpreter_that_does_not_exist_is_named():
+    done = bash("source scripts/setup.sh; find_python train", BERT_PYTHON="/none/python")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: BERT_PYTHON=/none/python is no program; correct it, or unset it\n",
+    )
+
+
 def test_an_environment_is_made_once_from_the_lock(machine, tmp_path):
     done, log = machine()
     assert (done.stdout, done.returncode) == (USED, 0), done.stderr
