@@ -112,7 +112,7 @@ def test_a_wheel_runs_commands_and_functions_in_any_folder(tmp_path):
 def test_an_editable_install_runs_the_checkout(tmp_path):
     env, user = install(tmp_path, "-e"), tmp_path
     for name in ("pretrain", "data.inspect"):
-        assert output(run([env / "bin/bert-on-paddle", name, "--help"], user)).startswith("usage: ")
+        assert output(run([env / "bin/bert-on-paddle", name, "--help"], user)).startswith("usage:")
     assert output(run([env / "bin/python", "-c", "import bert_on_paddle; print(bert_on_paddle.predict)"], user))
     packages = doctors_packages(env, user)
     assert packages["level"] == "ok" and packages["found"] == "as the lock has them", packages

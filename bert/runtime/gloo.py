@@ -63,6 +63,8 @@ class RankBarrier:
 _STREAM_OPERATORS = ("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_compute", "c_wait_comm")
 _COLLECTIVES = ("all_reduce", "broadcast", "c_allreduce_sum")  # those of Paddle 3
 
+_LONGEST_TMPDIR = 107 - len("/pymp-abcdefgh/listener-abcdefgh")  # bytes; multiprocessing's names of a socket
+
 _barrier: RankBarrier | None = None
 _barrier_operator: int | None = None  # Paddle's number of the function that `py_func` operators call
 
@@ -73,6 +75,12 @@ def join(rank: int, endpoints: Sequence[str]) -> None:
     if IS_PADDLE_3:
         _join_ring(rank, endpoints, interface)
         return
+    folder = tempfile.gettempdir()
+    if (length := len(os.fsencode(folder))) > _LONGEST_TMPDIR:
+        raise ValueError(
+            f"TMPDIR={folder} has {length} bytes; the ranks meet by a socket in it, whose path may have 107, so it may "
+            f"have {_LONGEST_TMPDIR}; set TMPDIR to a shorter folder"
+        )
     # The rendezvous server writes http.log into the current folder, and its clients print while they wait.
     with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stderr(StringIO()), _bound_to(interface):
         paddle.distributed.gloo_init_parallel_env(rank, len(endpoints), endpoints[0])

@@ -82,8 +82,12 @@ def report(rows: list[Estimate], folder: Path, processes: int) -> str:
     return "\n".join([*lines, str(Estimate("in all, about", disk, sum(row.seconds for row in rows), where))])
 
 
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, width=100)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_formatter)
     parser.add_argument("steps", nargs="*", help="of the script that are run")
     parser.add_argument("--folder", type=Path, required=True, help="of all data")
     parser.add_argument("--dump", default="", help="a dump that is there")
