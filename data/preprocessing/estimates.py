@@ -2,7 +2,7 @@
 
 A script without imports of ours, because a dry run installs no packages:
 
-    python3 -P data/preprocessing/estimates.py --folder D --duplicate-factor 5 wikipedia phase1 phase2
+  python3 -P data/preprocessing/estimates.py --folder D --duplicate-factor 5 wikipedia phase1 phase2
 
 The rates were measured on one core of an AMD EPYC with 7 MB of documentation: as plain text, and
 in a dump of our making with links, references and templates. Real articles have more markup.
