@@ -86,8 +86,11 @@ def install_command(extra: str | None = None) -> str:
     """What installs the packages of an extra, such as `serve`, for this interpreter; None: those of training."""
     if is_installed():
         return f"{python()} -m pip install 'bert-on-paddle{f'[{extra}]' if extra else ''}'"
-    is_other = sys.prefix not in (sys.base_prefix, str(CODE / ".venv"))
-    environment = [f"BERT_VENV={_short(Path(sys.prefix))}"] if is_other else []
+    environment = [f"BERT_VENV={_short(Path(sys.prefix))}"]
+    if sys.prefix in (sys.base_prefix, str(CODE / ".venv")):
+        environment = []
+    elif sys.prefix == str(CODE / ".venv-paddle3.1"):
+        environment = ["BERT_PADDLE=3.1"]  # named by BERT_VENV, it would get Paddle 2.6
     return " ".join([*environment, "bash scripts/setup.sh", *([extra] if extra else [])])
 
 

@@ -26,7 +26,7 @@ while (($# > 0)); do
     --paddle)
       version="${2:-}"
       [[ "${version}" == 2.6 || "${version}" == 3.1 ]] || fail "--paddle ${version} must be 2.6 or 3.1"
-      if [[ "${version}" == 3.1 ]]; then packages="train paddle3 onnx test"; fi
+      if [[ "${version}" == 3.1 ]]; then packages="train paddle3 onnx segmentation test"; fi
       shift
       ;;
     --long) suite=long selection=long ;;

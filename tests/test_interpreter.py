@@ -67,6 +67,8 @@ def test_packages_are_installed_into_the_environment_of_this_interpreter(monkeyp
     assert interpreter.install_command() == "bash scripts/setup.sh"
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert interpreter.install_command("serve").startswith(f"BERT_VENV={tmp_path} bash scripts/setup.sh ")
+    monkeypatch.setattr(sys, "prefix", str(REPOSITORY / ".venv-paddle3.1"))
+    assert interpreter.install_command("serve") == "BERT_PADDLE=3.1 bash scripts/setup.sh serve"
 
 
 def test_every_command_exists():

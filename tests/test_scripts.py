@@ -217,7 +217,13 @@ def test_another_version_of_paddle_is_refused():
         assert done.returncode == 2 and "3.2 must be 2.6 or 3.1" in done.stderr
 
 
-ENVIRONMENTS = ["train paddle", "train gpu", "train paddle3", "inference paddle serve", "train paddle3 onnx test"]
+ENVIRONMENTS = [
+    "train paddle",
+    "train gpu",
+    "train paddle3",
+    "inference paddle serve",
+    "train paddle3 onnx segmentation test",
+]
 TESTS = re.search(r'^TESTS="(.*)"', (REPOSITORY / "scripts/setup.sh").read_text(), re.M)[1]
 
 
