@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from bert import REPOSITORY
-from tests.documents.document import TRIED, command, output_of
+from tests.documents.document import TRIED, command, output_of, run
 from tests.support.documents import COMMANDS, FENCE, TEXTS
 
 
@@ -40,6 +40,13 @@ def test_stop_files_are_made(clone):
     for name in ("STOP", "FINISH"):
         output_of(command(f"touch results/quickstart/{name}"), clone)
         (clone / "results/quickstart" / name).unlink()
+
+
+def test_no_result_holds_an_environment(clone):
+    """Of all commands before this one."""
+    (clone / "results").mkdir(exist_ok=True)
+    found = run(command("grep -rlE"), clone)
+    assert (found.returncode, found.stdout) == (1, ""), found
 
 
 def test_help_and_doctor_are_readable(clone):
