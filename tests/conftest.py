@@ -4,6 +4,7 @@ import bert  # noqa: F401, I001
 
 import ctypes
 import gc
+import os
 import signal
 import sys
 
@@ -14,6 +15,7 @@ from bert.runtime.topology import nvidia_smi
 if str(REPOSITORY) not in sys.path:
     sys.path.insert(0, str(REPOSITORY))
 
+os.environ["COLUMNS"] = "100"  # what all output fits; the workers of xdist have 80
 
 pytest_plugins = ["tests.support.cpu_time", "tests.support.skips"]
 
