@@ -41,25 +41,24 @@ def provide_vocabulary(file: Path) -> None:
     name = file.name.removesuffix("-vocab.txt")
     if file.exists() or name not in VOCABULARIES or "$" in str(file):  # which other checks report
         return
-    content = installed_content(name)
-    if content is None:
+    if not _copy_installed(file, name):
         download = shell_command("data.download_vocabulary", "--outdir", file.parent, "--name", name)
         raise ValueError(f"vocab_file={file} is not there; run `{download}` (0.2 to 1 MB), or pass --vocab-file")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, content)
     print(f"{file}: the published vocabulary, from an installed package", flush=True)
 
 
-def installed_content(name: str) -> bytes | None:
-    """The vocabulary of a model, from the first installed package with a *vocab.txt of its size and checksum."""
+def _copy_installed(target: Path, name: str) -> bool:
+    """Whether an installed package has a *vocab.txt with the size and checksum of a model's, which is copied."""
     sha256, num_bytes = VOCABULARIES[name]
     for package in importlib.metadata.distributions():
         for file in package.files or ():
             path = Path(str(file.locate())) if file.name.endswith("vocab.txt") else None
             if path is not None and path.is_file() and path.stat().st_size == num_bytes:
                 if sha256_of(content := path.read_bytes()) == sha256:
-                    return content
-    return None
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(target, content)
+                    return True
+    return False
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -73,14 +72,10 @@ def main(argv: list[str] | None = None) -> None:
     urls = [pattern.replace("{name}", name) for pattern in patterns]
     with command(arguments.outdir):
         path = arguments.outdir / f"{name}-vocab.txt"
-        content = None if path.exists() or arguments.mirror else installed_content(name)
-        if content is None:
+        if path.exists() or arguments.mirror or not _copy_installed(path, name):
             from data.fetching.transfer import fetch  # loads requests, which the runs that import this do not need
 
             fetch(path, urls, f"sha256:{sha256}", num_bytes)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
         print(f"{path}: {len(read_vocabulary(path))} tokens")
 
 

@@ -294,14 +294,11 @@ def _next_commands(plan: LaunchPlan, words: Sequence[str]) -> list[tuple[str, st
     weights = ["--from-pretrained-params", last.checkpoint_dir()]
     on_squad = ["--config", "squad_large", "--download"] if first.model.hidden_size >= 768 else []
     large = shell_command(pretrain, "--config", "large", "--dry-run")
-    has_epochs = any("epochs" in word for word in words)  # which go with no number of steps
-    return [
-        curves_command(first.run.output_dir),
-        *(
-            []
-            if has_epochs
-            else [(f"the same, phase {first.run.phase} twice as long", shell_command(pretrain, *words, *longer))]
-        ),
-        ("fine-tune it on questions", shell_command("scripts/run_squad.sh", *on_squad, *weights)),
-        *([("what BERT-large on 8 GPUs would take", large)] if plan.name == "quickstart" else []),
-    ]
+    commands = [curves_command(first.run.output_dir)]
+    if not any("epochs" in word for word in words):  # which go with no number of steps
+        twice = f"the same, phase {first.run.phase} twice as long"
+        commands.append((twice, shell_command(pretrain, *words, *longer)))
+    commands.append(("fine-tune it on questions", shell_command("scripts/run_squad.sh", *on_squad, *weights)))
+    if plan.name == "quickstart":
+        commands.append(("what BERT-large on 8 GPUs would take", large))
+    return commands

@@ -17,7 +17,7 @@ from bert.config.setting_errors import suggest
 from bert.inference.records import Record, joined
 from bert.printable import printable
 from data.text.columns import PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm, fitting
-from data.text.encodings import DETECTED, Decoding, detect
+from data.text.encodings import DETECTED, Decoding, code_page_of, detect
 from data.text.inputs import COMPRESSIONS, read_chunks
 from data.text.json_rows import nested_rows
 from data.text.tables import Table, piped_table, user_table
@@ -183,8 +183,8 @@ class Line(NamedTuple):
 
 def _codecs_of(path: Path | None, decoding: Decoding) -> Sequence[str]:
     """The codecs that lines are tried with, in this order."""
-    auto, _, code_page = decoding.encoding.partition(":")
-    if auto != "auto":
+    code_page = code_page_of(decoding.encoding)
+    if code_page is None:
         return [decoding.encoding]
     if path is not None and not code_page:
         code_page = detect(lambda: read_chunks(path, ""), decoding.language).code_page()

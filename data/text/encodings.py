@@ -109,6 +109,12 @@ class Decoding:
 DETECTED = Decoding()
 
 
+def code_page_of(encoding: str) -> str | None:
+    """Of "auto:CODEC" the codec, of "auto" an empty text; None for the name of a codec, which decodes all."""
+    auto, _, code_page = encoding.partition(":")
+    return code_page if auto == "auto" else None
+
+
 def remembered(encoding: str | None) -> str | None:
     """The encoding by which later files are decoded as those of this one were; None: what is detected."""
     code_page = (encoding or "auto").removeprefix("auto:")
@@ -276,8 +282,8 @@ def decoded(
     """
     if check:
         check_magic(next(iter(open_chunks()), b""))
-    auto, _, code_page = codec.partition(":")
-    encoding = detect(open_chunks, language, code_page) if auto == "auto" else Encoding(codec, 0, "as told")
+    code_page = code_page_of(codec)
+    encoding = Encoding(codec, 0, "as told") if code_page is None else detect(open_chunks, language, code_page)
     pieces = decode(open_chunks(), encoding, counts)
     return encoding, only_text(pieces) if check else pieces
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from data.text.columns import Row, TableForm, places_of, row_size
 from data.text.contents import bounded, text_chunks
 from data.text.delimited import DelimitedTable
-from data.text.encodings import DETECTED, Decoding, Encoding, NotTextError, decode, whole_lines
+from data.text.encodings import DETECTED, Decoding, Encoding, NotTextError, code_page_of, decode, whole_lines
 from data.text.inputs import CHUNK_BYTES, Findings, Input, damage_named, no_bomb, require_no_bomb, table_input
 from data.text.json_rows import document_rows, json_rows, with_text
 from data.text.office_and_pdf import xlsx_rows
@@ -101,8 +101,8 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
 
 def piped_table(file: BinaryIO, form: TableForm, encoding: str = "auto") -> Table:
     """A CSV on standard input, in UTF-8 or the encoding named."""
-    auto, _, code_page = encoding.partition(":")
-    found = Encoding("utf-8-sig", 0, "", code_page) if auto == "auto" else Encoding(encoding, 0, "")
+    code_page = code_page_of(encoding)
+    found = Encoding(encoding, 0, "") if code_page is None else Encoding("utf-8-sig", 0, "", code_page)
     replaced = Counter[str]()
     read = iter(lambda: file.read(_READ_BYTES), b"")
     table = table_of_text(decode(read, found, replaced), "csv", form, Findings())
