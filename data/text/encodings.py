@@ -244,6 +244,11 @@ def base64_characters(text: str) -> int:
     return sum(len(word) for word in text.split() if len(word) >= _BASE64_WORD and _BASE64.fullmatch(word))
 
 
+def is_mostly_base64(base64: int, characters: int) -> bool:
+    """Whether a text of so many characters, and so many of them in words of base64, is an encoded file."""
+    return 2 * base64 > characters
+
+
 def check_magic(head: bytes) -> None:
     """NotTextError if the bytes begin with the signature of another file format."""
     for magic, kind in _MAGIC.items():

@@ -172,8 +172,7 @@ class _Import:
             reason = "short" if document.characters else "empty"
             self.findings.leave_out(f"dropped: {reason}", document.id, f"is {reason}")
             return False
-        if 2 * document.base64_characters > document.characters:
-            self.findings.leave_out("dropped: mostly base64", document.id, "is mostly base64")
+        if self.findings.drops_base64(document.id, document.base64_characters, document.characters):
             return False
         if seen is not None and (earlier := seen.earlier(document.id, document.digest)) is not None:
             kind, identifier = earlier

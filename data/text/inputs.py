@@ -22,7 +22,7 @@ from bert.files import shown
 from bert.interpreter import install_command
 from bert.printable import printable
 from data.text.columns import NoColumnError
-from data.text.encodings import NotTextError, base64_characters
+from data.text.encodings import NotTextError, base64_characters, is_mostly_base64
 from data.text.mail import is_mbox
 
 COMPRESSIONS = (".gz", ".bz2", ".zst", ".xz")
@@ -255,6 +255,13 @@ class Findings:
         if len(self.left_out) < _MAX_LEFT_OUT:
             self.left_out.append(printable(f"{shown(path)}: {reason}"))
 
+    def drops_base64(self, document: str, base64: int, characters: int) -> bool:
+        """Whether a document is mostly base64, and then counted and named."""
+        if is_mostly_base64(base64, characters):
+            self.leave_out("dropped: mostly base64", document, "is mostly base64")
+            return True
+        return False
+
     def guess(self, path: Path, column: str) -> None:
         """Name a table whose text column was guessed."""
         if len(self.guessed) < _MAX_LEFT_OUT:
@@ -398,9 +405,8 @@ def _may_be_prose(path: Path, name: str, compression: str) -> bool:
     """Whether a file of an unknown name may be read as text: no picture, style sheet, program or base64."""
     head = _head_of(path, compression).decode("utf-8", "replace")
     is_other = (mimetypes.guess_type(name)[0] or "").startswith(("image/", "audio/", "video/", "font/", "text/css"))
-    return not (
-        is_other or "\0" in head or head.count("\ufffd") > len(head) / 4 or 2 * base64_characters(head) > len(head)
-    )
+    is_other |= "\0" in head or head.count("\ufffd") > len(head) / 4
+    return not (is_other or is_mostly_base64(base64_characters(head), len(head)))
 
 
 def _head_of(path: Path, compression: str) -> bytes:

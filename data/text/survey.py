@@ -58,9 +58,8 @@ class Survey:
                 characters, base64 = characters + len(piece.text), base64 + base64_characters(piece.text)
                 is_enough = self.text_bytes - begun > most
                 self.groups.update([] if piece.group is None else [piece.group])
-                if piece.ends and has_text and 2 * base64 > characters:
-                    self.findings.leave_out("dropped: mostly base64", piece.id, "is mostly base64")
-                    has_text = False
+                if piece.ends and has_text:
+                    has_text = not self.findings.drops_base64(piece.id, base64, characters)
                 if piece.ends or is_enough:
                     characters = base64 = 0
                     documents, has_text = documents + has_text, False
