@@ -81,7 +81,7 @@ def statistics_of(directory: ShardDirectory) -> ShardStatistics:
         _add(result, shard, table, vocabulary)
         hashes.append(_row_hashes(table))
     result.counts["duplicates"] = result.counts["samples"] - len(np.unique(np.concatenate(hashes)))
-    result.problems += _problems(result, vocabulary)
+    result.problems += _problems(result, vocabulary, are_ours=directory.manifest is not None)
     return result
 
 
@@ -119,7 +119,7 @@ def _row_hashes(table: SampleTable) -> np.ndarray:
     return np.add.reduceat(hash64(_KEY, keys), plain.offsets[:-1])
 
 
-def _problems(result: ShardStatistics, vocabulary: Vocabulary) -> list[str]:
+def _problems(result: ShardStatistics, vocabulary: Vocabulary, are_ours: bool) -> list[str]:
     counts, num_tokens = result.counts, max(1, result.num_tokens())
     singles, pairs = counts["single sequences"], counts["samples"] - counts["single sequences"]
     if singles:
@@ -129,7 +129,7 @@ def _problems(result: ShardStatistics, vocabulary: Vocabulary) -> list[str]:
     problems = []
     if singles and pairs:
         problems.append(f"{singles} samples are single sequences, {pairs} are pairs; a folder holds one of the two")
-    problems += problems_of_pairs(pairs, random_next, _MORE_OF_NVIDIAS)
+    problems += problems_of_pairs(pairs, random_next, 0.0 if are_ours else _MORE_OF_NVIDIAS)
     if counts["masks"] and not _MASKED_RANGE[0] <= masked <= _MASKED_RANGE[1]:
         problems.append(f"{masked:.1%} of the tokens are masked; 15% is usual")
     problems += [f"{name}: {counts[name]}; there should be none" for name in _IMPOSSIBLE if counts[name]]

@@ -59,6 +59,16 @@ def test_problems_are_named(tmp_path, vocab, capsys):
         assert rule in out
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_shards_of_others_may_have_more_random_pairs(tmp_path, ours):
+    """NVIDIA's do; ours, which have a manifest, are made half and half."""
+    table = random_table(1000, 1, longest=60)
+    table.is_random_next[:] = np.arange(1000) % 5 < 3
+    folder = write_shards(tmp_path / "shards", [table], manifest=ours)
+    problems = statistics_of(ShardDirectory(folder, WORDS, 60)).problems
+    assert any("60.0% of the pairs" in problem for problem in problems) == ours
+
+
 def test_overlapping_bins_are_named(tmp_path, vocab, capsys):
     folder = write_shards(tmp_path / "shards", [random_table(90, seed) for seed in range(3)], bins=[0, 1, 1])
     code, out = run(capsys, folder, vocab)
