@@ -145,6 +145,24 @@ _PROGRESS_FILES = "*_progress.json"  # of our checkpoints, with all settings of 
 
 
 @dataclass(frozen=True)
+class VectorForm:
+    """How a text becomes a vector: the prefix of its kind, then a pooling of its last hidden states.
+
+    Attributes:
+        pooling: "mean" of the states of all tokens, or that of "cls".
+        normalize: whether vectors have length 1, after a cut too.
+        query_prefix, passage_prefix: put before a text as they are.
+        dimensions: shorter vectors that were trained too, the first so many numbers of each (Kusupati et al., 2022).
+    """
+
+    pooling: str = "mean"
+    normalize: bool = True
+    query_prefix: str = ""
+    passage_prefix: str = ""
+    dimensions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Usage:
     """The content of task.json; None and empty: not known."""
 
@@ -162,6 +180,7 @@ class Usage:
     encoding: str | None = None  # by which files are decoded as those of the training were; None: detected
     language: str | None = None  # of the text, by which encodings are detected
     header: bool = True  # the first line of a CSV or TSV names the columns
+    vectors: VectorForm | None = None  # of an encoder that was trained for search
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"
@@ -187,7 +206,9 @@ def read_usage(folder: Path) -> Usage:
         values = read_json(path, "the name, length and columns of a task")
         try:
             rules = TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules"))
-            usage = Usage(**{**values, "text_columns": tuple(values["text_columns"]), "word_rules": rules})
+            vectors = TypeAdapter(VectorForm | None).validate_python(values.get("vectors"))
+            known = {"text_columns": tuple(values["text_columns"]), "word_rules": rules, "vectors": vectors}
+            usage = Usage(**{**values, **known})
             if usage.max_seq_length is not None and usage.max_seq_length < 3:
                 raise ValueError(f"max_seq_length={usage.max_seq_length}")
         except (KeyError, TypeError, ValueError) as error:
