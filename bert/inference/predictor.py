@@ -6,6 +6,9 @@ model.texts(["first text", ("a question", "its context")])["logits"]
 
 import contextlib
 import importlib
+import io
+import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,6 +33,7 @@ from bert.inference.export_files import (
 from bert.runtime.paddle_api import IS_PADDLE_3, card_number, chosen_device, core, paddle
 from bert.tokenization.segmentation import with_spaces
 
+logger = logging.getLogger(__name__)
 Texts = Sequence[str | tuple[str, str]]
 Made = TypeVar("Made")
 Session = Callable[[Arrays], list[np.ndarray]]
@@ -225,7 +229,8 @@ def onnx_providers(device: str, available: Sequence[str]) -> list[Any]:
             f"device={device} needs {lacking[0]} of ONNX Runtime, and this one has {', '.join(available)}; install "
             "onnxruntime-gpu in its place, or pass --device cpu"
         )
-    cards = [(name, {"device_id": str(card_number())}) for name in wanted if name in available]
+    exact = {"CUDAExecutionProvider": {"use_tf32": "0"}}  # float32 is that of a CPU; fp16 is the fast one
+    cards = [(name, {"device_id": str(card_number())} | exact.get(name, {})) for name in wanted if name in available]
     return [*cards, "CPUExecutionProvider"]
 
 
@@ -233,13 +238,26 @@ def _onnx_session(files: Sequence[str], description: Mapping[str, Any], device: 
     onnxruntime = _runtime("onnxruntime", "onnx", files[0])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cpu_threads
-    providers = onnx_providers(device, onnxruntime.get_available_providers())
-    session = _by(files[0], lambda: onnxruntime.InferenceSession(files[0], options, providers=providers))
-    if device in ("gpu", "tensorrt") and session.get_providers()[:1] == ["CPUExecutionProvider"]:
-        raise ValueError(  # ONNX Runtime falls back to the CPU by itself
-            f"device={device}: ONNX Runtime could not use a CUDA card; check the driver, CUDA_VISIBLE_DEVICES and the "
-            "CUDA that onnxruntime-gpu wants, or pass --device cpu"
+    providers, said = onnx_providers(device, onnxruntime.get_available_providers()), io.StringIO()
+    uses_card = len(providers) > 1
+    with contextlib.redirect_stdout(said):  # where it prints, among results, why it cannot use a card
+        if uses_card:
+            onnxruntime.set_default_logger_severity(4)  # it logs the same: below it is one sentence
+            options.log_severity_level = 3  # no warning of the operator that runs on the CPU
+            if hasattr(onnxruntime, "preload_dlls"):  # since 1.21
+                onnxruntime.preload_dlls()  # CUDA that pip installed; by itself it finds the system's only
+        session = _by(files[0], lambda: onnxruntime.InferenceSession(files[0], options, providers=providers))
+    if uses_card and session.get_providers()[0] != providers[0][0]:  # it falls back to the next one by itself
+        found = re.findall(r"load (lib[\w.]+)|CUDA (failure \d+: [\w -]+\w)", said.getvalue())
+        cause = ", ".join(dict.fromkeys(f"no {name}" if name else failure for name, failure in found))
+        packages = "onnxruntime-gpu[cuda,cudnn]" + " and TensorRT" * (device == "tensorrt")
+        reason = (
+            f"ONNX Runtime could not start {providers[0][0]}{cause and f' ({cause})'}; check the driver and "
+            f"CUDA_VISIBLE_DEVICES, and install {packages}"
         )
+        if device != "auto":
+            raise ValueError(f"device={device}: {reason}, or pass --device cpu")
+        logger.warning("the CPU computes: %s", reason)
     return lambda feed: _by(files[0], lambda: session.run(None, dict(feed)))
 
 

@@ -1,10 +1,10 @@
 """Measures how many texts of 15 languages in four encodings each are decoded as they were written.
 
-    python -m tests.benchmarks.measure_encodings [--texts 15] [--show]
+    python -m tests.benchmarks.measure_encodings [--texts 15] [--share FOLDER] [--show]
 
-The texts are translated messages and manual pages of the packages installed on this machine (/usr/share/locale,
-/usr/share/man), 100 to 3,000 bytes each, every one with a letter that is not ASCII. A text is right if every character
-is. A row for each language: right with the language given, and without.
+The texts are translated messages and manual pages of the packages installed on this machine (FOLDER/locale and
+FOLDER/man, of /usr/share), 100 to 3,000 bytes each, every one with a letter that is not ASCII. A text is right if every
+character is. A row for each language: right with the language given, and without.
 """
 
 import gettext
@@ -29,15 +29,15 @@ PAGES = {
 _MARKUP = re.compile(r"^[.'].*|\\f.|\\[(*&].*?|\\-", re.MULTILINE)
 
 
-def sentences(language: str) -> list[str]:
-    """The translations of a language that are installed: sentences of at least five words, without placeholders."""
-    found = set(_messages(language)) | set(_manual(language))
+def sentences(share: Path, language: str) -> list[str]:
+    """The translations of a language in a folder like /usr/share: sentences of at least five words, no placeholders."""
+    found = set(_messages(share, language)) | set(_manual(share, language))
     return sorted(text for text in found if len(text.split()) >= 5 and not re.search(r"[%{}<>\\|_$]|--", text))
 
 
-def _messages(language: str) -> Iterator[str]:
+def _messages(share: Path, language: str) -> Iterator[str]:
     for folder in (language, "pt_BR") if language == "pt" else (language,):
-        for path in sorted(Path("/usr/share/locale", folder, "LC_MESSAGES").glob("*.mo")):
+        for path in sorted((share / "locale" / folder / "LC_MESSAGES").glob("*.mo")):
             try:
                 with path.open("rb") as file:
                     catalog = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
@@ -46,8 +46,8 @@ def _messages(language: str) -> Iterator[str]:
             yield from (" ".join(text.split()) for key, text in catalog.items() if key and isinstance(text, str))
 
 
-def _manual(language: str) -> Iterator[str]:
-    for path in sorted(Path("/usr/share/man", language).glob("man*/*.gz")):
+def _manual(share: Path, language: str) -> Iterator[str]:
+    for path in sorted((share / "man" / language).glob("man*/*.gz")):
         try:
             page = gzip.decompress(path.read_bytes()).decode()
         except (OSError, UnicodeDecodeError):
@@ -86,12 +86,13 @@ def is_right(text: bytes, page: str, language: str, show: bool) -> bool:
 def main() -> None:
     parser = HelpParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=15, help="of each language and encoding")
+    parser.add_argument("--share", type=Path, default=Path("/usr/share"), help="where locale/ and man/ are")
     parser.add_argument("--show", action="store_true", help="print a line of each text that is decoded wrongly")
     options = parser.parse_args()
     total = Counter[str]()
     print("| language | encodings | right with the language | without |\n|---|---|---|---|")
     for language, pages in PAGES.items():
-        found, right = sentences(language), {"given": Counter[str](), "not given": Counter[str]()}
+        found, right = sentences(options.share, language), {"given": Counter[str](), "not given": Counter[str]()}
         for page in pages:
             for text in texts_of(language, page, options.texts, found):
                 right["given"][page] += is_right(text, page, language, options.show)

@@ -212,8 +212,26 @@ def test_half_precision_of_exports_is_judged_by_speed_and_outputs(tmp_path):
             judged(half)
     with pytest.raises(AssertionError, match="found none"):
         judged(fast, refused="found none")
-    with pytest.raises(pytest.skip.Exception, match="without it"):
-        judged(fast, device="tensorrt", refused="without it")
+    for device, refused in (("tensorrt", "without it"), ("gpu", "needs CUDAExecutionProvider of ONNX Runtime")):
+        with pytest.raises(pytest.skip.Exception, match=refused):
+            judged(fast, device=device, refused=refused)
+
+
+def test_onnx_on_a_card_is_judged_beside_the_cpu(tmp_path):
+    """The CPU's speed is not one of the card's, and its outputs are the measure of float32."""
+
+    def judged(error, half):
+        speeds = {"float32 on the CPU": (3.6, 0.0), "float32": (144.0, error), "fp16": (half, 1e-3)}
+        found = {n: {"sentences per second": {"8": v}, "relative error": e} for n, (v, e) in speeds.items()}
+        bench = bench_of(EIGHT_A100, tmp_path)
+        judge_inference({"model": "m", "tokens": 384, "device": "gpu", "precisions": found}, bench)
+        return bench.text
+
+    assert judged(1e-6, 400.0).endswith("8: 3.6 / 144.0 / 400.0 (float32 on the CPU / float32 / fp16)")
+    with pytest.raises(AssertionError, match="too large: {'float32': 0.001}"):  # as with TF32
+        judged(1e-3, 400.0)
+    with pytest.raises(AssertionError, match="half precision is no faster"):
+        judged(1e-6, 100.0)
 
 
 # ---- machines and recipes --------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ How the GPU wheel is configured: tests/gpu/golden/inference.json. Speed: tests/g
 """
 
 import json
+import re
 import types
 
 import pytest
@@ -20,6 +21,7 @@ from tests.inference.models import export, model
 from tests.support import tiny
 
 NO_GPU = "device=gpu needs paddlepaddle-gpu and a visible CUDA card, found none; .* or pass --device cpu"
+ON_CUDA = {"device_id": "0", "use_tf32": "0"}
 CUDA, TENSORRT, CPU = "CUDAExecutionProvider", "TensorrtExecutionProvider", "CPUExecutionProvider"
 
 
@@ -68,9 +70,9 @@ def test_an_export_in_float16_computes_in_float32_on_a_cpu(exported):
     [
         ("auto", [CPU], [CPU]),
         ("cpu", [CUDA, CPU], [CPU]),
-        ("auto", [TENSORRT, CUDA, CPU], [(CUDA, {"device_id": "0"}), CPU]),
-        ("gpu", [CUDA, CPU], [(CUDA, {"device_id": "0"}), CPU]),
-        ("tensorrt", [TENSORRT, CUDA, CPU], [(TENSORRT, {"device_id": "0"}), (CUDA, {"device_id": "0"}), CPU]),
+        ("auto", [TENSORRT, CUDA, CPU], [(CUDA, ON_CUDA), CPU]),
+        ("gpu", [CUDA, CPU], [(CUDA, ON_CUDA), CPU]),
+        ("tensorrt", [TENSORRT, CUDA, CPU], [(TENSORRT, {"device_id": "0"}), (CUDA, ON_CUDA), CPU]),
         ("gpu", ["AzureExecutionProvider", CPU], f"needs {CUDA} of ONNX Runtime, and this one has Azure"),
         ("tensorrt", [CUDA, CPU], f"device=tensorrt needs {TENSORRT} of ONNX Runtime, .*install onnxruntime-gpu"),
     ],
@@ -83,21 +85,41 @@ def test_onnx_runtime_is_given_the_providers_that_it_has(device, available, prov
         assert onnx_providers(device, available) == providers
 
 
-def test_onnx_runtime_that_falls_back_to_the_cpu_is_refused(tmp_path, monkeypatch):
-    """It does so by itself where its CUDA does not start."""
-    session = types.SimpleNamespace(get_providers=lambda: [CPU])
+def test_onnx_runtime_that_falls_back_to_the_cpu_is_refused(tmp_path, monkeypatch, capsys, caplog):
+    """It does so by itself where its CUDA does not start, and prints why among the results."""
+    started, printed = [CPU], "EP Error provider.cc:7 CUDA failure 100: no CUDA-capable device is detected ; GPU=-1"
+    session = types.SimpleNamespace(get_providers=lambda: started)
+
+    def start(file, options, providers):
+        print(printed)
+        return session
+
     runtime = types.SimpleNamespace(
         SessionOptions=types.SimpleNamespace,
-        get_available_providers=lambda: [CUDA, CPU],
-        InferenceSession=lambda file, options, providers: session,
+        get_available_providers=lambda: [TENSORRT, CUDA, CPU],
+        InferenceSession=start,
+        set_default_logger_severity=lambda severity: None,
     )
     monkeypatch.setattr(predictor, "_runtime", lambda *names: runtime)
     description = {"format": "onnx", "inputs": ["input_ids"], "outputs": {"logits": ["batch", 2]}, "max_length": 9}
     (tmp_path / "model.onnx").touch()
     (tmp_path / "serving.json").write_text(json.dumps(description))
-    with pytest.raises(ValueError, match="device=gpu: ONNX Runtime could not use a CUDA card; check the driver"):
+    reason = (
+        rf"ONNX Runtime could not start {CUDA} \(failure 100: no CUDA-capable device is detected\); check the driver"
+    )
+    with pytest.raises(ValueError, match=f"device=gpu: {reason}"):
         Predictor(tmp_path, device="gpu")
-    assert Predictor(tmp_path, device="auto").outputs == ["logits"]
+    assert Predictor(tmp_path, device="auto").outputs == ["logits"] and re.search(
+        f"CPU computes: {reason}", caplog.text
+    )
+    runtime.preload_dlls = lambda: print("Failed to load libcublas.so.13: cannot open shared object file")
+    started[:], printed = [CUDA, CPU], ""
+    assert Predictor(tmp_path, device="gpu").outputs == ["logits"]
+    with pytest.raises(
+        ValueError, match=rf"device=tensorrt: .* {TENSORRT} \(no libcublas.so.13\); .* and TensorRT, or pass"
+    ):
+        Predictor(tmp_path, device="tensorrt")
+    assert not capsys.readouterr().out
     (tmp_path / "serving.json").write_text(json.dumps({**description, "precision": "int8"}))
     with pytest.raises(ValueError, match=r"is an export for CPUs \(INT8\); pass --device cpu, or export .* fp16"):
         Predictor(tmp_path, device="gpu")
