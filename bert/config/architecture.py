@@ -42,12 +42,12 @@ _MODERN_DEFAULTS: dict[str, Any] = {
     "max_position_embeddings": 8_192,
     "layer_norm_eps": 1e-5,
     "pad_token_id": 50_283,
+    "classifier_pooling": "cls",
 }
 # What else describes its network, with the only value that is built here.
 _MODERN_CONSTANTS = {
     **dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), False),
     "decoder_bias": True,
-    "classifier_pooling": "cls",
 }
 _MODERN_IGNORED = frozenset(
     "deterministic_flash_attn initializer_cutoff_factor position_embedding_type reference_compile "
@@ -91,6 +91,9 @@ class BertConfig(Settings):
     local_rope_theta: float = Field(
         10_000.0, gt=1, description="modernbert: base of the rotary positions of layers that attend to near ones"
     )
+    classifier_pooling: Literal["cls", "mean"] = Field(
+        "mean", description="modernbert: what classifiers of texts read: the first token, or the mean of all"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "BertConfig":
@@ -130,9 +133,10 @@ class BertConfig(Settings):
         values: dict[str, Any] = self.model_dump(exclude=set() if self.is_modern() else MODERN_ONLY)
         values["hidden_act"] = _ACTIVATION_TO_JSON.get(self.hidden_act, self.hidden_act)
         if self.is_modern():
-            own = {"type_vocab_size", *_MODERN_KEYS.values()}
+            own = {"type_vocab_size", "classifier_pooling", *_MODERN_KEYS.values()}
             theirs = {key: values[name] for key, name in _MODERN_KEYS.items()}
-            values = {key: value for key, value in values.items() if key not in own} | theirs | _MODERN_CONSTANTS
+            last = {**_MODERN_CONSTANTS, "classifier_pooling": self.classifier_pooling}
+            values = {key: value for key, value in values.items() if key not in own} | theirs | last
         elif not self.has_token_types():
             positions = self.max_position_embeddings + self.unused_positions()
             values |= {"type_vocab_size": 1, "max_position_embeddings": positions}
@@ -193,7 +197,9 @@ class BertConfig(Settings):
         return embeddings + self.num_hidden_layers * layer + dense + masked_lm_head + next_sentence_head
 
 
-MODERN_ONLY = {"global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta"}
+MODERN_ONLY = {
+    *("global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta", "classifier_pooling"),
+}
 
 
 _ROBERTAS = ("roberta", "xlm-roberta", "camembert")  # names of one network
@@ -207,8 +213,6 @@ def our_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
     if values.get("model_type") != "modernbert":
         return values
     known = {key: value for key, value in values.items() if key not in _MODERN_IGNORED}
-    if not any("SequenceClassification" in name for name in values.get("architectures") or ()):
-        known.pop("classifier_pooling", None)  # nothing else reads it; the published models have "mean"
     for key, value in _MODERN_CONSTANTS.items():
         if known.pop(key, value) != value:
             raise ValueError(f"{key}={values[key]!r} in {path} must be {json.dumps(value)}; no other is built here")

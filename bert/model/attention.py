@@ -62,6 +62,12 @@ def gather_tokens(hidden, rows):
     return paddle.gather(hidden.reshape([-1, hidden.shape[-1]]), rows)
 
 
+def _means(states, is_real):
+    """The means of [b, s, hidden] over the places that are not 0 in [b, s]: float32 [b, hidden]."""
+    weights = paddle.cast(is_real, "float32").unsqueeze(-1)
+    return (paddle.cast(states, "float32") * weights).sum(axis=1) / weights.sum(axis=1)
+
+
 class ScoreBias:
     """What is added to scores: hides padded keys and, in layers with a window, keys more than half of it away.
 
@@ -129,6 +135,10 @@ class PaddedSequences:
         """[b, s, ...], as it is."""
         return values
 
+    def means(self, hidden):
+        """[b, s, hidden] -> float32 [b, hidden], the means over real tokens."""
+        return _means(hidden, self._attention_mask)
+
 
 class PackedSequences:
     """Tokens as [T, hidden]; what the two ways of attention share.
@@ -157,6 +167,11 @@ class PackedSequences:
         places = paddle.shape(tokens)
         rows = paddle.gather(values, paddle.clip(tokens, min=0).reshape([-1]))
         return rows.reshape([places[0], places[1], values.shape[-1]])
+
+    def means(self, hidden):
+        """[T, hidden] -> float32 [b, hidden], the means over the tokens of each sequence."""
+        states = hidden.reshape([-1, hidden.shape[-1]])  # for oneDNN, as in gather_tokens
+        return _means(self.padded(states), self._feed["token_of_place"] != NO_TOKEN)
 
 
 class FlashPackedSequences(PackedSequences):

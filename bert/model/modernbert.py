@@ -144,6 +144,13 @@ class ModernBertModel(BertModel):
             hidden = layer(hidden, sequences, positions[theta])
         return self.final_norm(self.encoder[-1](hidden, sequences, positions[thetas[-1]], joined(wanted)))
 
+    def at(self, input_ids, token_type_ids, sequences, positions=None):
+        """As of `BertModel`; a classifier, which wants no positions, pools the mean of all tokens if the settings say."""
+        if self._config.classifier_pooling == "cls" or positions is not None or self.pooler is None:
+            return super().at(input_ids, token_type_ids, sequences, positions)
+        sequences = self.layout(sequences)
+        return None, self.pooler(sequences.means(self._encode(input_ids, token_type_ids, sequences)))
+
     def _pooled(self, first):
         assert self.pooler is not None
         return self.pooler(first)

@@ -9,7 +9,7 @@ read them. A cast written here would copy the logits, the largest tensor of all.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from bert.config.architecture import FusedKernels
@@ -260,6 +260,11 @@ class HeadObjective(Objective):
     num_labels: int = 2
 
     head: ClassVar[str] = "classifier"
+
+    def packing(self) -> Packing | None:
+        packing, config = super().packing(), self.model
+        pools_all = config.is_modern() and config.classifier_pooling == "mean"
+        return packing and replace(packing, per_token=packing.per_token or pools_all)
 
     def network(self) -> BertWithHead:
         kinds: dict[str, Any] = {"fuse_mha": self.fuse_mha, "kernels": self.kernels}

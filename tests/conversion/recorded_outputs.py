@@ -66,9 +66,8 @@ def record(library: str, python: str, folder: Path) -> None:
     _record(library, library, python, own, random_feed(3), folder)
     if library == "transformers":
         for name, config in test_networks.CONFIGS.items():
-            own = {
-                task: test_networks.native(folder / f"{name}_own" / task, task, config) for task in test_networks.TASKS
-            }
+            tasks = test_networks.TASKS[name]
+            own = {task: test_networks.native(folder / f"{name}_own" / task, task, config) for task in tasks}
             _record(name, library, python, own, test_networks.random_feed(), folder)
 
 
