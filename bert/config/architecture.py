@@ -198,7 +198,7 @@ class BertConfig(Settings):
 
 
 MODERN_ONLY = {
-    *("global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta", "classifier_pooling"),
+    *("global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta", "classifier_pooling")
 }
 
 

@@ -145,7 +145,7 @@ class ModernBertModel(BertModel):
         return self.final_norm(self.encoder[-1](hidden, sequences, positions[thetas[-1]], joined(wanted)))
 
     def at(self, input_ids, token_type_ids, sequences, positions=None):
-        """As of `BertModel`; a classifier, which wants no positions, pools the mean of all tokens if the settings say."""
+        """As of `BertModel`; for a classifier, which wants no positions, the pooled mean if the settings say so."""
         if self._config.classifier_pooling == "cls" or positions is not None or self.pooler is None:
             return super().at(input_ids, token_type_ids, sequences, positions)
         sequences = self.layout(sequences)

@@ -94,7 +94,8 @@ def test_impossible_batches_are_refused(batch, world_size, text):
 
 
 def test_keys_that_a_modernberts_description_leaves_out_have_hugging_faces_values(tmp_path):
-    published = BUILT_IN_MODELS["modernbert-base"].model_copy(update={"vocab_size": 50_368, "pad_token_id": 50_283})
+    theirs = {"vocab_size": 50_368, "pad_token_id": 50_283, "classifier_pooling": "cls"}
+    published = BUILT_IN_MODELS["modernbert-base"].model_copy(update=theirs)
     for values, model in (
         ({}, published),
         ({"mlp_dropout": 0.1}, published.model_copy(update={"hidden_dropout_prob": 0.1})),

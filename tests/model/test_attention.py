@@ -83,9 +83,13 @@ class Gradients:
         return dict(zip(self.found, values, strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "mean"])
 def test_losses_outputs_and_gradients_are_those_of_the_padded_program(kind):
-    objective = getattr(objectives, kind)(tiny.MODEL, fuse_mha=True)
+    if kind == "mean":  # pooled of all tokens
+        model = tiny.MODEL.model_copy(update={"model_type": "modernbert", "layer_norm_eps": 1e-5})
+        objective = objectives.SequenceClassificationObjective(model, fuse_mha=True)
+    else:
+        objective = getattr(objectives, kind)(tiny.MODEL, fuse_mha=True)
     padded, packed = Gradients(objective), Gradients(dataclasses.replace(objective, kernels=FusedKernels(unpad=True)))
     assert packed.objective.attention_groups == (1 if "masked_lm_positions" in objective.encoder_inputs() else 4)
     for name, lengths in LENGTHS.items():
