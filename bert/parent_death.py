@@ -74,11 +74,7 @@ def end_with_launcher() -> None:
     if launcher is None:
         has_ended = parent == 1 and not _PADDLES.search(Path("/proc/1/cmdline").read_bytes())  # 1 in a container
     else:
-        has_ended = _parent_of(parent) != int(launcher)
+        has_ended = Path(f"/proc/{parent}/stat").read_text().rpartition(") ")[2].split()[1] != launcher
     if has_ended:  # before this was called
         os._exit(128 + signal.SIGKILL)
     os.register_at_fork(after_in_child=lambda: end_with(os.getppid()))
-
-
-def _parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])

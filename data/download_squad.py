@@ -24,13 +24,12 @@ FILES = {
 _ADDRESS = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 
 
-def download_squad(version: str, folder: Path, mirrors: list[str] | None = None) -> list[Path]:
-    """The verified files of a version in folder/vVERSION; mirrors are folders that hold files of the same names."""
-    return [download_file(folder / f"v{version}" / name, mirrors) for name in FILES[version]]
-
-
 def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
-    """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified."""
+    """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified.
+
+    Args:
+        mirrors: folders that hold files of the same names.
+    """
     files = {name: pin for version in FILES.values() for name, pin in version.items()}
     if path.name not in files:
         raise ValueError(f"{path} is not a file of SQuAD, which has {', '.join(files)}; name one of them")
@@ -47,8 +46,8 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     with command(arguments.outdir):
         for version in arguments.version:
-            for path in download_squad(version, arguments.outdir, arguments.mirror):
-                print(f"{path}: complete")
+            for name in FILES[version]:
+                print(f"{download_file(arguments.outdir / f'v{version}' / name, arguments.mirror)}: complete")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from bert.tokenization.normalization import Normalization
 from bert.tokenization.segmentation import CUTTING
 from bert.tokenization.vocabulary import Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary
-from data.text.lddl_reader import Block, list_sources, numbered_documents, plan_blocks
+from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
 from data.text.script_facts import ScriptFacts, case_of, segmenter_of
-from data.text.vocabulary_training import MODELS, MOST, Texts, add_words, train_other, train_wordpiece
+from data.text.vocabulary_training import MODELS, MOST, Texts, add_words, learn_vocabulary
 
 _BLOCK_BYTES = 1 << 22
 _MEASURED_MEGABYTES = 20.0  # of the text, to choose case and segmenter by
@@ -32,24 +33,16 @@ _MEASURED_MEGABYTES = 20.0  # of the text, to choose case and segmenter by
 def texts_of(folders: Sequence[str], sample_megabytes: float | None = None) -> Texts:
     """The documents of source folders; with sample_megabytes about that much of the text, in blocks spread evenly over
     all of it."""
-    blocks = _spread(plan_blocks(list_sources(folders), _BLOCK_BYTES), sample_megabytes)
-
-    def texts() -> Iterator[str]:
-        for block in blocks:
-            yield from (text for _, text in numbered_documents(block, Counter()))
-
-    return texts
-
-
-def _spread(blocks: Sequence[Block], megabytes: float | None) -> Sequence[Block]:
-    if megabytes is None:
-        return blocks
-    if not 0 < megabytes < math.inf:
-        raise ValueError(
-            f"sample_megabytes={megabytes} must be more than 0 and finite; leave it out to use all of the text"
-        )
-    number = min(len(blocks), max(1, round(megabytes * 1e6 / _BLOCK_BYTES)))
-    return [blocks[index * len(blocks) // number] for index in range(number)]
+    blocks = plan_blocks(list_sources(folders), _BLOCK_BYTES)
+    if sample_megabytes is not None:
+        if not 0 < sample_megabytes < math.inf:
+            raise ValueError(
+                f"sample_megabytes={sample_megabytes} must be more than 0 and finite; leave it out to use all of the "
+                "text"
+            )
+        number = min(len(blocks), max(1, round(sample_megabytes * 1e6 / _BLOCK_BYTES)))
+        blocks = tuple(blocks[index * len(blocks) // number] for index in range(number))
+    return lambda: (text for block in blocks for _, text in numbered_documents(block, Counter()))
 
 
 def _normalization(arguments: argparse.Namespace, base: Vocabulary | None) -> Normalization:
@@ -117,13 +110,11 @@ def main(argv: list[str] | None = None) -> None:
         # Before the training, and without making folders for one that is refused.
         require_writable(next(folder for folder in arguments.output.absolute().parents if folder.exists()))
         texts, normalization = texts_of(arguments.input, arguments.sample_megabytes), _normalization(arguments, base)
-        options = {"normalization": normalization, "min_frequency": arguments.min_frequency}
         if base is not None:
             vocabulary = add_words(texts, base, arguments.add_words, normalization)
-        elif arguments.model == "wordpiece":
-            vocabulary = train_wordpiece(texts, arguments.vocab_size, **options)
         else:
-            vocabulary = train_other(arguments.model, texts, arguments.vocab_size, **options)
+            options = {"model": arguments.model, "min_frequency": arguments.min_frequency}
+            vocabulary = learn_vocabulary(texts, arguments.vocab_size, normalization=normalization, **options)
         if earlier is not None and earlier.tokens != vocabulary.tokens:
             raise ValueError(_other_vocabulary(arguments.output, earlier))
         if earlier is None:
@@ -170,22 +161,16 @@ def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:
 
 
 def _other_vocabulary(output: Path, earlier: Vocabulary) -> str:
-    manifests = (path for depth in range(4) for path in output.parent.glob("*/" * depth + MANIFEST_NAME))
-    users = sorted(shown(path.parent) for path in manifests if _vocabulary_of_shards(path.parent) == earlier.sha256)
-    use = f", and the shards in {', '.join(users[:4])} were made with it" if users else ""
+    users = []
+    for path in (path for depth in range(4) for path in output.parent.glob("*/" * depth + MANIFEST_NAME)):
+        with suppress(ValueError):  # no manifest that can be read
+            manifest = read_manifest(path.parent)
+            users += [shown(path.parent)] if manifest and manifest.vocabulary_sha256 == earlier.sha256 else []
+    use = f", and the shards in {', '.join(sorted(users)[:4])} were made with it" if users else ""
     return (
         f"{shown(output)}: exists and holds another vocabulary of {len(earlier)} tokens{use}; name another --output, "
         f"or replace it: --overwrite{' (these shards will be refused then)' if users else ''}"
     )
-
-
-def _vocabulary_of_shards(folder: Path) -> str | None:
-    """sha256 of the vocabulary that shards were made with; None if there are none that can be read."""
-    try:
-        manifest = read_manifest(folder)
-    except ValueError:
-        return None
-    return manifest.vocabulary_sha256 if manifest else None
 
 
 if __name__ == "__main__":

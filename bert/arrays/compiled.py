@@ -51,7 +51,8 @@ def compiled(function: Callable) -> Any:
         made = njit(cache=True, **_SETTINGS)(function)
         cache, name = made._cache, made._cache._impl.filename_base
         # Numba watches only the function's own file, but the machine code also contains the functions it calls.
-        cache._cache_file = IndexDataCacheFile(cache._cache_path, name, _digest(_files(function)))
+        digest = sha256("".join(map(_digest_of, sorted(_files(function)))).encode()).hexdigest()
+        cache._cache_file = IndexDataCacheFile(cache._cache_path, name, digest)
     except (RuntimeError, AttributeError, OSError):  # no folder for the machine code, or no source
         made = njit(**_SETTINGS)(function)
     _files_of[made] = _files(function)
@@ -73,10 +74,6 @@ def _files(function: Callable) -> frozenset[str]:
             if isinstance(value, Dispatcher) and value in _files_of
         )
     )
-
-
-def _digest(files: frozenset[str]) -> str:
-    return sha256("".join(_digest_of(file) for file in sorted(files)).encode()).hexdigest()
 
 
 @lru_cache(maxsize=None)

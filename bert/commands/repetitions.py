@@ -6,7 +6,7 @@ The table at the end (mean, spread, average of GLUE) is also in the report of th
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,15 +64,19 @@ def main(task: str, words: Sequence[str]) -> int:
             tasks = "[all [DATA_DIR] CHECKPOINT] " if task == "glue" else ""
             parser.usage = f"%(prog)s {tasks}[arguments of a single run] --seeds N"
             arguments, rest = parser.parse_known_args(words)
-            for flag in {"--seed", "--steps-this-run"} & (flags := _flags(rest)):
+            flags = {word.partition("=")[0].replace("_", "-") for word in rest}
+            for flag in {"--seed", "--steps-this-run"} & flags:
                 raise ValueError(f"{flag} is set for each run; --seeds and --first-seed choose the seeds, Ctrl-C stops")
             if arguments.seeds < 1:
                 raise ValueError(f"seeds={arguments.seeds} must be at least 1")
             is_all = task == "glue" and rest[:1] == ["all"]
             commands = _all_tasks(rest) if is_all else {"": rest}
             folder = (arguments.output_dir or Path("results", "scores" if is_all else f"seeds/{task}")).expanduser()
-            seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-            runs = _runs(commands, folder, seeds)
+            runs = [  # all tasks with the first seed come first, so that a table of all is there early
+                Repetition(name, folder / name / f"seed-{seed}", [*words, "--seed", str(seed)])
+                for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+                for name, words in commands.items()
+            ]
             left = sum(not run.has_ended() for run in runs)
             print(f"{len(runs)} runs in {folder}: {len(runs) - left} ended, {left} left", flush=True)
             if not flags & _QUESTIONS:
@@ -110,15 +114,6 @@ def _start(runner: Runner, task: str, run: Repetition) -> int:
     return runner.run([*command, "--output-dir", str(run.folder)])
 
 
-def _runs(commands: Mapping[str, Sequence[str]], folder: Path, seeds: range) -> list[Repetition]:
-    """All tasks with the first seed come first, so that a table of all is there early."""
-    return [
-        Repetition(task, folder / task / f"seed-{seed}", [*words, "--seed", str(seed)])
-        for seed in seeds
-        for task, words in commands.items()
-    ]
-
-
 def _all_tasks(words: Sequence[str]) -> dict[str, list[str]]:
     """Task -> words of run_glue.sh, for `all [DATA_DIR] CHECKPOINT [flags]`."""
     number = next((index for index, word in enumerate(words) if word.startswith("-")), len(words))
@@ -136,7 +131,3 @@ def _all_tasks(words: Sequence[str]) -> dict[str, list[str]]:
         start = ["--from-pretrained-params", checkpoint, "--keep-checkpoints", "1"]
         commands[name.lower()] = ["--config", name.lower(), *data, *start, *flags]
     return commands
-
-
-def _flags(words: Sequence[str]) -> set[str]:
-    return {word.partition("=")[0].replace("_", "-") for word in words}

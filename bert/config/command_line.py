@@ -31,17 +31,12 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any
     """
     end_with_launcher()
     with usage_errors():
-        flags = parse_flags(argv, entry)
+        flags = parser_of(entry).read(argv)
         questions = take_questions(flags, entry)
         config = resolve_config(flags, entry)
         if answered(questions, [config], int(os.environ.get(WORLD_SIZE, "1"))):
             raise SystemExit(exit_codes.OK)
         return config
-
-
-def parse_flags(argv: Sequence[str] | None, entry: EntryPoint) -> dict[str, Any]:
-    """Parse a command line into flat name -> string, for the flags that were given."""
-    return parser_of(entry).read(argv)
 
 
 def take_questions(flags: dict[str, Any], entry: EntryPoint) -> list[Question]:

@@ -95,7 +95,7 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
         text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
     flag = flag_name(name)
     settings: dict[str, Any] = {"dest": name, "help": text.replace("%", "%%")}
-    if is_switch(field):
+    if field.annotation in SWITCHES:  # `--flag` and `--no-flag` set it
         values = "|".join(map(str, choices_of(field))) or None
         negated = flag_name(f"no_{name}")
         group.add_argument(flag, negated, action=Boolean, nargs="?", metavar=values, **settings)
@@ -113,11 +113,6 @@ def members(field: FieldInfo) -> tuple[Any, ...]:
 
 def is_optional(field: FieldInfo) -> bool:
     return type(None) in members(field)
-
-
-def is_switch(field: FieldInfo) -> bool:
-    """Whether `--flag` and `--no-flag` set the field: a boolean, or one that may also be left to the program."""
-    return field.annotation in SWITCHES
 
 
 def choices_of(field: FieldInfo) -> list[Any]:

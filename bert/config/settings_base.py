@@ -9,12 +9,9 @@ SWITCH_VALUES = Literal["auto", "on", "off"]
 SWITCHES = (bool, bool | None, SWITCH_VALUES)  # the types of settings that `--flag` and `--no-flag` set
 
 
-def _switch_value(value: Any) -> Any:
-    """on and off for the booleans that a switch once was, and that `--flag` and `--no-flag` still give."""
-    return {"true": "on", "false": "off"}.get(str(value).lower(), value)
-
-
-Switch = Annotated[SWITCH_VALUES, BeforeValidator(_switch_value)]
+# on and off for the booleans that a switch once was, and that `--flag` and `--no-flag` still give.
+_OF_BOOLEANS = BeforeValidator(lambda value: {"true": "on", "false": "off"}.get(str(value).lower(), value))
+Switch = Annotated[SWITCH_VALUES, _OF_BOOLEANS]
 
 # The type of a setting, or of a section of settings, that a resumed run may change: it does not decide what is learned
 # from which samples.

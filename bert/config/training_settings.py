@@ -245,10 +245,6 @@ class TrainingConfig(Settings):
         is_plain = self.hardware.unpads("gpu") and self.model.has_window()
         return self.hardware.fusions() | ({"attention": "off"} if is_plain else {})
 
-    def most_checkpoints(self, keeps_best: bool) -> int:
-        """Checkpoints on the disk at most: the newest, the best, that before the decay, and one that is written."""
-        return self.run.keep_checkpoints + keeps_best + (self.optimizer.lr_schedule == "wsd") + 1
-
     def wanted_kernels(self) -> set[str]:
         """The fused kernels that are used on GPUs which have them: what is `on`; `auto` is attention with --amp."""
         wanted = {"on", "auto"} if self.precision.amp else {"on"}

@@ -96,10 +96,6 @@ def _array(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     return np.frombuffer(data, dtype.dtype).reshape(shape, order=order)
 
 
-def _scalar(dtype: Any, data: Any) -> Any:
-    return _array(data, dtype, (), "C")[()]
-
-
 def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
     """numpy.core.numeric._frombuffer, of protocol 5."""
     pickled = PickledArray()
@@ -126,7 +122,7 @@ _BUILDERS: Builders = {
         for core in ("core", "_core")  # numpy 1 and 2
         for module, name, builder in (
             ("multiarray", "_reconstruct", PickledArray),
-            ("multiarray", "scalar", _scalar),
+            ("multiarray", "scalar", lambda dtype, data: _array(data, dtype, (), "C")[()]),
             ("numeric", "_frombuffer", _from_buffer),
         )
     },

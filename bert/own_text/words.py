@@ -11,7 +11,7 @@ from bert.tokenization.library import text_tokenizer
 from bert.tokenization.normalization import Normalization
 from data.preprocessing.problems import MOST_UNKNOWN, unknown_words
 from data.text.script_facts import case_of, segmenter_of
-from data.text.vocabulary_training import train_wordpiece
+from data.text.vocabulary_training import learn_vocabulary
 
 SAMPLED_TOKENS = 4_096  # of the vocabulary that is made of the sample, if none is given
 _MOST_UNKNOWN_WITH_TRAINING = 0.1  # share of the tokens; more of them leave too little to learn from
@@ -47,7 +47,7 @@ def with_tokens(
         vocabulary = request.tokens.vocabulary
     else:
         with _one_thread():
-            vocabulary = train_wordpiece(lambda: iter(sample), SAMPLED_TOKENS, normalization=normalization)
+            vocabulary = learn_vocabulary(lambda: iter(sample), SAMPLED_TOKENS, normalization=normalization)
     tokenizer = text_tokenizer(vocabulary, normalization)
     unknown = unknown_words(sample, tokenizer)
     if unknown.share > _MOST_UNKNOWN_WITH_TRAINING:

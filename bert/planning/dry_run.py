@@ -51,7 +51,8 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
 def size_rows(config: TrainingConfig, world_size: int, keeps_best: bool) -> dict[str, str]:
     """Memory of a rank, and what checkpoints take."""
     memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
-    best, most = " and the best" if keeps_best else "", checkpoint * config.most_checkpoints(keeps_best)
+    before_decay, best = config.optimizer.lr_schedule == "wsd", " and the best" if keeps_best else ""
+    most = checkpoint * (config.run.keep_checkpoints + keeps_best + before_decay + 1)  # and one that is written
     return {
         "memory": f"about {megabytes(memory.total())} a rank: parameters {megabytes(memory.parameters)}, gradients "
         f"{megabytes(memory.gradients)}, optimizer {megabytes(memory.optimizer)}, activations "

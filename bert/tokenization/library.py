@@ -159,7 +159,8 @@ class LibraryVocabulary(Vocabulary):
             inner = [i for i in self.replacement_ids().tolist() if not self.tokens[i].startswith(starts)]
             for index, text in zip(inner, self.process().decode(inner), strict=True):
                 text = text or self.tokens[index]
-                continues[index] = not _WITHOUT_SPACES.match(text) and not all(map(_is_punctuation, text))
+                is_mark = all(letter in string.punctuation or unicodedata.category(letter)[0] == "P" for letter in text)
+                continues[index] = not _WITHOUT_SPACES.match(text) and not is_mark
         return continues
 
     def replacement_ids(self) -> np.ndarray:
@@ -191,10 +192,6 @@ class LibraryVocabulary(Vocabulary):
 
     def second_type(self) -> int:
         return self._facts["pair types"][-1] if self._facts["frames"] else 1
-
-
-def _is_punctuation(letter: str) -> bool:
-    return letter in string.punctuation or unicodedata.category(letter).startswith("P")
 
 
 class LibraryTokenizer:

@@ -11,6 +11,7 @@ in a dump of our making with links, references and templates. Real articles have
 import argparse
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -82,12 +83,9 @@ def report(rows: list[Estimate], folder: Path, processes: int) -> str:
     return "\n".join([*lines, str(Estimate("in all, about", disk, sum(row.seconds for row in rows), where))])
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    return argparse.RawDescriptionHelpFormatter(prog, width=100)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_formatter)
+    formatter = partial(argparse.RawDescriptionHelpFormatter, width=100)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
     parser.add_argument("steps", nargs="*", help="of the script that are run")
     parser.add_argument("--folder", type=Path, required=True, help="of all data")
     parser.add_argument("--dump", default="", help="a dump that is there")

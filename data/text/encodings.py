@@ -153,8 +153,8 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
         return Encoding(wide, 0, "two bytes a character, no mark")
     seen, samples = Counter[str](), {"damaged": b"", "foreign": b""}  # of lines, most of which is UTF-8 or in error
     for block in _whole_lines(open_chunks()):
-        for line in block.splitlines(keepends=True) if _as_utf8(block)[1] else [block]:
-            text, errors = _as_utf8(line)
+        for line in block.splitlines(keepends=True) if _decoded(block)[1] else [block]:
+            text, errors = _decoded(line)
             kind = "clean" if not errors else "damaged" if errors <= _multibyte(text) else "foreign"
             seen[kind] += errors if kind == "foreign" else _multibyte(text)
             if errors:
@@ -184,19 +184,14 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
     yield rest
 
 
-def _as_utf8(data: bytes) -> tuple[str, int]:
+def _decoded(data: bytes, codec: str = "utf-8") -> tuple[str, int]:
     """(text, number of undecodable bytes)"""
-    return _decode_chunk(codecs.getincrementaldecoder("utf-8")(_HANDLER), data, is_last=True)
+    before = _undecodable["bytes"]
+    return data.decode(codec, _HANDLER), _undecodable["bytes"] - before
 
 
 def _multibyte(text: str) -> int:
     return 0 if text.isascii() else len(text) - len(text.encode("ascii", "ignore")) - text.count("\ufffd")
-
-
-def _decode_chunk(decoder: codecs.IncrementalDecoder, chunk: bytes, is_last: bool) -> tuple[str, int]:
-    """(text, number of undecodable bytes)"""
-    before = _undecodable["bytes"]
-    return decoder.decode(chunk, final=is_last), _undecodable["bytes"] - before
 
 
 def _wide_without_mark(sample: bytes) -> str | None:
@@ -309,7 +304,8 @@ def decode(chunks: Iterable[bytes], encoding: Encoding, counts: Counter) -> Iter
 def _by_chunks(chunks: Iterable[bytes], encoding: Encoding) -> Iterator[tuple[str, int]]:
     decoder, skip = codecs.getincrementaldecoder(encoding.name)(_HANDLER), encoding.mark_bytes
     for chunk in chain(filter(None, chunks), [b""]):
-        yield _decode_chunk(decoder, chunk[skip:], is_last=not chunk)
+        before = _undecodable["bytes"]
+        yield decoder.decode(chunk[skip:], final=not chunk), _undecodable["bytes"] - before
         skip = 0
 
 
@@ -317,12 +313,12 @@ def _by_lines(chunks: Iterable[bytes], code_page: str, counts: Counter) -> Itera
     """Each line as UTF-8, or in the code page if more of its bytes are in error than characters are right."""
     for block in _whole_lines(chunks):
         block = block.removeprefix(codecs.BOM_UTF8)
-        text, errors = _as_utf8(block)
+        text, errors = _decoded(block)
         for line in block.splitlines(keepends=True) if errors else [block]:
-            text, errors = _as_utf8(line)
+            text, errors = _decoded(line)
             if errors > _multibyte(text):
                 counts["lines in another encoding than the rest"] += 1
-                text, errors = _decode_chunk(codecs.getincrementaldecoder(code_page)(_HANDLER), line, is_last=True)
+                text, errors = _decoded(line, code_page)
             yield text, errors
 
 

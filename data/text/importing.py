@@ -38,7 +38,6 @@ from data.text.lddl_writer import (
     check_language,
     check_room,
     counts_line,
-    document_id,
     fresh_folder,
     print_counts,
     publish,
@@ -83,7 +82,7 @@ class _Document:
 
     def __init__(self, identifier: str, near: bool, folder: Path, has_lines: bool) -> None:
         """has_lines: its line breaks become LINE_BREAK."""
-        self.id = utf8(document_id(identifier)).decode()
+        self.id = utf8("_".join(identifier.split()) or "document").decode()
         self.digest = TextDigest(near)
         self.characters = self.num_bytes = self.base64_characters = 0
         self.group: str | None = None

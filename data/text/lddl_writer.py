@@ -32,11 +32,6 @@ def check_language(language: str) -> str:
     return language
 
 
-def document_id(text: str) -> str:
-    """The text as an id: without white space, and not empty."""
-    return "_".join(text.split()) or "document"
-
-
 def utf8(text: str) -> bytes:
     """The text in UTF-8; lone surrogates become U+FFFD."""
     try:
@@ -50,11 +45,6 @@ def character_start(text: bytes, place: int) -> int:
     while place < len(text) and text[place] & 0xC0 == 0x80:
         place += 1
     return place
-
-
-def document_line(identifier: str, text: str) -> bytes:
-    """LDDL's line; white space of every kind becomes one space."""
-    return utf8(f"{identifier} {' '.join(text.split())}\n")
 
 
 @dataclass(frozen=True)

@@ -69,18 +69,12 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
     """
-    pieces = map(_with_spaces, _pieces(source, reading, findings))
-    if (folders := reading.folders()) is None:
-        return pieces
+    folders = reading.folders()
     group = "/".join(source.name.split("/")[:-1][: folders or None])
-    return (replace(piece, group=group or None) for piece in pieces)
-
-
-def _with_spaces(piece: Piece) -> Piece:
-    """U+200B, which separates the words of some scripts, becomes a space."""
-    if ZERO_WIDTH_SPACE not in piece.text:
-        return piece
-    return replace(piece, text=piece.text.replace(ZERO_WIDTH_SPACE, " "))
+    for piece in _pieces(source, reading, findings):
+        if ZERO_WIDTH_SPACE in piece.text:  # it separates the words of some scripts
+            piece = replace(piece, text=piece.text.replace(ZERO_WIDTH_SPACE, " "))
+        yield piece if folders is None else replace(piece, group=group or None)
 
 
 def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:

@@ -21,82 +21,63 @@ Texts = Callable[[], Iterator[str]]
 _LEAST_ALPHABET, _ALPHABET_COVERAGE, _MOST_CHARACTERS = 1000, 0.999, 0.75  # characters, share of text, of vocabulary
 # As byte-level BPE usually splits a text, but that a letter keeps its marks: vowels of Hindi and Thai are marks.
 _WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
-_PARTS = slice(len(SPECIAL_TOKENS)), slice(len(SPECIAL_TOKENS), None)
 _LEAST_COUNT, _LEAST_DOCUMENTS = 5, 3  # of a word that is added; rarer ones have little to learn from, and may be names
 
 
-def train_wordpiece(
-    texts: Texts, vocab_size: int, *, normalization: Normalization = UNCASED, min_frequency: int = 2
+def learn_vocabulary(
+    texts: Texts,
+    vocab_size: int,
+    *,
+    model: str = "wordpiece",
+    normalization: Normalization = UNCASED,
+    min_frequency: int = 2,
 ) -> Vocabulary:
-    """A vocabulary of at most vocab_size tokens, the special ones first.
+    """A vocabulary of at most vocab_size tokens, the special ones first: WordPieces, or a `LibraryVocabulary` whose
+    tokenizer.json has all rules of a byte-level BPE or a Unigram. These cut words from runs of any length.
 
-    The library's trainer breaks ties by the order in which it reads the characters. It is given all of them in sorted
-    order first, so its result is a function of the text.
+    The library's trainers break ties by the order in which they read the characters. They are given all of them in
+    sorted order first, so the result is a function of the text, but for the third digit of a Unigram's scores.
     """
-    _check_sizes(vocab_size, min_frequency)
-    alphabet, continuations = _characters(texts, normalization, vocab_size)
-    fixed = [*SPECIAL_TOKENS, *continuations]
-    if vocab_size < len(fixed) + len(alphabet):
+    for name, value in {"vocab_size": vocab_size, "min_frequency": min_frequency}.items():
+        if not 1 <= value <= MOST:
+            raise ValueError(f"{name}={value} must be at least 1 and at most {MOST}")
+    alphabet, fixed = sorted(pre_tokenizers.ByteLevel.alphabet()), [*SPECIAL_TOKENS]
+    if model != "bpe":
+        alphabet, continuations = _characters(texts, normalization, vocab_size)
+        fixed += continuations if model == "wordpiece" else []
+    if vocab_size < (least := len(fixed) + len(alphabet)):
+        kind = "bytes" if model == "bpe" else "characters of the text"
+        both = ", at and after the beginning of a word" if model == "wordpiece" else ""
         raise ValueError(
-            f"vocab_size={vocab_size} must be at least {len(fixed) + len(alphabet)}: the special tokens "
-            f"and the {len(alphabet)} characters of the text, at and after the beginning of a word"
+            f"vocab_size={vocab_size} must be at least {least}: the special tokens and the {len(alphabet)} {kind}{both}"
         )
-    tokenizer = reference_tokenizer(Vocabulary(SPECIAL_TOKENS), normalization)
-    tokenizer.model = models.WordPiece(unk_token="[UNK]")
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=fixed,
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_cut(texts, normalization), trainer)
-    ids = tokenizer.get_vocab()
-    return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
-
-
-def train_other(
-    model: str, texts: Texts, vocab_size: int, *, normalization: Normalization = UNCASED, min_frequency: int = 2
-) -> LibraryVocabulary:
-    """A byte-level BPE or a Unigram, whose tokenizer.json has all its rules. They cut words from runs of any length.
-
-    The scores of a Unigram differ between two trainings in their third digit.
-    """
-    _check_sizes(vocab_size, min_frequency)
-    usual = {"vocab_size": vocab_size, "special_tokens": list(SPECIAL_TOKENS), "show_progress": False}
+    usual = {"vocab_size": vocab_size, "special_tokens": fixed, "initial_alphabet": alphabet, "show_progress": False}
+    if model == "wordpiece":
+        tokenizer = reference_tokenizer(Vocabulary(SPECIAL_TOKENS), normalization)
+        tokenizer.model = models.WordPiece(unk_token="[UNK]")
+        limits = {"min_frequency": min_frequency, "limit_alphabet": len(alphabet)}
+        tokenizer.train_from_iterator(_cut(texts, normalization), trainers.WordPieceTrainer(**limits, **usual))
+        ids = tokenizer.get_vocab()
+        return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
     if model == "bpe":
-        tokenizer, alphabet = Tokenizer(models.BPE()), sorted(pre_tokenizers.ByteLevel.alphabet())
-        words = pre_tokenizers.Split(Regex(_WORD), "isolated")
+        tokenizer, words = Tokenizer(models.BPE()), pre_tokenizers.Split(Regex(_WORD), "isolated")
         of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence([words, of_bytes]), decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(initial_alphabet=alphabet, min_frequency=min_frequency, **usual)
+        trainer = trainers.BpeTrainer(min_frequency=min_frequency, **usual)
     else:
-        tokenizer, alphabet = Tokenizer(models.Unigram()), _characters(texts, normalization, vocab_size)[0]
+        tokenizer = Tokenizer(models.Unigram())
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(initial_alphabet=alphabet, unk_token="[UNK]", **usual)
-    if vocab_size < (least := len(SPECIAL_TOKENS) + len(alphabet)):
-        raise ValueError(
-            f"vocab_size={vocab_size} must be at least {least}: the special tokens and the {len(alphabet)} "
-            f"{'bytes' if model == 'bpe' else 'characters of the text'}"
-        )
+        trainer = trainers.UnigramTrainer(unk_token="[UNK]", **usual)
     strips = [normalizers.NFD(), normalizers.StripAccents()] if normalization.strips() else []
     lower = [normalizers.Lowercase()] if normalization.lowercase else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(ZERO_WIDTH_SPACE, " "), *strips, *lower])
     tokenizer.train_from_iterator(_cut(texts, normalization), trainer)
-    frame = [(token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")]
-    tokenizer.post_processor = BertProcessing(*frame)
+    tokenizer.post_processor = BertProcessing(*((token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")))
     content = json.loads(tokenizer.to_str())
     if model == "unigram":  # the library sums the scores in any order, by which it sorts: sort by the tokens
-        special, others = [content["model"]["vocab"][part] for part in _PARTS]
-        content["model"]["vocab"] = special + sorted(others)
+        vocabulary, number = content["model"]["vocab"], len(SPECIAL_TOKENS)
+        content["model"]["vocab"] = vocabulary[:number] + sorted(vocabulary[number:])
     return LibraryVocabulary.read(Path(f"{model}.json"), json.dumps(content, ensure_ascii=False, indent=1).encode())
-
-
-def _check_sizes(vocab_size: int, min_frequency: int) -> None:
-    for name, value in {"vocab_size": vocab_size, "min_frequency": min_frequency}.items():
-        if not 1 <= value <= MOST:
-            raise ValueError(f"{name}={value} must be at least 1 and at most {MOST}")
 
 
 def add_words(texts: Texts, base: Vocabulary, number: int, normalization: Normalization) -> Vocabulary:

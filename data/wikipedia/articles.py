@@ -24,9 +24,9 @@ from data.text.lddl_writer import (
     WrittenFile,
     check_free,
     counts_line,
-    document_line,
     fresh_folder,
     publish,
+    utf8,
 )
 from data.wikipedia.dump import DumpError, Page, Span, SpanReader, check_end, parse_page, plan_spans, read_namespaces
 from data.wikipedia.wikitext import Site, prose_of
@@ -129,7 +129,7 @@ def extract_span(job: Extraction, site: Site, folder: Path, span: Span) -> dict:
             if len(text) < max(1, job.min_characters):
                 counts["dropped: no sentences" if not text else "dropped: short"] += 1
                 continue
-            line = document_line(f"wiki-{page.id}", text)
+            line = utf8(f"wiki-{page.id} {' '.join(text.split())}\n")
             counts["articles"] += 1
             counts["characters"] += len(text)
             writer.write(line)

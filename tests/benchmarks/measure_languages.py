@@ -20,7 +20,7 @@ from bert.tokenization.normalization import UNCASED, Normalization
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, with_spaces
 from data.preprocessing.problems import unknown_words
 from data.text.script_facts import ScriptFacts, segmenter_of
-from data.text.vocabulary_training import train_wordpiece
+from data.text.vocabulary_training import learn_vocabulary
 
 VOCAB_SIZE = 8_192
 LEAST_HELD_OUT = 20_000  # characters; with fewer the vocabulary is measured on the text that it was trained on
@@ -28,7 +28,7 @@ LEAST_HELD_OUT = 20_000  # characters; with fewer the vocabulary is measured on 
 
 def measured(train: Sequence[str], held_out: Sequence[str], normalization: Normalization) -> tuple[float, float]:
     """The share of [UNK], and tokens a word."""
-    vocabulary = train_wordpiece(lambda: iter(train), VOCAB_SIZE, normalization=normalization)
+    vocabulary = learn_vocabulary(lambda: iter(train), VOCAB_SIZE, normalization=normalization)
     unknown = unknown_words(held_out, text_tokenizer(vocabulary, normalization))
     return unknown.share, unknown.tokens / sum(
         len(with_spaces(text.replace(ZERO_WIDTH_SPACE, " "), "icu").split()) for text in held_out

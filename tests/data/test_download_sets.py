@@ -57,7 +57,7 @@ def test_squad_lies_where_the_recipes_look(tmp_path, monkeypatch, capsys):
 def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path):
     data = b"{}" * 15_144_136  # of the right length
     with serving({"/train-v1.1.json": Served(data)}) as url, pytest.raises(DownloadError, match="not the one whose"):
-        download_squad.download_squad("1.1", tmp_path, [url])
+        download_squad.download_file(tmp_path / "train-v1.1.json", [url])
     with (
         serving({"/bert-large-uncased-vocab.txt": Served(b"[PAD]\n" * 100)}) as url,
         refused("has 600 bytes and must have 231508"),

@@ -128,7 +128,7 @@ def test_another_file_is_not_replaced(corpus):
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_training(corpus, monkeypatch):
-    monkeypatch.setattr(train_vocabulary, "train_wordpiece", mock.Mock(side_effect=AssertionError))
+    monkeypatch.setattr(train_vocabulary, "learn_vocabulary", mock.Mock(side_effect=AssertionError))
     forbidden = mock.Mock(side_effect=PermissionError(errno.EACCES, "Permission denied"))
     monkeypatch.setattr("bert.files.tempfile.TemporaryFile", forbidden)
     with refused("Permission denied; change the permissions"):

@@ -32,7 +32,7 @@ from data.preprocessing.settings import PairSettings, SampleSettings
 from data.text import lddl_reader
 from data.text.lddl_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks
 from data.text.sentences import TokenizedDocuments, tokenize_documents
-from data.text.vocabulary_training import train_wordpiece
+from data.text.vocabulary_training import learn_vocabulary
 from data.train_vocabulary import texts_of
 from tests.support.commands import refused
 from tests.support.corpora import vocabulary, write_source, write_vocabulary
@@ -468,12 +468,12 @@ def test_balancing_keeps_every_sample_and_its_input(corpus, tmp_path, flags):
 
 
 def test_the_same_text_gives_the_same_vocabulary_without_unknown_words_of_the_text(corpus):
-    one, other = (train_wordpiece(texts_of([str(corpus / "text")]), 200) for _ in range(2))
+    one, other = (learn_vocabulary(texts_of([str(corpus / "text")]), 200) for _ in range(2))
     assert one.tokens == other.tokens and one.tokens[:5] == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     assert {"river", "bridges"} <= set(one.tokens)
     assert one.id_of("[UNK]") not in WordPieceTokenizer(one).encode("The river runs to sea over 12 bridges.")
     with pytest.raises(ValueError, match="vocab_size=20 must be at least"):
-        train_wordpiece(texts_of([str(corpus / "text")]), 20)
+        learn_vocabulary(texts_of([str(corpus / "text")]), 20)
 
 
 def test_a_vocabulary_can_be_trained_on_a_part_spread_over_the_text(tmp_path):
@@ -482,7 +482,7 @@ def test_a_vocabulary_can_be_trained_on_a_part_spread_over_the_text(tmp_path):
     for number, word in enumerate(("alder", "birch", "cedar", "maple")):  # nearly two blocks each
         (folder / f"{number}.txt").write_text("".join(f"id {word}\n" for _ in range(900)))
     with mock.patch.object(data.train_vocabulary, "_BLOCK_BYTES", 4096):
-        found = train_wordpiece(texts_of([str(tmp_path)], 0.0082), 100).tokens
+        found = learn_vocabulary(texts_of([str(tmp_path)], 0.0082), 100).tokens
         assert {"alder", "cedar"} <= set(found) and not {"birch", "maple"} & set(found)
-        whole = train_wordpiece(texts_of([str(tmp_path)], 99), 100)
+        whole = learn_vocabulary(texts_of([str(tmp_path)], 99), 100)
         assert {"alder", "birch", "cedar", "maple"} <= set(whole.tokens)

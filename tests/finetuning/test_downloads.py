@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.config.command_line import parse_flags, resolve_config
+from bert.config.command_line import parser_of, resolve_config
 from bert.finetuning.squad import config as squad
 from bert.glue import config as glue
 from data import download_glue, download_squad
@@ -36,7 +36,7 @@ def served(monkeypatch):
 
 def settings(entry, tmp_path, *words: str):
     flags = f"--vocab-file {tmp_path}/vocab.txt --vocab-size {len(corpora.vocabulary())}".split()
-    return resolve_config(parse_flags([*flags, *words], entry), entry)
+    return resolve_config(parser_of(entry).read([*flags, *words]), entry)
 
 
 def test_squad_is_fetched_to_the_cache_once_and_only_what_is_read(tmp_path, served):

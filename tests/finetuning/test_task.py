@@ -14,7 +14,7 @@ from bert.arrays.ragged import offsets_of
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.progress import LoopState
-from bert.config.command_line import parse_arguments, parse_flags
+from bert.config.command_line import parse_arguments, parser_of
 from bert.config.setting_sources import resolve_config
 from bert.conversion.model_description import Usage, read_usage
 from bert.exit_codes import INTERRUPTED
@@ -367,7 +367,7 @@ def settings_with(tmp_path):
         (tmp_path / "task.json").write_text(usage.to_json())
         assert read_usage(tmp_path) == usage
         named = ["--from-pretrained-params", str(tmp_path), "--vocab-file", "vocab.txt"]
-        return resolve_config(parse_flags([*named, *words], entry), entry).data
+        return resolve_config(parser_of(entry).read([*named, *words]), entry).data
 
     return resolve
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert.commands.pretrain import parse_launch_arguments
-from bert.config.command_line import dump_yaml, parse_flags
+from bert.config.command_line import dump_yaml, parser_of
 from bert.config.entry_point import Rule
 from bert.config.setting_sources import merged, resolve_config
 from bert.config.training_settings import derive
@@ -100,7 +100,7 @@ def test_the_settings_of_a_run_hold_the_updates_so_that_a_resume_is_the_same(tmp
 
 def test_the_later_of_epochs_and_max_steps_wins_and_both_at_once_are_refused():
     def run(*flags):
-        return resolve_config(parse_flags([*flags, "--input-dir", "d"], ENTRY), ENTRY).run
+        return resolve_config(parser_of(ENTRY).read([*flags, "--input-dir", "d"]), ENTRY).run
 
     quickstart = ("--config", "quickstart_phase1")
     assert (run(*quickstart).max_steps, run(*quickstart).epochs) == (2500, None)

@@ -68,8 +68,7 @@ class ConllFormat:
 
 def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Sequence[str] | None = None) -> TaggedText:
     """Read the words, sentences, documents and entities of a file; `types` are the valid ones, None: any."""
-    (text,) = tagged_windows(path, layout, types=types)
-    return text
+    return next(tagged_windows(path, layout, types=types))
 
 
 def count_sentences(path: Path, encoding: str | None = None) -> int:
@@ -104,7 +103,8 @@ def tagged_windows(
             if is_full and (begins_document or not whole_documents):
                 yield window.text(path, layout, types)
                 window = _Window(number - 1)
-            window.begin_sentence(begins_document)
+            window.documents.append(window.documents[-1] + begins_document if window.documents else 0)
+            window.starts.append(len(window.rows))
             begins_document = False
         inside = is_word
         if is_word:
@@ -165,10 +165,6 @@ class _Window:
     documents: list[int] = field(default_factory=list)  # its document
     characters: int = 0
     comments: int = 0
-
-    def begin_sentence(self, begins_document: bool) -> None:
-        self.documents.append(self.documents[-1] + begins_document if self.documents else 0)
-        self.starts.append(len(self.rows))
 
     def text(self, path: Path, layout: ConllFormat, types: Sequence[str] | None) -> TaggedText:
         if not self.rows:

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
-from bert.finetuning.text_files import decoded_blocks
+from bert.finetuning.text_files import text_lines
 from bert.interpreter import shell_command
 
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
@@ -147,7 +147,7 @@ def _load(path: Path, encoding: str | None) -> _File:
             f"{path} must be an existing SQuAD file; make it with `{shell_command('data.download_squad')}`, or "
             "pass the path of yours"
         )
-    text = "".join(decoded_blocks(path, encoding))
+    text = "\n".join(text_lines(path, encoding))
     if not text.strip():
         raise ValueError(f"{path} is empty; download or copy it again")
     try:
