@@ -10,7 +10,6 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 # Looked up before a fork, after which nothing may be imported.
@@ -28,12 +27,6 @@ def end_with(parent: int) -> None:
         _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
         if os.getppid() != parent:
             os._exit(128 + signal.SIGKILL)
-
-
-def ending_with_us() -> Callable[[], None]:
-    """What a child calls between fork and exec to end with this process."""
-    parent = os.getpid()
-    return lambda: end_with(parent)
 
 
 def end_with_caller() -> None:

@@ -14,13 +14,22 @@ from bert.files import json_of
 # Other libraries' keys that do not change the network that is pre-trained here.
 _IGNORED_JSON_KEYS = frozenset(
     "_name_or_path architectures attn_implementation bos_token_id classifier_dropout cls_token_id directionality "
-    "dtype eos_token_id finetuning_task fuse gradient_checkpointing id2label init_class label2id model_type "
-    "num_labels output_all_encoded_layers output_past paddlenlp_version pool_act pooler_fc_size "
+    "dtype eos_token_id finetuning_task gradient_checkpointing id2label init_class label2id model_type "
+    "num_labels output_all_encoded_layers output_past paddlenlp_version pooler_fc_size "
     "pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type return_dict sep_token_id "
     "task_id tie_word_embeddings torch_dtype transformers_version use_cache use_task_id".split()
 )
 _ACTIVATION_FROM_JSON = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh"}
 _ACTIVATION_TO_JSON = {"gelu_tanh": "gelu_new"}
+# Settings that would change the network, with the only value that is built here.
+_MUST_BE = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "fuse": False,
+    "is_encoder_decoder": False,
+    "pool_act": "tanh",
+}
 # Hugging Face's keys of a ModernBERT -> ours; the first of a name is written from it, and all must agree.
 _MODERN_KEYS = {
     "hidden_activation": "hidden_act",
@@ -123,10 +132,11 @@ class BertConfig(Settings):
             raise ValueError(f"config_file={path} must be readable JSON with the model's sizes: {error}") from None
         if not isinstance(values, dict):
             raise ValueError(f"config_file={path} must hold a JSON object, not a {type(values).__name__}")
-        try:
-            return cls(**_known_values(values, path))
-        except ValidationError as error:
-            raise ValueError(f"config_file={path}: {'; '.join(explain(error, str(path)))}") from None
+        config, others = network_of(values, path)
+        for key in sorted(others.keys() - _IGNORED_JSON_KEYS):
+            hint = suggest(key, cls.model_fields, "remove it")
+            raise ValueError(f"{key}={others[key]!r} in {path} is not a known key of a BERT model: {hint}")
+        return config
 
     def to_json(self) -> str:
         """The same description with Hugging Face's key names; `from_json_file` reads it back."""
@@ -253,22 +263,26 @@ def _roberta_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any
     return {**known, "model_type": "roberta", "pad_token_id": pad, "max_position_embeddings": positions - pad - 1}
 
 
-def _known_values(values: dict[str, Any], path: "str | Path") -> dict[str, Any]:
-    """Drop other libraries' harmless keys, translate activations, refuse the rest."""
-    known = our_values(dict(values), path)
-    if known.pop("position_embedding_type", "absolute") != "absolute":
+def network_of(values: dict[str, Any], path: "str | Path") -> tuple[BertConfig, dict[str, Any]]:
+    """The network of a description in any library's keys, and what else it says; ValueError for other networks."""
+    known = dict(our_values(values, path))
+    if known.setdefault("model_type", "bert") not in MODEL_TYPES:
         raise ValueError(
-            f"position_embedding_type={values['position_embedding_type']} in {path} must be absolute; "
-            "relative positions are not built here"
+            f"model_type={known['model_type']!r} in {path} must be one of {', '.join(MODEL_TYPES)}; no other network "
+            "is built here"
         )
-    if known.get("model_type") not in ("modernbert", "roberta"):
-        known.pop("model_type", None)
-    for key in sorted(known.keys() - BertConfig.model_fields.keys() - _IGNORED_JSON_KEYS):
-        hint = suggest(key, BertConfig.model_fields, "remove it")
-        raise ValueError(f"{key}={known[key]!r} in {path} is not a known key of a BERT model: {hint}")
-    if "hidden_act" in known:
-        known["hidden_act"] = _ACTIVATION_FROM_JSON.get(known["hidden_act"], known["hidden_act"])
-    return {key: value for key, value in known.items() if key in BertConfig.model_fields}
+    for key, value in _MUST_BE.items():
+        if known.pop(key, value) != value:
+            raise ValueError(
+                f"{key}={values[key]!r} in {path} must be {json.dumps(value)}; such a network is not built here"
+            )
+    own = {key: known.pop(key) for key in BertConfig.model_fields if key in known}
+    activation = own.get("hidden_act")
+    own["hidden_act"] = _ACTIVATION_FROM_JSON.get(str(activation), activation)
+    try:
+        return BertConfig(**{key: value for key, value in own.items() if value is not None}), known
+    except ValidationError as error:
+        raise ValueError(f"{path}: {'; '.join(explain(error, str(path)))[:500]}") from None
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from bert.config.architecture import MODEL_TYPES, BertConfig, our_values
-from bert.config.setting_errors import explain
+from bert.config.architecture import BertConfig, network_of
 from bert.conversion.raw_tensors import ConversionError, read_json
 from bert.model.head_specs import HEADS
 from bert.printable import printable
@@ -26,17 +25,6 @@ from bert.tokenization.normalization import Normalization
 
 LABELS_FILE = "labels.json"
 CONFIG_FILES = ("bert_config.json", "config.json", "model_config.json")
-_ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
-_ACTIVATIONS |= dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_tanh"), "gelu_tanh")
-# Settings that would change the network, with the only value that is built here.
-_MUST_BE = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "fuse": False,
-    "is_encoder_decoder": False,
-    "pool_act": "tanh",
-}
 _READ_ELSEWHERE = frozenset(("architectures", "init_class", "id2label", "label2id", "num_labels", "problem_type"))
 _FAMILY = re.compile("^(ModernBert|Roberta|XLMRoberta|Camembert)(?=For|Model)")
 
@@ -58,34 +46,15 @@ class Description(NamedTuple):
 
 def read_description(path: Path, notes: list[str] | None = None) -> Description:
     """Read a description with any of the known key names; `notes` gets the names of settings that are not used."""
+    values = _flattened(read_json(path, "the model's sizes"))
     try:
-        values = our_values(_flattened(read_json(path, "the model's sizes")), path)
+        config, others = network_of(values, path)
     except ValueError as error:
         raise ConversionError(str(error)) from None
-    if values.setdefault("model_type", "bert") not in MODEL_TYPES:
-        raise ConversionError(
-            f"model_type={values['model_type']!r} in {path} must be one of {', '.join(MODEL_TYPES)}; no other network "
-            "is built here"
-        )
-    for key, value in _MUST_BE.items():
-        if values.get(key, value) != value:
-            raise ConversionError(
-                f"{key}={values[key]!r} in {path} must be {json.dumps(value)}; such a network is not built here"
-            )
-    if "hidden_size" not in values or "num_hidden_layers" not in values:
+    if not config.is_modern() and not values.keys() >= {"hidden_size", "num_hidden_layers"}:
         raise ConversionError(f"{path} must give hidden_size and num_hidden_layers; this does not describe a BERT")
-    activation = values.get("hidden_act", "gelu")
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        raise ConversionError(f"hidden_act={activation!r} in {path} must be one of {', '.join(_ACTIVATIONS)}")
-    known = {key: values[key] for key in BertConfig.model_fields if key in values and values[key] is not None}
-    known["hidden_act"] = _ACTIVATIONS[activation]
-    try:
-        config = BertConfig(**known)
-    except ValidationError as error:
-        raise ConversionError(f"{path}: {explain(error, 'this file')[0][:500]}") from None
     task, named = _task(values), values.get("architectures")
-    ignored = sorted(values.keys() - BertConfig.model_fields.keys() - _MUST_BE.keys() - _READ_ELSEWHERE)
-    if notes is not None and ignored:
+    if notes is not None and (ignored := sorted(others.keys() - _READ_ELSEWHERE)):
         notes.append(f"{path.name}: not used: {', '.join(ignored)}")
     if notes is not None and named and task is None:
         notes.append(f"{path.name}: architectures={str(named)[:80]} is no task that is known here; the heads tell it")

@@ -14,33 +14,17 @@ from bert.config.architecture import BertConfig
 from bert.conversion.raw_tensors import ConversionError
 from bert.model.head_specs import DECODER_BIAS, HEAD_TENSORS
 
-EMBEDDINGS = (
-    "word_embeddings.weight",
-    "position_embeddings.weight",
-    "token_type_embeddings.weight",
-    "LayerNorm.weight",
-    "LayerNorm.bias",
+EMBEDDINGS = tuple(
+    "word_embeddings.weight position_embeddings.weight token_type_embeddings.weight LayerNorm.weight "
+    "LayerNorm.bias".split()
 )
-_LAYER_PARTS = (
-    "attention.self.query",
-    "attention.self.key",
-    "attention.self.value",
-    "attention.output.dense",
-    "attention.output.LayerNorm",
-    "intermediate.dense",
-    "output.dense",
-    "output.LayerNorm",
+_LAYER_PARTS = tuple(
+    "attention.self.query attention.self.key attention.self.value attention.output.dense attention.output.LayerNorm "
+    "intermediate.dense output.dense output.LayerNorm".split()
 )
-_MODERN_PARTS = (
-    "attention.LayerNorm",
-    "attention.self.query",
-    "attention.self.key",
-    "attention.self.value",
-    "attention.output.dense",
-    "intermediate.LayerNorm",
-    "intermediate.dense",
-    "intermediate.gate",
-    "output.dense",
+_MODERN_PARTS = tuple(
+    "attention.LayerNorm attention.self.query attention.self.key attention.self.value attention.output.dense "
+    "intermediate.LayerNorm intermediate.dense intermediate.gate output.dense".split()
 )
 _FINAL_NORM = "bert.encoder.LayerNorm.weight"  # which no BERT has
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"

@@ -18,7 +18,7 @@ from bert.config.flags import flag_name
 from bert.config.training_settings import TrainingConfig
 from bert.exit_codes import INTERRUPTED, OK
 from bert.interpreter import repository_environment
-from bert.parent_death import LAUNCHER, ending_with_us
+from bert.parent_death import LAUNCHER, end_with
 from bert.rank_environment import of_launcher
 from bert.reporting.logs import QUIET_STEPS, Sink
 from bert.reporting.progress import RunProgress
@@ -254,31 +254,25 @@ def start_process(
 
     Paddle's launcher gets no variable that may be a secret; its ranks do.
     """
-    environment = repository_environment() | dict(variables) | {LAUNCHER: str(os.getpid())}
+    us = os.getpid()
+    environment = repository_environment() | dict(variables) | {LAUNCHER: str(us)}
+
+    def begin() -> None:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm sends it to all, and it would kill Paddle's launcher
+        end_with(us)
+
     if not _starts_ranks(command):
-        return subprocess.Popen(command, env=environment, preexec_fn=_begin(), **options)
+        return subprocess.Popen(command, env=environment, preexec_fn=begin, **options)
     environment, withheld = of_launcher(environment)
     environment |= variables
     try:
-        return subprocess.Popen(command, env=environment, preexec_fn=_begin(), pass_fds=[withheld], **options)
+        return subprocess.Popen(command, env=environment, preexec_fn=begin, pass_fds=[withheld], **options)
     finally:
         os.close(withheld)
 
 
 def _starts_ranks(command: Sequence[str]) -> bool:
     return "paddle.distributed.launch" in command
-
-
-def _begin() -> Callable[[], None]:
-    """What a command does first: it ends with us, and ignores USR1, which Slurm sends to all processes. That would kill
-    Paddle's launcher; `Runner` passes it on."""
-    end_with_us = ending_with_us()
-
-    def begin() -> None:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        end_with_us()
-
-    return begin
 
 
 def ranks_of(process: "subprocess.Popen[Any]") -> list[int]:

@@ -28,20 +28,11 @@ WEIGHT_FILES = {
     "pytorch_model.bin": "torch",
 }
 GOOGLE = "google-bert"
-_OF_GOOGLE = (
-    "bert-base-uncased",
-    "bert-base-cased",
-    "bert-large-uncased",
-    "bert-large-cased",
-    "bert-base-multilingual-uncased",
-    "bert-base-multilingual-cased",
-    "bert-base-chinese",
-    "bert-base-german-cased",
-    "bert-large-uncased-whole-word-masking",
-    "bert-large-cased-whole-word-masking",
-    "bert-large-uncased-whole-word-masking-finetuned-squad",
-    "bert-large-cased-whole-word-masking-finetuned-squad",
-    "bert-base-cased-finetuned-mrpc",
+_OF_GOOGLE = tuple(
+    "bert-base-uncased bert-base-cased bert-large-uncased bert-large-cased bert-base-multilingual-uncased "
+    "bert-base-multilingual-cased bert-base-chinese bert-base-german-cased bert-large-uncased-whole-word-masking "
+    "bert-large-cased-whole-word-masking bert-large-uncased-whole-word-masking-finetuned-squad "
+    "bert-large-cased-whole-word-masking-finetuned-squad bert-base-cased-finetuned-mrpc".split()
 )
 _NAME = re.compile(r"(?:(?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)(?:@(?P<revision>[\w-][\w./-]*))?", re.ASCII)
 _MAIN = "main"

@@ -129,7 +129,7 @@ def test_more_positions_are_advised_only_where_they_are_trained(monkeypatch, mod
     ("text", "message"),
     [
         ('{"hiden_size": 32}', "hiden_size=32 in .* did you mean hidden_size?"),
-        ('{"position_embedding_type": "relative_key"}', "must be absolute"),
+        ('{"position_embedding_type": "relative_key"}', 'must be "absolute"'),
         ("[1]", "must hold a JSON object, not a list"),
         ("{", "must be readable JSON"),
         ('{"hidden_act": "swish"}', "model.json: hidden_act=swish must be one of gelu, gelu_tanh, relu"),
