@@ -4,9 +4,8 @@ Every rank reads the same files, so all start from the same bytes (and `RankGuar
 """
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,100 +37,29 @@ logger = logging.getLogger(__name__)
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 
 
-class Start(ABC):
-    """A way to begin a leg."""
+def load_start(
+    config: TrainingConfig,
+    program: TrainingProgram,
+    device: Device,
+    progress: Progress,
+    earlier_data: Mapping[str, int] = MappingProxyType({}),
+) -> Progress:
+    """Write the weights, and where there are any the state of the optimizer; returns the run's progress.
 
-    @abstractmethod
-    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
-        """Write the weights, and where there are any the state of the optimizer; returns the run's progress.
+    They are those of the run's own checkpoint, of phase 1 (--from-phase1-final-params), given ones of any known format
+    (--from-pretrained-params), or those that the start-up program drew.
 
-        Args:
-            progress: of a run that has not begun.
-        """
-
-
-class RandomWeights(Start):
-    """The weights that the start-up program drew."""
-
-    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
-        return progress
-
-
-@dataclass(frozen=True)
-class Resumed(Start):
-    """The run's own checkpoint: weights, optimizer, counters, position in the data.
-
-    Attributes:
+    Args:
+        progress: of a run that has not begun.
         earlier_data: fingerprints of the data before others were added, each with the last step that it decides.
-    """
-
-    config: TrainingConfig
-    source: VerifiedCheckpoint
-    earlier_data: Mapping[str, int]
-
-    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
-        source, config_class = self.source, type(self.config)
-        parameters, optimizer, resumed = checkpoint.load(source)
-        if (stable := stable_checkpoint(self.config, source, resumed)) is not None:
-            source = stable
-            parameters, optimizer, resumed = checkpoint.load(source)
-        if resumed.step <= self.earlier_data.get(resumed.data_fingerprint, -1):
-            resumed = replace(resumed, data_fingerprint=progress.data_fingerprint)
-        check_continues(resumed, progress, config_class)
-        checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
-        for change in changed_settings(resumed, progress, config_class):
-            logger.info(f"changed since the checkpoint: {change}")
-        logger.info(f"continuing {source} at step {resumed.step}")
-        return resumed
-
-
-@dataclass(frozen=True)
-class GivenWeights(Start):
-    """Weights of any known format (--from-pretrained-params); heads may be missing there."""
-
-    config: TrainingConfig
-    source: Path
-
-    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
-        path = checkpoint_files.weights_folder(self.source)
-        weights = pretrained_parameters(path, self.config.model, self.config.vocabulary_file())
-        return _begin(program, device, progress, self.config.model, weights, path, heads_may_differ=True)
-
-
-@dataclass(frozen=True)
-class Phase1Weights(Start):
-    """The last weights of phase 1 (--from-phase1-final-params), ours or NVIDIA's: no tensor may be missing."""
-
-    config: TrainingConfig
-    source: Path
-
-    def load(self, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
-        model, path, weights = self.config.model, *self._read()
-        if not isinstance(path, Path) and (file := path.directory / checkpoint.CONFIG_FILE).exists():
-            _check_network(path, BertConfig.from_json_file(file), model)
-        return _begin(program, device, progress, model, weights, path, heads_may_differ=False)
-
-    def _read(self) -> tuple[Path | VerifiedCheckpoint, Mapping[str, np.ndarray]]:
-        if (theirs := _weights_of_nvidia(self.source)) is not None:
-            return theirs, pretrained_parameters(theirs, self.config.model)
-        parent = folder_of_steps(self.source, self.config, "phase1")
-        final = parent and checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
-        if final:
-            return final, checkpoint.load_exact_parameters(final)
-        path = checkpoint_files.weights_folder(self.source)
-        return path, checkpoint.load_parameters(path)
-
-
-def start_of(config: TrainingConfig, earlier_data: Mapping[str, int] = MappingProxyType({})) -> Start:
-    """The start that the settings and the checkpoints which are there make.
 
     Raises:
         CheckpointError: the named checkpoint is missing or damaged, or a new run would overwrite another's.
     """
-    settings = config.initialization
+    settings, model = config.initialization, config.model
     if settings.from_checkpoint:
         if (source := checkpoint_to_continue(config)) is not None:
-            return Resumed(config, source, earlier_data)
+            return _resume(config, source, earlier_data, program, device, progress)
         logger.info(f"no checkpoint of {config.stage()} in {settings.from_checkpoint} yet")
     if (steps := checkpoint_files.list_steps(config.checkpoint_dir())) and not config.run.benchmark:
         raise CheckpointError(
@@ -139,24 +67,56 @@ def start_of(config: TrainingConfig, earlier_data: Mapping[str, int] = MappingPr
             f"{config.run.output_dir} --last-step-of-checkpoint auto, or start afresh in another --output-dir"
         )
     if (given := settings.initial_weights()) is None:
-        return RandomWeights()
-    is_of_phase1 = getattr(settings, "from_phase1_final_params", None) is not None
-    return (Phase1Weights if is_of_phase1 else GivenWeights)(config, given)
+        return progress
+    is_of_phase1 = getattr(settings, "from_phase1_final_params", None) is not None  # none of its tensors may be missing
+    if is_of_phase1:
+        path, weights = _weights_of_phase1(config, given)
+        if not isinstance(path, Path) and (file := path.directory / checkpoint.CONFIG_FILE).exists():
+            _check_network(path, BertConfig.from_json_file(file), model)
+    else:
+        path = checkpoint_files.weights_folder(given)
+        weights = pretrained_parameters(path, model, config.vocabulary_file())
+    weights = _with_positions(weights, model, path)
+    checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_of_phase1)
+    logger.info(f"starting from the weights of {path}")
+    return replace(progress, carried=LoopState(started_from=str(path)))
 
 
-def _begin(
+def _resume(
+    config: TrainingConfig,
+    source: VerifiedCheckpoint,
+    earlier_data: Mapping[str, int],
     program: TrainingProgram,
     device: Device,
     progress: Progress,
-    model: BertConfig,
-    weights: Mapping[str, np.ndarray],
-    path: Path | VerifiedCheckpoint,
-    heads_may_differ: bool,
 ) -> Progress:
-    weights = _with_positions(weights, model, path)
-    checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=heads_may_differ)
-    logger.info(f"starting from the weights of {path}")
-    return replace(progress, carried=LoopState(started_from=str(path)))
+    """The run's own checkpoint: weights, optimizer, counters, position in the data."""
+    parameters, optimizer, resumed = checkpoint.load(source)
+    if (stable := stable_checkpoint(config, source, resumed)) is not None:
+        source = stable
+        parameters, optimizer, resumed = checkpoint.load(source)
+    if resumed.step <= earlier_data.get(resumed.data_fingerprint, -1):
+        resumed = replace(resumed, data_fingerprint=progress.data_fingerprint)
+    check_continues(resumed, progress, type(config))
+    checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
+    for change in changed_settings(resumed, progress, type(config)):
+        logger.info(f"changed since the checkpoint: {change}")
+    logger.info(f"continuing {source} at step {resumed.step}")
+    return resumed
+
+
+def _weights_of_phase1(
+    config: TrainingConfig, start: Path
+) -> tuple[Path | VerifiedCheckpoint, Mapping[str, np.ndarray]]:
+    """The last weights of phase 1, ours or NVIDIA's."""
+    if (theirs := _weights_of_nvidia(start)) is not None:
+        return theirs, pretrained_parameters(theirs, config.model)
+    parent = folder_of_steps(start, config, "phase1")
+    final = parent and checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
+    if final:
+        return final, checkpoint.load_exact_parameters(final)
+    path = checkpoint_files.weights_folder(start)
+    return path, checkpoint.load_parameters(path)
 
 
 def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: Any) -> Mapping[str, np.ndarray]:

@@ -34,7 +34,7 @@ from bert.training.memory import memory_errors
 from bert.training.metrics import plausible_mfu
 from bert.training.saving import Checkpoints, progress_at_start, take_over_best
 from bert.training.schedule import resume_schedule, schedule_of
-from bert.training.starts import start_of
+from bert.training.starts import load_start
 from bert.training.task import Evaluation, Session, Task
 from bert.training.trainer import Outcome, Trainer
 from program import TrainingProgram, build_training_program
@@ -78,7 +78,7 @@ def _train(
     config = task.config
     program, device = build(config, task.objective, group)
     start = progress_at_start(config, task.fingerprint, group)
-    progress = start_of(config, task.earlier_fingerprints).load(program, device, start)
+    progress = load_start(config, program, device, start, task.earlier_fingerprints)
     state, metric = progress.carried, task.best_metric
     log.first_step = progress.step
     resume_schedule(config, device, progress)

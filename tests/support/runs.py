@@ -17,7 +17,7 @@ from bert.training.interruption import StopRequest
 from bert.training.loss_guards import NO_METRIC, BestMetric
 from bert.training.saving import Checkpoints
 from bert.training.schedule import resume_schedule
-from bert.training.starts import start_of
+from bert.training.starts import load_start
 from bert.training.trainer import Outcome, Trainer
 from tests.support import tiny
 from tests.support.messages import messages
@@ -76,7 +76,7 @@ def run(
         with mock.patch.object(training_run, "build_training_program", tiny.build):
             objective = PretrainingObjective(config.model, fuse_mha=config.hardware.fuse_mha)
             program, device = training_run.build(config, objective, tiny.ONE_RANK)
-        progress = start_of(config).load(program, device, start)
+        progress = load_start(config, program, device, start)
         outcome = None
         if train:
 
