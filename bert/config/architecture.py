@@ -282,7 +282,7 @@ def network_of(values: dict[str, Any], path: "str | Path") -> tuple[BertConfig, 
     try:
         return BertConfig(**{key: value for key, value in own.items() if value is not None}), known
     except ValidationError as error:
-        raise ValueError(f"{path}: {'; '.join(explain(error, str(path)))[:500]}") from None
+        raise ValueError(f"{path}: {'; '.join(explain(error, 'this file'))[:500]}") from None
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def test_more_positions_are_advised_only_where_they_are_trained(monkeypatch, mod
         ("{", "must be readable JSON"),
         ('{"hidden_act": "swish"}', "model.json: hidden_act=swish must be one of gelu, gelu_tanh, relu"),
         ('{"layer_norm_eps": 0.01}', "model.json: layer_norm_eps=0.01 must be less than or equal to 0.001"),
-        ('{"hidden_size": 0}', "model.json: hidden_size=0 must be greater than or equal to 1; change it in .*json"),
+        ('{"hidden_size": 0}', "model.json: hidden_size=0 must be greater than or equal to 1; change it in this file"),
         ('{"hidden_size": 31}', "model.json: hidden_size=31 must be a multiple of num_attention_heads=12"),
     ],
 )
