@@ -19,7 +19,7 @@ from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.preparation import REPORT_NAME, Run, Steps, preprocessing_command
 from bert.samples.manifest import MANIFEST_NAME
-from bert.samples.mixture import MIXTURE_NAME, Mix, read_mixture, write_mixture
+from bert.samples.mixture import MIXTURE_NAME, write_mixture
 from bert.samples.shards import count_samples
 from bert.tokenization.normalization import Normalization
 
@@ -57,11 +57,7 @@ def updates_of(request: TextRequest, plan: TextPlan, epochs: float) -> int | Non
         samples = count_samples(shards(request, "train"))
     except FileNotFoundError:
         return None
-    passes = epochs / plan.duplicate_factor
-    mixes = read_mixture(shards(request, "train")) or (Mix({".": samples}),)
-    mix = next((mix for mix in reversed(mixes) if mix.from_pass < passes), mixes[0])
-    updates = (passes - mix.from_pass) * mix.total() / plan.settings["global_batch_size"]
-    return max(1, mix.from_update + round(updates))
+    return max(1, round(epochs / plan.duplicate_factor * samples / plan.settings["global_batch_size"]))
 
 
 def check_samples(request: TextRequest, global_batch: int) -> None:
@@ -186,9 +182,9 @@ def prepare(
         (shards(request, part) / MIXTURE_NAME).unlink(missing_ok=True)
     if len(request.sources) > 1:
         counts = {source.name: count_samples(shards(request, "train") / source.name) for source in request.sources}
-        write_mixture(shards(request, "train"), [Mix(pass_over(request.sources, counts))])
+        write_mixture(shards(request, "train"), pass_over(request.sources, counts))
         if plan.held_out_fraction:
-            write_mixture(shards(request, "held_out"), [held_out_mix(request.sources)])
+            write_mixture(shards(request, "held_out"), held_out_mix(request.sources))
     return 0
 
 

@@ -26,14 +26,12 @@ class TextRecord:
 
     Attributes:
         data: what decided the data (`corpus.data_facts`).
-        first_updates: of a run that an earlier version began: most updates of its first start, from which the shares of
-            the schedule were counted.
-        expected_updates: that the time of the first start was expected to allow, from which they are counted.
+        expected_updates: that the time of the first start was expected to allow, from which the shares of the schedule
+            are counted.
         length: what the latest start asked for; None: no training was started.
         finished: the length with which the training was finished; None: it is not.
         start_seconds: that the ranks which measured the speed took to start.
         seconds_used: by all starts, without the time between them.
-        additions: files that an earlier version added after the training began; none are added any more.
     """
 
     text: TextFacts
@@ -41,13 +39,11 @@ class TextRecord:
     speeds: dict[str, float]
     plan: TextPlan
     data: dict[str, Any]
-    first_updates: int | None = None
     expected_updates: int | None = None
     length: Length | None = None
     finished: Length | None = None
     start_seconds: float = 0.0
     seconds_used: float = 0.0
-    additions: list[Any] = dataclasses.field(default_factory=list)
     version: int = _VERSION
 
     def __post_init__(self) -> None:

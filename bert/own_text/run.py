@@ -92,8 +92,6 @@ class TextRun:
         """Make the data, as far as they are missing; exit code of the command that failed, else 0."""
         request, record, run = self._request, self._record, self._runner.run
         keep_existing, files = bool(checkpoint_steps(request.output_dir)), record.data.get("files", "")
-        if record.additions:  # not all files are of one import
-            files = ""
         code = corpus.prepare(request, self._plan, self._config, run, files=files, keep_existing=keep_existing)
         if not code:
             corpus.check_samples(request, self._config.batch.resolved_global_batch_size(self._plan.ranks))

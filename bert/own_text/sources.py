@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert.samples.mixture import Mix
-
 REPLAY = "replay"  # the name of the source of general text
 REPLAY_SHARE = 0.1
 _NAMED = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<weight>[^:/]*):(?P<path>.+)")
@@ -124,6 +122,6 @@ def pass_over(sources: Sequence[Source], counts: Mapping[str, int]) -> dict[str,
     return {source.folder(): round(total * source.share) for source in sources}
 
 
-def held_out_mix(sources: Sequence[Source]) -> Mix:
+def held_out_mix(sources: Sequence[Source]) -> dict[str, int]:
     """How the held-out loss weighs the sources: as they are trained on, general text not at all."""
-    return Mix({source.folder(): 0 if source.name == REPLAY else round(_PARTS * source.share) for source in sources})
+    return {source.folder(): 0 if source.name == REPLAY else round(_PARTS * source.share) for source in sources}

@@ -118,10 +118,7 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
         "finish_in": length.finish_in,
     }
     expected = min(plan.updates, record.expected_updates or plan.updates)
-    if plan.is_timed() and record.first_updates is not None:  # an earlier version counted from the most updates
-        settings["warmup_proportion"] *= min(1.0, expected / record.first_updates)
-        settings["early_stopping_from"] = settings.get("early_stopping_from", 0.0) * min(1.0, expected / steps)
-    elif plan.is_timed() and length.is_by_time():
+    if plan.is_timed() and length.is_by_time():
         settings["expected_steps"] = min(expected, steps)
     config: PretrainingConfig = resolve_config(settings, ENTRY)
     if (request.tokens is None or request.add_words) and config.data.vocab_file.exists():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bert.config.training_settings import derive
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import read_manifest
-from bert.samples.mixture import folders_of, read_mixture
+from bert.samples.mixture import read_mixture
 from bert.samples.shards import count_samples
 
 
@@ -34,8 +34,7 @@ def sample_set(config: PretrainingConfig) -> SampleSet | None:
         num_samples = count_samples(folder)
     except FileNotFoundError:
         return None
-    mixes = read_mixture(folder)
-    manifest = read_manifest(folder / folders_of(mixes)[0] if mixes else folder)  # the sources are made alike
+    manifest = read_manifest(folder / next(iter(read_mixture(folder) or {".": 1})))  # the sources are made alike
     pairs = manifest.settings.get("pairs") if manifest else None
     return SampleSet(num_samples, pairs.get("duplicate_factor", 1) if isinstance(pairs, dict) else 1)
 

@@ -20,7 +20,7 @@ from bert.samples.collation import MicroBatch
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.global_batches import GlobalBatch
 from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
-from bert.samples.mixture import Mix, read_mixture
+from bert.samples.mixture import read_mixture
 from bert.samples.packing import Packing
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.vocabulary import Vocabulary
@@ -71,8 +71,7 @@ class Pretraining(Task):
             guess = f"guessing the most frequent label is right for {lines.most_frequent_share:.1%}"
             logger.info(f"probe: {len(lines.texts):,} lines; {guess}")
         self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out or config.run.probe_file)
-        self.earlier_fingerprints = self._train.earlier_fingerprints()
-        config = self.config = with_steps(config, self._train.mixes[-1].total(), group.world_size)
+        config = self.config = with_steps(config, sum(self._train.mix.values()), group.world_size)
         self.evaluates_first = self.evaluates
         by_probe = config.run.best_by == "probe"
         if self._held_out or by_probe:
@@ -129,12 +128,12 @@ def held_out_sets(config: PretrainingConfig, vocabulary: Vocabulary) -> list[Hel
     """The held-out shards, or those of each folder of their mixture."""
     if (folder := config.data.eval_dir) is None:
         return []
-    mixes = read_mixture(folder) or (Mix({".": 1}),)
+    mix = read_mixture(folder) or {".": 1}
     pairs, seed, sets = config.run.objective == "mlm_nsp", config.run.seed, []
     settings = config.data.for_evaluation()
-    for name, samples in mixes[-1].samples.items():
+    for name, samples in mix.items():
         data = PretrainingDataset(folder / name, vocabulary, settings, seed=seed, next_sentence=pairs, alone=True)
-        sets.append(HeldOutSet(name, data, samples / mixes[-1].total()))
+        sets.append(HeldOutSet(name, data, samples / sum(mix.values())))
     return sets
 
 

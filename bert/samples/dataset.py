@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import numpy as np
 from bert.config.batch_settings import BatchSchedule
 from bert.samples.collation import CollationRule
 from bert.samples.masking import MASKED_SHARE, MaskingRule, check_predictions
-from bert.samples.mixture import Mix, folders_of, read_mixture, shares
+from bert.samples.mixture import read_mixture, shares
 from bert.samples.order import SampleOrder
 from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
@@ -48,10 +46,9 @@ class PretrainingDataset:
         """`alone`: the shards of the directory itself, whatever is mixed with them."""
         self.settings, self.seed, self.shuffle_window_samples = settings, seed, shuffle_window_samples
         self.vocabulary = vocabulary
-        mixes = None if alone else read_mixture(Path(directory))
-        self.folders = (".",) if mixes is None else folders_of(mixes)
+        mix = None if alone else read_mixture(Path(directory))
         self.parts = [
-            ShardDirectory(Path(directory) / name, vocabulary, settings.max_seq_length) for name in self.folders
+            ShardDirectory(Path(directory) / name, vocabulary, settings.max_seq_length) for name in mix or (".",)
         ]
         self.directory = self.parts[0]
         for part in self.parts:
@@ -81,44 +78,26 @@ class PretrainingDataset:
         ]
         self.num_samples = int(self.shard_counts.sum())
         self.bins: tuple[int, ...] = tuple(sorted(set(self.shard_bins)))
-        self.mixes = mixes or (Mix({".": self.num_samples}),)
+        self.mix = mix or {".": self.num_samples}  # samples that a pass takes, by folder
 
     def separate_documents(self) -> None:
         """Give the batches positions that begin anew in each document of a row."""
         self.collation = replace(self.collation, cls_id=self.vocabulary.id_of("[CLS]"))
 
-    @property
-    def fingerprint(self) -> str:
-        return self._fingerprint(self.mixes)
-
-    def earlier_fingerprints(self) -> dict[str, int]:
-        """Fingerprints of the data before samples were added, each with the last update that it decides."""
-        numbers = range(1, len(self.mixes))
-        return {self._fingerprint(self.mixes[:number]): self.mixes[number].from_update for number in numbers}
-
-    def mix_of(self, index: int) -> int:
-        """The number of the mix of global batch `index`."""
-        return bisect_right([mix.from_update for mix in self.mixes], index) - 1
-
     def epochs(self, step: int, schedule: BatchSchedule) -> float:
         """Passes after update `step`."""
-        mix = self.mixes[self.mix_of(max(step - 1, 0))]
-        return mix.from_pass + (schedule.sequences(step) - schedule.sequences(mix.from_update)) / mix.total()
+        return schedule.sequences(step) / sum(self.mix.values())
 
-    def order(self, number: int, global_batch_size: int) -> SampleOrder:
-        """The order of the samples of a mix, of which later folders are no part."""
-        mix, taken, bins = self.mixes[number], dict[int, int](), np.array(self.shard_bins)
-        num_folders = len(folders_of(self.mixes[: number + 1]))
-        last = int(np.searchsorted(bins >> _BIN_BITS, num_folders))
-        for folder, name in enumerate(self.folders[:num_folders]):
+    def order(self, global_batch_size: int) -> SampleOrder:
+        taken, bins = dict[int, int](), np.array(self.shard_bins)
+        for folder, samples in enumerate(self.mix.values()):
             of_bin = {b: int(self.shard_counts[bins == b].sum()) for b in self.bins if b >> _BIN_BITS == folder}
-            taken |= shares(of_bin, mix.samples.get(name, 0))
-        counts = self.shard_counts[:last].tolist()
-        return SampleOrder(
-            counts, self.shard_bins[:last], global_batch_size, self.seed, self.shuffle_window_samples, taken
-        )
+            taken |= shares(of_bin, samples)
+        counts = self.shard_counts.tolist()
+        return SampleOrder(counts, self.shard_bins, global_batch_size, self.seed, self.shuffle_window_samples, taken)
 
-    def _fingerprint(self, mixes: Sequence[Mix]) -> str:
+    @property
+    def fingerprint(self) -> str:
         """sha256 of everything that decides what batch i holds, except its size and the number of threads."""
         settings = self.settings.model_dump(include=LoaderSettings.model_fields.keys() - {"num_workers"})
         settings |= {"seed": self.seed, "shuffle_window_samples": self.shuffle_window_samples}
@@ -128,7 +107,7 @@ class PretrainingDataset:
                 shard.num_samples,
                 part.manifest.shards[shard.name].xxh128 if part.manifest else None,
             )
-            for name, part in zip(folders_of(mixes), self.parts, strict=False)
+            for name, part in zip(self.mix, self.parts, strict=True)
             for shard in part.shards
         ]
         content = {
@@ -137,8 +116,8 @@ class PretrainingDataset:
             "shards": shards,
             "vocabulary": self.vocabulary.sha256,
         }
-        if mixes != (Mix({".": sum(shard.num_samples for shard in self.directory.shards)}),):
-            content["mixes"] = [asdict(mix) for mix in mixes]
+        if self.mix != {".": self.num_samples}:  # zeros as when samples could be added later
+            content["mixes"] = [{"samples": self.mix, "from_pass": 0, "from_update": 0}]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
@@ -148,7 +127,7 @@ class PretrainingDataset:
             "num_shards": len(self._places),
             "num_samples": self.num_samples,
             "bins": sorted({number % (1 << _BIN_BITS) for number in self.bins}),
-            **({"mixes": [asdict(mix) for mix in self.mixes]} if len(self.parts) > 1 else {}),
+            **({"mix": self.mix} if len(self.parts) > 1 else {}),
             "format": self.directory.shards[0].kind,
             "static_masks": self.directory.masked,
             "objective": self._objective or "mlm_nsp",

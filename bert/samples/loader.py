@@ -29,12 +29,12 @@ class PretrainingLoader(GlobalBatchLoader):
     def __init__(self, dataset: PretrainingDataset, **batches: Any) -> None:
         super().__init__(num_workers=dataset.settings.num_workers, **batches)
         self._dataset = dataset
-        self._orders = [dataset.order(number, self._schedule.unit()) for number in range(len(dataset.mixes))]
+        self._order = dataset.order(self._schedule.unit())
         self._tables = TableCache(dataset.load_shard, capacity=2 * len(dataset.bins) + 2)
         self._dealt = lru_cache(maxsize=2)(self._make_dealt)
         self._batches_of_like_length = lru_cache(maxsize=1)(self._make_batches_of_like_length)
         self._lock = threading.Lock()
-        self.batches_per_epoch = self._orders[0].batches_per_epoch
+        self.batches_per_epoch = self._order.batches_per_epoch
 
     def sample_ids(self, index: int) -> np.ndarray:
         """int64 [global_batch_size]: the samples of a global batch, the same on every rank, before they are dealt."""
@@ -42,16 +42,12 @@ class PretrainingLoader(GlobalBatchLoader):
             return self._samples(index).ids % self._dataset.num_samples
 
     def epoch(self, index: int) -> int:
-        number, places = self._places(index)
-        return places[0] // self._orders[number].batches_per_epoch
+        return self._places(index)[0] // self.batches_per_epoch
 
-    def _places(self, index: int) -> tuple[int, range]:
-        """The number of the mix of global batch `index`, and the places of the batch in its order."""
-        number, schedule = self._dataset.mix_of(index), self._schedule
-        mix, unit = self._dataset.mixes[number], schedule.unit()
-        before = (schedule.sequences(index) - schedule.sequences(mix.from_update)) // unit
-        first = mix.from_pass * self._orders[number].batches_per_epoch + before
-        return number, range(first, first + schedule.batch_size(index) // unit)
+    def _places(self, index: int) -> range:
+        """The places of global batch `index` in the order."""
+        first = self._schedule.sequences(index) // self._schedule.unit()
+        return range(first, first + self._schedule.batch_size(index) // self._schedule.unit())
 
     def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
         with self._lock:
@@ -73,29 +69,29 @@ class PretrainingLoader(GlobalBatchLoader):
 
     def _samples(self, index: int) -> LocatedSamples:
         """The samples of a global batch, before they are dealt."""
-        number, places = self._places(index)
+        places = self._places(index)
         if not self._dataset.settings.group_by_length:
-            return self._locate(number, places)
-        epoch, batch = divmod(places[0], self._orders[number].batches_per_epoch)
-        samples, grouped = self._batches_of_like_length(number, epoch, batch // GROUPED_BATCHES)
+            return self._locate(places)
+        epoch, batch = divmod(places[0], self.batches_per_epoch)
+        samples, grouped = self._batches_of_like_length(epoch, batch // GROUPED_BATCHES)
         return samples.take(grouped[batch % GROUPED_BATCHES])
 
-    def _make_batches_of_like_length(self, mix: int, epoch: int, group: int) -> tuple[LocatedSamples, np.ndarray]:
+    def _make_batches_of_like_length(self, epoch: int, group: int) -> tuple[LocatedSamples, np.ndarray]:
         """The samples of a group of global batches, and int64 [batches, global_batch_size], their places in each."""
-        first, batches_per_epoch = group * GROUPED_BATCHES, self._orders[mix].batches_per_epoch
-        number = min(GROUPED_BATCHES, batches_per_epoch - first)
-        start = epoch * batches_per_epoch + first
-        samples = self._locate(mix, range(start, start + number))
+        first = group * GROUPED_BATCHES
+        number = min(GROUPED_BATCHES, self.batches_per_epoch - first)
+        start = epoch * self.batches_per_epoch + first
+        samples = self._locate(range(start, start + number))
         sorted_places = np.argsort(samples.lengths(), kind="stable").reshape(number, -1)
         order = permutation(stream_key(self._dataset.seed, "batches of like length", epoch, group), number)
         return samples, sorted_places[order]
 
-    def _locate(self, mix: int, indices: Sequence[int]) -> LocatedSamples:
-        """The samples of consecutive batches of a mix; the shards of the windows that follow are prepared.
+    def _locate(self, indices: Sequence[int]) -> LocatedSamples:
+        """The samples of consecutive batches; the shards of the windows that follow are prepared.
 
         A sample that an epoch reads again has another id, so that it gets other masks.
         """
-        order, size, numbers = self._orders[mix], self._schedule.unit(), dict[Window, int]()
+        order, size, numbers = self._order, self._schedule.unit(), dict[Window, int]()
         ids, table_of, rows = np.empty((3, len(indices) * size), np.int64)
         for number, index in enumerate(indices):
             for window, places, window_rows, reading in order.parts(index):

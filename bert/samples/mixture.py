@@ -1,67 +1,48 @@
 """Training shards of several folders, mixed: mixture.json in the folder that a training reads.
 
-    {"mixes": [{"samples": {".": 9000, "replay": 1000}, "from_pass": 0, "from_update": 0}, ...]}
+    {"mixes": [{"samples": {".": 9000, "replay": 1000}}]}
 
 A folder is named by its path below that of the file, "." is that one itself. A pass (an epoch) takes so many samples of
-each: more than there are by reading the folder again, fewer by continuing in the next pass. One mix is written. Earlier
-versions added samples to a run that had begun: a later mix counts from its pass on, which begins with the global batch
-`from_update`.
+each: more than there are by reading the folder again, fewer by continuing in the next pass.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import NonNegativeInt, TypeAdapter
 
 from bert.files import json_of, write_atomically
 
 MIXTURE_NAME = "mixture.json"
 Key = TypeVar("Key")
+_SAMPLES = TypeAdapter(dict[str, NonNegativeInt])
 
 
-@dataclass(frozen=True)
-class Mix:
-    """Samples that a pass takes, by folder."""
-
-    samples: dict[str, int]
-    from_pass: int = 0
-    from_update: int = 0
-
-    def total(self) -> int:
-        return sum(self.samples.values())
-
-
-_MIXES = TypeAdapter(tuple[Mix, ...])
-
-
-def read_mixture(directory: Path) -> tuple[Mix, ...] | None:
-    """The mixes, the first one first; None without the file. ValueError if it is damaged."""
+def read_mixture(directory: Path) -> dict[str, int] | None:
+    """Samples that a pass takes, by folder; None without the file. ValueError if it is damaged."""
     path = directory / MIXTURE_NAME
     if not path.exists():
         return None
     try:
-        mixes = _MIXES.validate_python(json_of(path.read_bytes())["mixes"])
-        if not mixes or any(min(mix.samples.values()) < 0 or mix.total() < 1 for mix in mixes):
+        mixes = json_of(path.read_bytes())["mixes"]
+        if len(mixes) != 1:  # earlier versions added samples to a run that had begun
+            raise ValueError(f"{len(mixes)} mixes instead of one")
+        samples = _SAMPLES.validate_python(mixes[0]["samples"])
+        if not any(samples.values()):
             raise ValueError("no samples")
     except (ValueError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{path}: not a description of mixed shards ({reason}); restore it, or start anew") from None
-    return mixes
+    return samples
 
 
-def write_mixture(directory: Path, mixes: Iterable[Mix]) -> None:
+def write_mixture(directory: Path, samples: Mapping[str, int]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    content = json.dumps({"mixes": [asdict(mix) for mix in mixes]}, indent=1)
+    content = json.dumps({"mixes": [{"samples": dict(samples)}]}, indent=1)
     write_atomically(directory / MIXTURE_NAME, (content + "\n").encode())
-
-
-def folders_of(mixes: Sequence[Mix]) -> tuple[str, ...]:
-    """The folders in the order in which they were added."""
-    return tuple(dict.fromkeys(name for mix in mixes for name in mix.samples))
 
 
 def shares(counts: Mapping[Key, int], total: int) -> dict[Key, int]:

@@ -290,17 +290,14 @@ class ShardDirectory:
         return found
 
 
-def count_samples(directory: str | Path, alone: bool = False) -> int:
+def count_samples(directory: str | Path) -> int:
     """Samples of a pass over a directory, by the records beside the shards or else by the shards' footers.
-
-    Args:
-        alone: of the directory itself, whatever is mixed with it.
 
     FileNotFoundError: there is no directory, no shard in it, or they are still being made.
     """
     directory = Path(directory)
-    if not alone and (mixes := read_mixture(directory)) is not None:
-        return mixes[-1].total()
+    if (mix := read_mixture(directory)) is not None:
+        return sum(mix.values())
     if is_unfinished(directory):
         raise FileNotFoundError(f"{directory}: its shards are still being made")
     shards = list_shards(directory)

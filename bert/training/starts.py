@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,13 +36,7 @@ logger = logging.getLogger(__name__)
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 
 
-def load_start(
-    config: TrainingConfig,
-    program: TrainingProgram,
-    device: Device,
-    progress: Progress,
-    earlier_data: Mapping[str, int] = MappingProxyType({}),
-) -> Progress:
+def load_start(config: TrainingConfig, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
     """Write the weights, and where there are any the state of the optimizer; returns the run's progress.
 
     They are those of the run's own checkpoint, of phase 1 (--from-phase1-final-params), given ones of any known format
@@ -51,7 +44,6 @@ def load_start(
 
     Args:
         progress: of a run that has not begun.
-        earlier_data: fingerprints of the data before others were added, each with the last step that it decides.
 
     Raises:
         CheckpointError: the named checkpoint is missing or damaged, or a new run would overwrite another's.
@@ -59,7 +51,7 @@ def load_start(
     settings, model = config.initialization, config.model
     if settings.from_checkpoint:
         if (source := checkpoint_to_continue(config)) is not None:
-            return _resume(config, source, earlier_data, program, device, progress)
+            return _resume(config, source, program, device, progress)
         logger.info(f"no checkpoint of {config.stage()} in {settings.from_checkpoint} yet")
     if (steps := checkpoint_files.list_steps(config.checkpoint_dir())) and not config.run.benchmark:
         raise CheckpointError(
@@ -83,20 +75,13 @@ def load_start(
 
 
 def _resume(
-    config: TrainingConfig,
-    source: VerifiedCheckpoint,
-    earlier_data: Mapping[str, int],
-    program: TrainingProgram,
-    device: Device,
-    progress: Progress,
+    config: TrainingConfig, source: VerifiedCheckpoint, program: TrainingProgram, device: Device, progress: Progress
 ) -> Progress:
     """The run's own checkpoint: weights, optimizer, counters, position in the data."""
     parameters, optimizer, resumed = checkpoint.load(source)
     if (stable := stable_checkpoint(config, source, resumed)) is not None:
         source = stable
         parameters, optimizer, resumed = checkpoint.load(source)
-    if resumed.step <= earlier_data.get(resumed.data_fingerprint, -1):
-        resumed = replace(resumed, data_fingerprint=progress.data_fingerprint)
     check_continues(resumed, progress, type(config))
     checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
     for change in changed_settings(resumed, progress, type(config)):

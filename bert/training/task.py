@@ -49,7 +49,6 @@ class Task:
     config: TrainingConfig
     objective: Objective
     fingerprint: str = ""  # of the training data; a checkpoint is resumed only with an equal one
-    earlier_fingerprints: Mapping[str, int] = {}  # before data were added: up to this step
     trains: bool = True  # there is training to do
     evaluates: bool = False  # `Evaluation.evaluate` has anything to evaluate
     finishes: bool = False  # `Evaluation.finish` has work to do after training

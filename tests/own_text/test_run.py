@@ -148,21 +148,6 @@ def test_the_time_decides_the_end(workplace):
     assert workplace.settings()["warmup_proportion"] == 0.1
 
 
-def test_the_shares_of_a_run_of_an_earlier_version_stay(workplace):
-    """They were of the most updates of the first start, and a run is continued only with the same share."""
-    workplace.stops = [75]
-    assert workplace.start("--hours 0.5") == 75
-    record = workplace.record()
-    first, expected = workplace.trained[0].run.max_steps, record["plan"]["updates"] - 7
-    workplace.write_record(first_updates=first, expected_updates=expected)
-    settings = workplace.settings() | {"warmup_proportion": 0.1 * (expected / first)}
-    del settings["expected_steps"]
-    (workplace.out / "phase1.yaml").write_text(yaml.safe_dump(settings))
-    assert workplace.start("--hours 0.5") == 0
-    assert workplace.settings()["warmup_proportion"] == 0.1 * (expected / first)
-    assert workplace.trained[-1].warmup_steps() == int(0.1 * expected)
-
-
 def test_stopped_and_started_again_it_continues_in_the_time_that_is_left(workplace, capsys):
     workplace.stops = [75]
     assert workplace.start("--hours 0.5") == 75
@@ -311,7 +296,7 @@ def test_a_record_of_a_version_with_fewer_settings_continues(workplace):
     record = workplace.record()
     for part, name in (("text", "parts"), ("data", "weights")):
         del record[part][name]
-    del record["plan"]["settings"]["hidden_act"], record["additions"]
+    del record["plan"]["settings"]["hidden_act"]
     record["plan"]["settings"]["hidden_dropout_prob"] = 0.0
     (workplace.out / "own_text.json").write_text(json.dumps(record))
     (workplace.out / "phase1.yaml").unlink()
@@ -348,17 +333,6 @@ def test_a_run_goes_on_with_the_text_that_it_has(workplace, capsys, name):
     (other / "new.txt").write_text(SENTENCE * 10)
     refused = workplace.refused(f"--text {other} --hours 0.1")
     assert re.search("text=.*/other differs from .*/text of the run in .*--from-pretrained-params", refused)
-
-
-def test_a_run_to_which_an_earlier_version_added_files_continues(workplace, monkeypatch):
-    workplace.stops = [75]
-    assert workplace.start("--max-steps 9") == 75
-    addition = {"files": 2, "documents": 2, "samples": 9, "from_pass": 4, "from_update": 8}
-    workplace.write_record(additions=[addition])
-    assert workplace.start("--max-steps 12") == 0 and workplace.record()["additions"] == [addition]
-    monkeypatch.setattr(corpus, "prepare", PREPARE)
-    refused = workplace.refused("--max-steps 20")
-    assert "data of the run" in refused and "cannot be made again" in refused, "by one import of all files"
 
 
 def test_data_that_are_gone_are_made_again_only_of_the_same_files(workplace, monkeypatch):

@@ -12,7 +12,7 @@ from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.samples.dataset import PretrainingDataset
-from bert.samples.mixture import Mix, read_mixture
+from bert.samples.mixture import read_mixture
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.own_text.workplace import PREPARE
@@ -53,7 +53,7 @@ def test_a_pass_takes_the_samples_by_the_weights():
     assert pass_over(sources, {"a": 70, "b": 130}) == {"a": 140, "b": 60}
     replaying = (Source("", (), 0.9), Source("replay", (), 0.1))
     assert pass_over(replaying, {"": 900, "replay": 5000}) == {".": 900, "replay": 100}
-    assert held_out_mix(replaying) == Mix({".": 900_000, "replay": 0})
+    assert held_out_mix(replaying) == {".": 900_000, "replay": 0}
 
 
 def open_data(workplace) -> PretrainingDataset:
@@ -74,10 +74,10 @@ def test_sources_are_mixed_by_their_weights(workplace, capfd):
     assert command.main(line_of(*line)) == 0
     shown = capfd.readouterr().out
     assert re.search(r"\nepochs: land +[\d.]+ over it +25.0% of the samples", shown)
-    (mix,) = read_mixture(workplace.folder / "out/data/shards/train")
-    assert mix.samples["sea"] == pytest.approx(3 * mix.samples["land"], abs=3)
-    (held_out,) = read_mixture(workplace.folder / "out/data/shards/held_out")
-    assert held_out.samples == {"land": 250_000, "sea": 750_000} and mix.total() == open_data(workplace).num_samples
+    mix = read_mixture(workplace.folder / "out/data/shards/train")
+    assert mix["sea"] == pytest.approx(3 * mix["land"], abs=3)
+    held_out = read_mixture(workplace.folder / "out/data/shards/held_out")
+    assert held_out == {"land": 250_000, "sea": 750_000} and sum(mix.values()) == open_data(workplace).num_samples
     line[1] = line[1].replace("0.25", "0.5")
     line[2] = line[2].replace("0.75", "0.5")
     with pytest.raises(SystemExit):

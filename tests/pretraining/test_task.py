@@ -16,7 +16,7 @@ from bert.pretraining.epochs import SampleSet, sample_set, with_known_steps, wit
 from bert.pretraining.task import Pretraining
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
-from bert.samples.mixture import Mix, write_mixture
+from bert.samples.mixture import write_mixture
 from bert.samples.settings import LoaderSettings
 from tests.support import runs, tiny
 from tests.support.corpora import random_table, vocabulary, write_shards, write_vocabulary
@@ -135,5 +135,5 @@ def test_text_that_is_in_the_samples_several_times_is_counted(tmp_path):
     content["settings"] = {"pairs": {"duplicate_factor": 5}}
     manifest.write_text(json.dumps(content))
     assert "12.00 epochs over 103 samples, 60.00 over the text" in dry_run_report(config, 1)
-    write_mixture(tmp_path, [Mix({"shards": 103})])
+    write_mixture(tmp_path, {"shards": 103})
     assert sample_set(derive(config, input_dir=tmp_path)) == SampleSet(103, 5), "weighted sources"
