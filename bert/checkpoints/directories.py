@@ -34,7 +34,6 @@ STABLE = "stable.json"  # ... and which is the last before the decay of a stable
 _TEMPORARY_PREFIX = ".saving-"
 _REPLACED_PREFIX = ".saving-replaced-"  # the step follows
 _LOCK = ".lock"
-_BEST_FOLDER = "-best"  # ends the name of the folder in which earlier versions kept a fine-tuning's best weights
 
 
 class CheckpointError(ValueError):
@@ -217,12 +216,9 @@ def final_step(parent: Path) -> int | None:
 
 
 def best_directory(parent: Path) -> Path | None:
-    """The checkpoint that best.json names; without one the best weights that an earlier version kept elsewhere."""
-    folder, step = parent, best_step(parent)
-    if not (parent / BEST).exists():
-        folder = parent.with_name(parent.name + _BEST_FOLDER)
-        step = max(list_steps(folder), default=None)
-    return None if step is None else step_directory(folder, step)
+    """The checkpoint that best.json names, if it is there."""
+    step = best_step(parent)
+    return None if step is None else step_directory(parent, step)
 
 
 def set_aside_newer(parent: Path, step: int) -> list[Path]:
@@ -284,16 +280,13 @@ def newest_valid(
 def weights_folder(path: Path) -> Path:
     """The final step below `path` if that is a run's output folder or a folder inside one, otherwise `path`.
 
-    Phase 2 is preferred to phase 1, and the best weights to the newest (`final_step`, `best_directory`).
+    Phase 2 is preferred to phase 1, and the best weights to the newest (`final_step`).
     """
     if not path.is_dir() or (path / MANIFEST).exists():
         return path
     steps = [manifest.parent for depth in range(1, 4) for manifest in path.glob("*/" * depth + MANIFEST)]
     parents = {step.parent for step in steps if step.name.isdecimal()}
     parents -= {parent.with_name("phase1") for parent in parents if parent.name == "phase2"}
-    for earlier in [parent for parent in parents if parent.name.endswith(_BEST_FOLDER)]:
-        run = earlier.with_name(earlier.name.removesuffix(_BEST_FOLDER))
-        parents.discard(earlier if (run / BEST).exists() else run)
     if len(parents) > 1:
         raise CheckpointError(
             f"{path} holds checkpoints of several runs ({', '.join(sorted(map(str, parents)))}); name one of them"

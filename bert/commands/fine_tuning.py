@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
-from bert.checkpoints.directories import best_directory, list_steps, weights_folder
+from bert.checkpoints.directories import list_steps, weights_folder
 from bert.config.command_line import resolve_config, take_questions, usage_errors
 from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
@@ -203,8 +203,6 @@ def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
 
 
 def trained_model(config: FineTuningConfig) -> Path | None:
-    """The folder of weights to use: of the best evaluation, or of the newest checkpoint; None if there are none."""
+    """The folder of weights to use; None if there are none."""
     folder = config.checkpoint_dir()
-    if (best := best_directory(folder)) is not None:
-        return best.parent
     return folder if list_steps(folder) else None

@@ -12,7 +12,6 @@ from bert.checkpoints.directories import CheckpointError
 from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.writer import CheckpointWriter, DiskForecast, SaveTimes
 from bert.config.training_settings import TrainingConfig
-from bert.files import read_json
 from bert.runtime.distributed import Group
 from bert.tokenization.vocabulary_files import vocabulary_copy
 from bert.training.devices import Device
@@ -117,9 +116,7 @@ class Checkpoints:
 
     def has(self, step: int) -> bool:
         """Whether a step has a checkpoint, as rank 0 sees it."""
-        best = checkpoint_files.best_directory(self._parent)
-        is_best = best is not None and best.name == str(step)  # perhaps of an earlier version, elsewhere
-        return is_best or checkpoint_files.step_directory(self._parent, step).is_dir()
+        return checkpoint_files.step_directory(self._parent, step).is_dir()
 
     def _capture(self, step: int, epoch: int, state: LoopState) -> Callable[[], None]:
         # One save is in flight at most, so the writer has finished with the arrays of the save before.
@@ -179,14 +176,6 @@ def _is_saved(config: TrainingConfig, step: int) -> bool:
     if source is None or not directory.is_dir():
         return False
     return is_own(source, config) or source.resolve() == directory.resolve()
-
-
-def take_over_best(config: TrainingConfig, metric: str, progress: Progress) -> None:
-    """Continue from the best evaluation of a fine-tuning of an earlier version, which kept its weights elsewhere."""
-    evaluations, path = progress.carried.evaluations, checkpoint_files.best_directory(config.checkpoint_dir())
-    value = read_json(path / "metrics.json").get(metric) if path is not None else None
-    if path is not None and value is not None and evaluations.last is None and int(path.name) <= progress.step:
-        evaluations.best = evaluations.last = (int(path.name), value)
 
 
 def use_best_weights(config: TrainingConfig, device: Device, last_step: int) -> int:

@@ -32,7 +32,7 @@ from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.loss_guards import is_trained
 from bert.training.memory import memory_errors
 from bert.training.metrics import plausible_mfu
-from bert.training.saving import Checkpoints, progress_at_start, take_over_best
+from bert.training.saving import Checkpoints, progress_at_start
 from bert.training.schedule import resume_schedule, schedule_of
 from bert.training.starts import load_start
 from bert.training.task import Evaluation, Session, Task
@@ -82,7 +82,6 @@ def _train(
     state, metric = progress.carried, task.best_metric
     log.first_step = progress.step
     resume_schedule(config, device, progress)
-    take_over_best(config, metric.name, progress)
     evaluation = task.evaluation(Session(device, program, progress))
     facts |= evaluation.facts()
     log.parameters({**facts, "peak_tflops_per_rank": device.peak_tflops})

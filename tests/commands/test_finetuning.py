@@ -111,6 +111,3 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     (model / "7").mkdir(parents=True)
     assert trained_model(config) == model
     assert lines(found)[-1][-2:] == ["run_predict.py", str(model)]
-    earlier = model.with_name(f"{model.name}-best")  # where earlier versions kept the best weights
-    (earlier / "7").mkdir(parents=True)
-    assert trained_model(config) == earlier

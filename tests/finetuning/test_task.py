@@ -13,7 +13,6 @@ import pytest
 from bert.arrays.ragged import offsets_of
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
-from bert.checkpoints.progress import LoopState
 from bert.config.command_line import parse_arguments, parser_of
 from bert.config.setting_sources import resolve_config
 from bert.conversion.model_description import Usage, read_usage
@@ -253,27 +252,6 @@ def test_the_best_weights_are_kept_and_used_and_both_scores_told_apart(tmp_path,
     )
     assert run(only) == 0  # takes the best, not the newest
     assert (only.stage_dir() / "logits").read_bytes() == (config.stage_dir() / "logits").read_bytes()
-
-
-@pytest.mark.parametrize("is_trained", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_the_best_weights_that_an_earlier_version_kept_elsewhere_are_the_result(tmp_path, is_trained):
-    step = 34 if is_trained else 25
-    config = config_of(tmp_path, run={"steps_this_run": step})
-    assert run(config, scored([0.9, 0.5, 0.4, 0.4, 0.4])) == 0
-    parent = config.checkpoint_dir()
-    checkpoint.amend(parent, config.run.model_prefix, step, LoopState())
-    (parent / "best.json").unlink()
-    earlier = parent.with_name(f"{parent.name}-best")
-    earlier.mkdir()
-    (parent / "12").rename(earlier / "12")
-    (earlier / "12/metrics.json").write_text('{"eval_accuracy": 0.9}')
-    (earlier / "12/manifest.json").unlink()
-    checkpoint_files.write_manifest(earlier / "12", 12)
-    assert checkpoint_files.weights_folder(config.run.output_dir) == earlier / "12"
-    again = {"from_checkpoint": tmp_path / "results", "last_step_of_checkpoint": "auto"}
-    assert run(config_of(tmp_path, initialization=again), scored([0.5] * 9)) == 0
-    assert json.loads((config.stage_dir() / "summary.json").read_text())["best_step"] == 12
-    assert checkpoint_files.weights_folder(config.run.output_dir) == earlier / "12"
 
 
 def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys, monkeypatch):

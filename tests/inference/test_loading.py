@@ -120,7 +120,7 @@ def test_another_librarys_folder_and_an_output_folder_are_models_too(folders, tm
     source = folders["token-classification"]
     arguments = ["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", to_format]
     assert run_convert.main(arguments) == 0
-    run = tmp_path / "results/bert/ner-best"
+    run = tmp_path / "results/bert/ner"
     run.mkdir(parents=True)
     (run / "7").symlink_to(source)
     wanted = load_model(source).predict([SENTENCE])
