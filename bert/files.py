@@ -3,7 +3,9 @@
 import fcntl
 import hashlib
 import json
+import math
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -111,6 +113,20 @@ def lock(file: BinaryIO | TextIO | int, wait_seconds: float = 0.0) -> bool:
         except OSError:
             return False
         time.sleep(0.1)
+
+
+@contextmanager
+def waiting_lock(path: Path, other: str) -> Iterator[None]:
+    """Hold the lock of an empty file, which stays; said of the `other` that is waited for. Without locks (some NFS), go
+    on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a+b") as file:
+        try:
+            lock(file)
+        except BlockingIOError:
+            print(f"waiting for another {other}", file=sys.stderr, flush=True)
+            lock(file, math.inf)
+        yield
 
 
 @contextmanager

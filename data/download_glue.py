@@ -14,8 +14,9 @@ import zipfile
 from pathlib import Path
 
 from bert.command_errors import command
+from bert.files import waiting_lock
 from bert.help_parser import HelpParser
-from data.fetching.transfer import exclusive, fetch
+from data.fetching.transfer import fetch
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -45,7 +46,7 @@ def is_there(folder: Path) -> bool:
 def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> Path:
     """Fill the folder `final` from verified files, unless it is there; several processes may do so at once."""
     if not is_there(final):
-        with exclusive(final.parent / f"archives/.{task}.lock"):
+        with waiting_lock(final.parent / f"archives/.{task}.lock", f"process that is fetching {task}"):
             if not is_there(final):
                 _make(task, final, mirrors)
     return final

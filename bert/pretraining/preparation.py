@@ -1,17 +1,15 @@
 """Makes missing shards by running the commands of data/."""
 
-import contextlib
 import itertools
 import json
-import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.files import lock, read_json
+from bert.files import read_json, waiting_lock
 from bert.interpreter import shell_command
 from bert.launching.process_runner import module_command
 from bert.launching.settings import LaunchPlan
@@ -86,7 +84,7 @@ def preprocessing_command(config: PretrainingConfig, **options: Any) -> list[str
 
 def prepare_quickstart(config: PretrainingConfig, run: Run) -> int:
     """Make the missing data of a phase of the quickstart from text of this machine; returns as `prepare_data`."""
-    with data_lock(config):
+    with waiting_lock(_home(config) / ".lock", f"start that makes the data in {_home(config)}"):
         steps = Steps(_home(config) / "prepared.json", run)
         codes = (steps.step(*command) for command in quickstart_commands(config))
         return next(filter(None, codes), 0)
@@ -128,19 +126,6 @@ def quickstart_commands(config: PretrainingConfig) -> list[tuple[str, Sequence[s
         )
         steps.append((f"making the shards of phase {phase}, {part}", command, sink / MANIFEST_NAME))
     return steps
-
-
-@contextlib.contextmanager
-def data_lock(config: PretrainingConfig) -> Iterator[None]:
-    """Lock the data's folder while the data are made: a second start waits, and then finds them complete."""
-    _home(config).mkdir(parents=True, exist_ok=True)
-    with open(_home(config) / ".lock", "w") as file:
-        try:
-            lock(file)
-        except BlockingIOError:
-            print(f"waiting for another start that makes the data in {_home(config)}", flush=True)
-            lock(file, math.inf)
-        yield
 
 
 def _home(config: PretrainingConfig) -> Path:

@@ -104,14 +104,8 @@ def read_manifest(directory: str | Path) -> Manifest | None:
             f"{path}: not a manifest of this program ({error}); it must be {MANIFEST_FORMAT!r} version "
             f"{MANIFEST_VERSION}: make the shards again, or remove the file if they are not ours"
         ) from error
-    if version > MANIFEST_VERSION:
-        raise ValueError(
-            f"{path}: version {version}, made by a newer version of this program, which reads version "
-            f"{MANIFEST_VERSION}: read the shards with the newer one"
-        )
     raise ValueError(
-        f"{path}: version {version}, made by an older version of this program, which checks shards by "
-        f"sha256 and not by XXH128 as version {MANIFEST_VERSION} does: make the shards again in another "
-        "folder; or compare their sha256 with this file's (sha256sum), then move it elsewhere and use the "
-        "shards as they are, without a check of their bytes or vocabulary"
+        f"{path}: version {version}, made by another version of this program, which reads version {MANIFEST_VERSION}: "
+        "read the shards with that one, or make them again in another folder; or move the file elsewhere and use them "
+        "as they are, without a check of their bytes or vocabulary"
     )

@@ -8,12 +8,10 @@ Wikipedia's dumps need, because their mirrors drop long transfers; several addre
 import errno
 import hashlib
 import logging
-import math
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from time import sleep
 from typing import Any
@@ -24,7 +22,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 from urllib3.util import Retry
 
-from bert.files import lock, sync
+from bert.files import sync, waiting_lock
 from bert.reporting.progress import megabytes, progress
 
 ATTEMPTS = 6  # in a row without a new byte; urllib3 pauses for 0, 2, 4, 8 and 16 s, or as long as the server asks
@@ -85,7 +83,7 @@ def fetch(target: Path, urls: Sequence[str], checksum: str | None = None, num_by
     if checksum is not None:
         check_checksum(checksum)
     if not target.exists():
-        with exclusive(target.with_name(f".{target.name}.lock")):
+        with waiting_lock(target.with_name(f".{target.name}.lock"), f"process that is fetching {target}"):
             if not target.exists():  # from the process that was waited for
                 return _download(target, urls, checksum, num_bytes)
     if checksum is not None and not has_checksum(target, checksum):
@@ -178,19 +176,6 @@ def _check_answer(response: requests.Response) -> None:
         raise requests.RequestException("the server sent an HTML page instead of the file (a notice or a login, say)")
     if (encoding := response.headers.get("Content-Encoding") or "identity") != "identity":
         raise requests.RequestException(f"the server sent Content-Encoding {encoding}, which was not asked for")
-
-
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock of an empty file, which stays; other processes wait. Without locks (some NFS), go on."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:
-        try:
-            lock(file)
-        except BlockingIOError:
-            print(f"waiting for another process that is fetching {path}", file=sys.stderr, flush=True)
-            lock(file, math.inf)
-        yield
 
 
 def check_checksum(checksum: str) -> tuple[str, str]:

@@ -31,8 +31,7 @@ from bert.checkpoints.directories import (
     verify,
     write_checkpoint,
 )
-from bert.files import only_writer
-from data.fetching.transfer import exclusive
+from bert.files import only_writer, waiting_lock
 from tests.faults.boundaries import count_boundaries, kill_at
 from tests.support.full_counts import IS_FULL, times
 
@@ -384,5 +383,5 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatc
     with run_lock(tmp_path):
         assert (tmp_path / ".lock").is_file()
     assert f"{tmp_path}: its file system has no locks" in caplog.text
-    with exclusive(tmp_path / "model"), only_writer(tmp_path):
+    with waiting_lock(tmp_path / "model", "process"), only_writer(tmp_path):
         assert (tmp_path / "model").is_file()

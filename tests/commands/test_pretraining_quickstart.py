@@ -9,8 +9,8 @@ from bert import REPOSITORY
 from bert.commands.__main__ import main
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.training_settings import derive
+from bert.files import waiting_lock
 from bert.pretraining import preparation
-from bert.pretraining.recipes import RECIPES
 from bert.reporting import results
 from tests.support.commands import refused
 
@@ -21,21 +21,19 @@ from bert.config.training_settings import derive
 from bert.pretraining import preparation
 from bert.pretraining.recipes import RECIPES
 config = derive(RECIPES["quickstart_phase1"](), vocab_file=Path(sys.argv[1]) / "vocab.txt")
-with preparation.data_lock(config):
-    print("made" if (Path(sys.argv[1]) / "product").exists() else "missing", flush=True)
+product = Path(sys.argv[1]) / "product"
+preparation.prepare_quickstart(config, lambda command: print("made" if product.exists() else "missing") or 1)
 """
 
 
 def test_a_second_start_waits_for_the_first_and_finds_its_data(tmp_path):
-    config = derive(RECIPES["quickstart_phase1"](), vocab_file=tmp_path / "vocab.txt")
-    with preparation.data_lock(config):
-        second = subprocess.Popen(
-            [sys.executable, "-c", SECOND_START, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-        )
-        assert second.stdout.readline() == f"waiting for another start that makes the data in {tmp_path}\n"
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with waiting_lock(tmp_path / ".lock", "start"):
+        second = subprocess.Popen([sys.executable, "-c", SECOND_START, str(tmp_path)], cwd=REPOSITORY, **output)
+        assert second.stderr.readline() == f"waiting for another start that makes the data in {tmp_path}\n"
         (tmp_path / "product").touch()
-    output, _ = second.communicate(timeout=60)
-    assert (output, second.returncode) == ("made\n", 0)
+    assert second.communicate(timeout=60) == ("collecting text from this machine\nmade\n", "")
+    assert second.returncode == 0
 
 
 @pytest.mark.parametrize("words", [[], ["--text", "text"]])

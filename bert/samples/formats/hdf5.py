@@ -95,11 +95,6 @@ def table_of(values: dict[str, np.ndarray], strings: TokenStrings) -> SampleTabl
     return replace(table, token_ids=table.token_ids.astype(dtype), masks=masks)
 
 
-def _too_large(data: Any) -> bool:
-    """Chunks that are not stored read as zeros: a small file could ask for all of the memory."""
-    return data.nbytes > (1 << 20) + 2000 * max(1, data.id.get_storage_size())
-
-
 def _datasets(file: Any) -> dict[str, Any]:
     import h5py
 
@@ -123,7 +118,7 @@ def _datasets(file: Any) -> dict[str, Any]:
     rows, masks = datasets["input_ids"].shape, datasets["masked_lm_positions"].shape
     of_labels = [rows[:1], (*rows[:1], 1)]
     for name, data in datasets.items():
-        if _too_large(data):
+        if data.nbytes > (1 << 20) + 2000 * max(1, data.id.get_storage_size()):  # chunks not stored read as zeros
             raise ValueError(f"{name} would take {data.nbytes} bytes and stores far fewer; {REMEDY}")
         if data.dtype.kind not in "iub":
             raise ValueError(f"{name} are of type {data.dtype}, they must be integers; {REMEDY}")

@@ -16,8 +16,9 @@ import pytest
 import requests
 
 from bert import REPOSITORY
+from bert.files import waiting_lock
 from data.fetching import transfer
-from data.fetching.transfer import DownloadError, exclusive, fetch
+from data.fetching.transfer import DownloadError, fetch
 from tests.support.faulty_server import Served, serving
 from tests.support.waiting import wait_until
 
@@ -130,7 +131,7 @@ def test_another_file_of_that_name_is_refused_and_stays(tmp_path):
 def test_two_processes_do_not_write_one_file(tmp_path, capsys):
     served = Served(DATA)
     with ThreadPoolExecutor() as pool:
-        with exclusive(tmp_path / ".file.bin.lock"):
+        with waiting_lock(tmp_path / ".file.bin.lock", "process"):
             second = pool.submit(get, served, tmp_path)
             wait_until(lambda: "waiting for another process" in capsys.readouterr().err)
             (tmp_path / "file.bin").write_bytes(DATA)
