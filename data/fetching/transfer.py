@@ -1,8 +1,8 @@
 """Downloads one file over HTTP: resumed after dropped connections and killed processes, verified, under its final name
 only when it is complete.
 
-pooch verifies and places the file. What it lacks is here: asking for the rest of a partial file, `.NAME.part`, which
-Wikipedia's dumps need, because their mirrors drop long transfers; several addresses; locks; refusing wrong answers.
+What libraries lack is here: asking for the rest of a partial file, `.NAME.part`, which Wikipedia's dumps need, because
+their mirrors drop long transfers; several addresses; locks; refusing wrong answers.
 """
 
 import errno
@@ -95,19 +95,16 @@ def fetch(target: Path, urls: Sequence[str], checksum: str | None = None, num_by
 
 
 def _download(target: Path, urls: Sequence[str], checksum: str | None, num_bytes: int | None) -> Path:
-    import pooch  # here: what uses trained models alone does without it
-
-    pooch.get_logger().setLevel(logging.WARNING)
     part, problems = target.with_name(f".{target.name}.part"), []
     for url in urls:
         try:
             _complete(url, part, num_bytes, resumes=checksum is not None)
-            place = lambda url, output, _: part.replace(output)  # noqa: E731
-            return Path(pooch.retrieve(url, checksum, target.name, target.parent, downloader=place))
+            if checksum is None or has_checksum(part, checksum):
+                return part.replace(target)
+            part.unlink()
+            problems.append(f"  {url}: the file received is not the one whose checksum is {checksum}; it was deleted")
         except requests.RequestException as error:
             problems.append(f"  {url}: {reason_of(error)}")
-        except ValueError:  # pooch's: another hash
-            problems.append(f"  {url}: the file received is not the one whose checksum is {checksum}; it was deleted")
     how = "resumes the download" if checksum else "starts it again (no checksum is published to resume it by)"
     message = [f"{target.name}: could not be downloaded:", *problems]
     raise DownloadError("\n".join([*message, f"Check the network and the addresses; the same command {how}"]))
