@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bert.files import lock, read_json, sha256_of_file, sync, write_atomically
@@ -145,7 +146,7 @@ def remove_temporaries(parent: Path) -> None:
 
 def prune(parent: Path, keep: int) -> None:
     """Keep the newest `keep` steps, the best and the stable one. Of steps set aside keep the newest `keep`."""
-    for path in _surplus(parent, keep, keep, {best_step(parent), stable_step(parent)}):
+    for path in _surplus(parent, keep, keep, named_steps(parent)):
         _delete(path)
 
 
@@ -167,7 +168,7 @@ def make_room(parent: Path, num_bytes: int, keep: int) -> None:
     newest = newest_valid(parent)
     kept: set[int | None] = {*list_steps(parent), None}
     if newest:
-        kept = {best_step(parent), stable_step(parent), int(newest.directory.name)}
+        kept = {*named_steps(parent), int(newest.directory.name)}
     for path in _surplus(parent, keep - 1, 0, kept):
         if shutil.disk_usage(parent).free < num_bytes:
             _delete(path)
@@ -181,44 +182,28 @@ def _delete(path: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def write_best(parent: Path, step: int, facts: dict[str, Any]) -> None:
-    """Name the step with the best evaluation, whose checkpoint is never pruned; nothing if it is not there. The entry
-    `is_final` of `facts` says that these weights are the result of the training."""
+def name_step(parent: Path, file: str, step: int, facts: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Name in BEST the step with the best evaluation, or in STABLE the last before the decay, from which a longer run
+    continues: its checkpoint is never pruned; nothing if it is not there. The entry `is_final` of BEST's `facts` says
+    that these weights are the result of the training."""
     if step_directory(parent, step).is_dir():
-        write_atomically(parent / BEST, (json.dumps({"step": step, **facts}, indent=1) + "\n").encode())
+        write_atomically(parent / file, (json.dumps({"step": step, **facts}, indent=1) + "\n").encode())
 
 
-def write_stable(parent: Path, step: int) -> None:
-    """Name the last step before the decay, from which a longer run continues: its checkpoint is never pruned."""
-    if step_directory(parent, step).is_dir():
-        write_atomically(parent / STABLE, (json.dumps({"step": step}) + "\n").encode())
-
-
-def best_step(parent: Path) -> int | None:
-    """The step that best.json names, if its checkpoint is there."""
-    return _named_step(parent, BEST)
-
-
-def stable_step(parent: Path) -> int | None:
-    """The step that stable.json names, if its checkpoint is there."""
-    return _named_step(parent, STABLE)
-
-
-def _named_step(parent: Path, file: str) -> int | None:
+def named_step(parent: Path, file: str) -> int | None:
+    """The step that BEST or STABLE names, if its checkpoint is there."""
     step = read_json(parent / file).get("step")
     return step if isinstance(step, int) and step_directory(parent, step).is_dir() else None
 
 
+def named_steps(parent: Path) -> set[int | None]:
+    return {named_step(parent, file) for file in (BEST, STABLE)}
+
+
 def final_step(parent: Path) -> int | None:
     """The step whose weights are the result of a run: the newest, or the best if best.json says so."""
-    best = best_step(parent) if read_json(parent / BEST).get("is_final") else None
+    best = named_step(parent, BEST) if read_json(parent / BEST).get("is_final") else None
     return max(list_steps(parent), default=None) if best is None else best
-
-
-def best_directory(parent: Path) -> Path | None:
-    """The checkpoint that best.json names, if it is there."""
-    step = best_step(parent)
-    return None if step is None else step_directory(parent, step)
 
 
 def set_aside_newer(parent: Path, step: int) -> list[Path]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.checkpoints.directories import best_step, stable_step
+from bert.checkpoints.directories import named_steps
 from bert.exit_codes import NOT_SAVED, Failure
 
 _HOURS_AHEAD = 48.0  # twice that of the first warning
@@ -124,7 +124,7 @@ class DiskForecast:
         with suppress(OSError):  # a forecast fails no save
             parent = directory.parent
             own = [path.stat().st_size for path in parent.glob("*/*") if path.is_file()]
-            number = keep + 1 + len({best_step(parent), stable_step(parent)} - {None})
+            number = keep + 1 + len(named_steps(parent) - {None})
             needed = sum(path.stat().st_size for path in directory.iterdir()) * number
             return self.observe(shutil.disk_usage(directory).free + sum(own), needed, parent)
         return None

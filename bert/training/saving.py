@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
-from bert.checkpoints.directories import CheckpointError
+from bert.checkpoints.directories import BEST, STABLE, CheckpointError
 from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.writer import CheckpointWriter, DiskForecast, SaveTimes
 from bert.config.training_settings import TrainingConfig
@@ -69,7 +69,7 @@ class Checkpoints:
             self._saved = (resumed.step, _added_later(resumed.carried))
             if device.group.is_main and resumed.step == max(checkpoint_files.list_steps(self._parent)):
                 self._name_steps(resumed.carried)  # a kill can have come after the checkpoint and before the names
-        stable = checkpoint_files.stable_step(self._parent)  # until the first save: the decay after it is abandoned
+        stable = checkpoint_files.named_step(self._parent, STABLE)  # until a save: the decay after it is abandoned
         self._abandoned_from = stable if resumed is not None and resumed.step == stable else None
         self._forecast = DiskForecast()
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
@@ -159,9 +159,9 @@ class Checkpoints:
         if self._metric and state.evaluations.best is not None:
             step, value = state.evaluations.best
             facts = {self._metric: value, "is_final": state.evaluations.ends_with_best}
-            checkpoint_files.write_best(self._parent, step, facts)
+            checkpoint_files.name_step(self._parent, BEST, step, facts)
         if state.decay is not None:
-            checkpoint_files.write_stable(self._parent, state.decay.first)
+            checkpoint_files.name_step(self._parent, STABLE, state.decay.first)
 
 
 def _added_later(state: LoopState) -> str:
@@ -181,18 +181,17 @@ def _is_saved(config: TrainingConfig, step: int) -> bool:
 def use_best_weights(config: TrainingConfig, device: Device, last_step: int) -> int:
     """Put the weights of the best checkpoint into the scope of every rank -> their step; 0 if there are none."""
     parent, step = config.checkpoint_dir(), 0
-    path = checkpoint_files.best_directory(parent)
-    if device.group.is_main and path is not None:
+    if device.group.is_main and (best := checkpoint_files.named_step(parent, BEST)) is not None:
         try:
-            checkpoint_files.verify(path)
-            step = int(path.name)
+            checkpoint_files.verify(checkpoint_files.step_directory(parent, best))
+            step = best
         except (CheckpointError, OSError) as error:
             logger.warning(f"the best checkpoint was refused: {error}")
     step = device.collective.from_main(step)
     if step == 0:
         logger.info(f"no complete best weights in {parent}: using those of the last step")
     elif step != last_step:
-        assert path is not None
-        checkpoint.write_parameters(device.scope, device.place, checkpoint.load_parameters(path))
+        weights = checkpoint.load_parameters(checkpoint_files.step_directory(parent, step))
+        checkpoint.write_parameters(device.scope, device.place, weights)
         logger.info(f"using the weights of step {step}, the best")
     return step

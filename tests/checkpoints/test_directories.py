@@ -336,7 +336,7 @@ def four_steps(tmp_path):
     for step in (1, 2, 3, 4, 9):
         write_checkpoint(tmp_path, step, files())
     checkpoint_files.set_aside_newer(tmp_path, 8)
-    checkpoint_files.write_best(tmp_path, 2, {})
+    checkpoint_files.name_step(tmp_path, checkpoint_files.BEST, 2)
     return tmp_path
 
 

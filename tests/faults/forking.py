@@ -116,7 +116,7 @@ def _parts(chosen: str, act: Callable[[int], None], hangs_at: int) -> dict[str, 
     run = finetuning.FineTuningEvaluation
     wrapped: dict[str, list[tuple[Any, str]]] = {
         "save": [(checkpoint, "save"), (checkpoint_files, "prune"), (checkpoint_files, "set_aside_newer")],
-        "best": [(checkpoint, "amend"), (checkpoint_files, "write_best")],
+        "best": [(checkpoint, "amend"), (checkpoint_files, "name_step")],
         "results": [(run, "_finish_evaluation")],
         "stream": [(run, "_write_predictions")],
         "batches": [],

@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.checkpoints.directories import best_step, newest_valid, run_lock, weights_folder, write_best, write_checkpoint
+from bert.checkpoints.directories import (
+    BEST,
+    name_step,
+    named_step,
+    newest_valid,
+    run_lock,
+    weights_folder,
+    write_checkpoint,
+)
 from bert.files import checksum_of_file
 from bert.finetuning.prediction_files import PredictionFiles, line_ends
 from bert.samples.manifest import read_manifest
@@ -111,7 +119,7 @@ def save(folder: Path, step: int, contents: dict[str, bytes]) -> None:
             (directory / name).write_bytes(content)
 
     write_checkpoint(folder, step, write_files)
-    write_best(folder, step, {"loss": step})
+    name_step(folder, BEST, step, {"loss": step})
 
 
 def write_a_checkpoint(folder: Path) -> None:
@@ -129,7 +137,7 @@ def check_checkpoint(folder: Path) -> None:
         newest = newest_valid(folder, report=refused.append)
         assert newest is not None and not refused, refused
         contents = {path.name: path.read_bytes() for path in newest.directory.iterdir() if path.name != "manifest.json"}
-        assert contents in (OLD, NEW) and best_step(folder) in (4, 5)
+        assert contents in (OLD, NEW) and named_step(folder, BEST) in (4, 5)
 
 
 WINDOWS = [b"first\n", b"second\n", b"third\n"]

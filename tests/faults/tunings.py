@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.directories import best_directory, list_steps, step_directory
+from bert.checkpoints.directories import BEST, list_steps, named_step, step_directory
 from tests.faults.trainings import MODEL, Reference, Training, must_end, whole_rows
 from tests.support.corpora import WORDS
 from tests.support.squad_files import file_of, paragraph, question
@@ -52,10 +52,10 @@ class Tuning:
             kept = {name: value for name, value in row.items() if "loss" in name or name.startswith("eval_")}
             values.setdefault(row["step"], {}).update(kept)
         seen = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
-        best = best_directory(parent)
+        best = named_step(parent, BEST)
         assert best is not None
         seen.update((parent / "best.json").read_bytes())
-        for directory in (step_directory(parent, 12), best):
+        for directory in (step_directory(parent, 12), step_directory(parent, best)):
             progress = json.loads(next(directory.glob("*_progress.json")).read_text())
             progress.pop("settings")
             progress["carried"].pop("totals")  # how long it took

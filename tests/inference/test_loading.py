@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import run_convert
-from bert.checkpoints.directories import write_best
+from bert.checkpoints.directories import BEST, name_step
 from bert.conversion.model_description import Usage
 from bert.conversion.reading import read_pretrained
 from bert.finetuning.squad.answer_settings import ReaderSettings
@@ -135,7 +135,7 @@ def test_a_run_that_early_stopping_ended_is_used_with_its_best_weights(tmp_path)
         classifier = np.random.RandomState(seed).randn(foreign.HIDDEN, 3).astype("float32")
         model(run / str(step), "sequence-classification", **{"classifier.weight": classifier})
     assert load_model(tmp_path / "results").opened.path == run / "7"
-    write_best(run, 3, {"is_final": True})
+    name_step(run, BEST, 3, {"is_final": True})
     assert load_model(tmp_path / "results").opened.path == load_model(run).opened.path == run / "3"
     (run / "3" / "bert_config.json").write_text("{}")
     with pytest.raises(

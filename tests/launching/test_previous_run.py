@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.checkpoints.directories import write_best, write_checkpoint
+from bert.checkpoints.directories import BEST, name_step, write_checkpoint
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.architecture import BUILT_IN_MODELS
 from bert.config.command_line import dump_yaml, parse_arguments
@@ -75,7 +75,7 @@ def test_done_means_all_steps_and_their_valid_checkpoint(config, caplog):
         caplog.clear()
         for path, content in whole.items():
             path.write_bytes(content)
-    write_best(config.checkpoint_dir(), 5, {"is_final": True})
+    name_step(config.checkpoint_dir(), BEST, 5, {"is_final": True})
     assert is_done(config) and caplog.text == ""
     flip(config.checkpoint_dir() / "5" / "weights")
     assert is_done(config) and f"{config.checkpoint_dir()}/5/weights does not have" in caplog.text

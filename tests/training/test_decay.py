@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from bert.checkpoints.directories import list_steps, stable_step
+from bert.checkpoints.directories import STABLE, list_steps, named_step
 from bert.checkpoints.state import CheckpointError
 from bert.config.training_settings import derive
 from bert.reporting.logs import Log
@@ -70,7 +70,7 @@ def test_without_a_limit_of_time_the_decay_is_the_last_share_of_the_updates(tmp_
     assert (outcome.step, outcome.finished, outcome.decay.first, outcome.decay.last) == (20, True, 16, 20)
     expected = [PEAK / 2, *15 * [PEAK], *(PEAK * share for share in (1, 0.75, 0.5, 0.25))]
     np.testing.assert_allclose([rates(config)[step] for step in range(1, 21)], expected, rtol=1e-6)
-    assert list_steps(config.checkpoint_dir()) == [16, 20] and stable_step(config.checkpoint_dir()) == 16
+    assert list_steps(config.checkpoint_dir()) == [16, 20] and named_step(config.checkpoint_dir(), STABLE) == 16
 
 
 @pytest.mark.parametrize("log_freq", [7, 50])
@@ -81,7 +81,7 @@ def test_the_run_ends_in_time_however_seldom_it_logs(tmp_path, log_freq):
     assert 50.4 <= clock.elapsed() <= 52
     assert outcome.decay.first == 39, "the last update before 10.4 s are left"
     assert rates(config)[outcome.step] == pytest.approx(PEAK / (outcome.step - 39), rel=0.05)
-    assert stable_step(config.checkpoint_dir()) == 39
+    assert named_step(config.checkpoint_dir(), STABLE) == 39
 
 
 @pytest.mark.long
