@@ -15,7 +15,6 @@ from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
 from data.text.deduplication import MODES, NEAR_THRESHOLD
-from data.text.held_out_split import read_division
 from data.text.importing import ImportSettings, import_files, print_report
 from data.text.inputs import FORMATS
 from data.text.readers import SEPARATORS, Reading
@@ -62,12 +61,6 @@ def main(argv: list[str] | None = None) -> None:
         "--held-out-fraction", type=float, default=0.0, help="share of the text for D/held_out, e.g. 0.05"
     )
     parser.add_argument(
-        "--held-out-as",
-        type=Path,
-        metavar="REPORT.json",
-        help="with it: texts and groups get the parts that they would have had in that earlier import",
-    )
-    parser.add_argument(
         "--source-code",
         action="store_true",
         help="also the source code in folders (.py, .js ...), with its line breaks",
@@ -82,7 +75,6 @@ def main(argv: list[str] | None = None) -> None:
     values = {**vars(options), **names}
     with command(options.output_dir, "interrupted; no text was written, start again"):
         values["reading"] = Reading(**{field.name: values[field.name] for field in fields(Reading)})
-        values["division"] = None if options.held_out_as is None else read_division(options.held_out_as)
         settings = ImportSettings(**{field.name: values[field.name] for field in fields(ImportSettings)})
         with only_writer(options.output_dir):
             report = import_files(options.input, options.output_dir, settings)

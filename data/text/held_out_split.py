@@ -10,12 +10,11 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, positions_in_rows
-from bert.files import read_json
 from data.text.lddl_writer import ShuffledWriter, SourceWriter, character_start
 from data.text.sentences import last_start
 
@@ -45,23 +44,6 @@ class Documents:
         self.sizes.append(num_bytes)
 
 
-@dataclass(frozen=True)
-class Division:
-    """What decided the parts of an import, so that a later one gives equal texts and groups the same part."""
-
-    block_bytes: int  # of the blocks of long documents
-    last_key: int  # the largest hash that is held out
-
-
-def read_division(report: Path) -> Division:
-    """That of an import with --held-out-fraction, by its report."""
-    division: Any = read_json(report).get("division")
-    try:
-        return Division(int(division["block_bytes"]), int(division["last_key"]))
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"held_out_as={report} must be the report.json of an import that held out text") from None
-
-
 def held_out_bytes(text_bytes: int, fraction: float) -> float:
     """Bytes to hold out: the share that was asked for, but of very little text at least 1 kB or a fifth."""
     return max(text_bytes * fraction, min(LEAST_BYTES, text_bytes * _LARGEST_LEAST_SHARE))
@@ -77,31 +59,21 @@ def check_groups(group_by: str | None, number: int) -> None:
         )
 
 
-def plan_split(
-    documents: Documents, fraction: float, division: Division | None = None
-) -> tuple[np.ndarray, np.ndarray, Division]:
-    """(int64 [n], the number of blocks of each document; bool [sum of it], whether each block is held out; why).
-
-    Args:
-        division: of an earlier import, instead of the fraction.
-    """
+def plan_split(documents: Documents, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+    """(int64 [n], the number of blocks of each document; bool [sum of it], whether each block is held out)."""
     are_grouped = np.frombuffer(documents.are_grouped, bool)
     hashes, sizes = np.frombuffer(documents.hashes, np.uint64), np.frombuffer(documents.sizes, np.uint64).astype(float)
     target = held_out_bytes(int(sizes.sum()), fraction)
     block_bytes = min(_MAX_BLOCK_BYTES, max(_MIN_BLOCK_BYTES, int(target) // _BLOCKS))
-    block_bytes = block_bytes if division is None else division.block_bytes
     is_divided = (sizes > 2 * block_bytes) & ~are_grouped
     num_blocks = np.where(is_divided, np.ceil(sizes / block_bytes), 1).astype(np.int64)
     numbers = positions_in_rows(offsets_of(num_blocks)).astype(np.uint64)
     keys = np.repeat(hashes, num_blocks) + numbers * np.uint64(_NEXT_BLOCK)
-    if division is not None:
-        return num_blocks, keys <= np.uint64(division.last_key), division
     order = np.argsort(keys, kind="stable")
     ends = np.cumsum(np.repeat(sizes / num_blocks, num_blocks)[order])
     if are_grouped.any():
         ends[:-1][np.diff(keys[order]) == 0] = np.inf  # inside of a group
-    last = keys[order[int(np.argmin(np.abs(ends - target)))]]
-    return num_blocks, keys <= last, Division(block_bytes, int(last))
+    return num_blocks, keys <= keys[order[int(np.argmin(np.abs(ends - target)))]]
 
 
 def divide(
@@ -111,9 +83,8 @@ def divide(
     train: ShuffledWriter,
     held_out: SourceWriter,
     advance: Callable[[int], object],
-    division: Division | None = None,
-) -> Division:
-    """Write each document to the writer of its part, and delete the files that are done; returns what decided.
+) -> None:
+    """Write each document to the writer of its part, and delete the files that are done.
 
     The neighbouring blocks of one part become one document: id, id#2, id#3 ...
 
@@ -121,7 +92,7 @@ def divide(
         files: with the number of their documents, in the order of `documents`.
         advance: gets the bytes that are done.
     """
-    num_blocks, are_held_out, division = plan_split(documents, fraction, division)
+    num_blocks, are_held_out = plan_split(documents, fraction)
     sizes, blocks, part_of = iter(documents.sizes), iter(num_blocks.tolist()), iter(are_held_out.tobytes())
     writers = (train, held_out)
     for path, num_documents in files:
@@ -140,7 +111,6 @@ def divide(
                     writer.write(piece.rstrip() + b"\n" if is_end else piece, is_start=False, is_end=is_end)
                     advance(len(piece))
         path.unlink()
-    return division
 
 
 def _read_document(file: BinaryIO, num_bytes: int, num_blocks: int) -> tuple[bytes, Iterator[bytes]]:

@@ -21,7 +21,6 @@ from data.text.held_out_split import (
     LEAST_BYTES,
     MEASURABLE_BYTES,
     PARTS,
-    Division,
     Documents,
     check_groups,
     divide,
@@ -64,14 +63,11 @@ class ImportSettings:
     held_out_fraction: float = 0.0
     min_characters: int = 1
     follow_links: bool = False
-    division: Division | None = None
 
     def __post_init__(self) -> None:
         check_language(self.reading.language)
         if not 0.0 <= self.held_out_fraction < 1.0:
             raise ValueError(f"held_out_fraction={self.held_out_fraction} must be at least 0 and below 1, e.g. 0.01")
-        if self.division is not None and not self.held_out_fraction:
-            raise ValueError("held_out_as needs held_out_fraction above 0; pass --held-out-fraction, or drop it")
         if self.min_characters < 0:
             raise ValueError(f"min_characters={self.min_characters} must be at least 0")
         check_encoding(self.reading.encoding)
@@ -124,7 +120,6 @@ class _Import:
         self.duplicates: list[str] = []  # the first ones
         self._kept = Documents()
         self._groups: set[bytes] = set()
-        self.division: Division | None = None
 
     def write(self) -> dict[str, list[WrittenFile]]:
         """Write work/all, or work/train and work/held_out; returns the files of each part."""
@@ -206,8 +201,7 @@ class _Import:
         with SourceWriter(self._work / "held_out") as held_out:
             if files:
                 with progress("held-out part", total) as meter:
-                    earlier = self._settings.division
-                    self.division = divide(paths, self._kept, fraction, train, held_out, meter.update, earlier)
+                    divide(paths, self._kept, fraction, train, held_out, meter.update)
             train.close()
         (self._work / "all").rmdir()
         return dict(zip(PARTS, (train.files, held_out.files), strict=True))
@@ -234,12 +228,9 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
     job = _Import(inputs, settings, findings, fresh_folder(work))
     try:
         written = job.write()
-        if settings.held_out_fraction and settings.division is None:
+        if settings.held_out_fraction:
             check_groups(settings.reading.group_by, findings.counts["groups"])
-        empty = [part for part, files in written.items() if not files]
-        if settings.division is not None and len(empty) < len(written):
-            empty = []
-        if empty:
+        if empty := [part for part, files in written.items() if not files]:
             reasons = "; ".join([*findings.left_out[:3], *findings.problems[:3]])
             raise ValueError(
                 f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
@@ -258,7 +249,6 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
         "left out": findings.left_out,
         "problems": findings.problems,
         "duplicates": job.duplicates,
-        **({"division": asdict(job.division)} if job.division is not None else {}),
     }
     write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
     return _finish(output, report, finals)
@@ -310,7 +300,7 @@ def print_report(report: dict, output: Path) -> None:
             print("\n  ".join([f"{title}:", *_examples(lines)]))
         if len(lines) > _MAX_EXAMPLES:
             print(f"  ... and {len(lines) - _MAX_EXAMPLES} more in {shown(output / REPORT_NAME)}")
-    if "held_out" in report["parts"] and report["settings"]["division"] is None:
+    if "held_out" in report["parts"]:
         for warning in _held_out_warnings(report):
             print(f"warning: {warning}", file=sys.stderr)
 

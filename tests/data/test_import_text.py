@@ -550,24 +550,3 @@ def test_lines_do_not_depend_on_where_the_pieces_are_cut(chunks):
     text = "".join(chunks)
     expected = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     assert joined(chunks) == (expected if expected[-1] else expected[:-1])
-
-
-def test_a_later_import_divides_as_the_earlier_one_did(tmp_path):
-    """Texts and groups of the held-out part stay out of what is added to the training."""
-    for name, numbers in (("first", range(60)), ("later", range(0, 90, 3))):
-        (tmp_path / name).mkdir()
-        for number in numbers:
-            (tmp_path / name / f"{name}{number}.txt").write_text(f"Report {number}. " * (5 + number % 7))
-    run(tmp_path / "one", "--input", tmp_path / "first", "--held-out-fraction", "0.2")
-    later = ["--input", tmp_path / "later", "--held-out-fraction", "0.2"]
-    run(tmp_path / "two", *later, "--held-out-as", tmp_path / "one/report.json")
-    parts = [
-        {part: set(documents(tmp_path / output / part).values()) for part in ("train", "held_out")}
-        for output in ("one", "two")
-    ]
-    assert not parts[0]["held_out"] & parts[1]["train"] and not parts[0]["train"] & parts[1]["held_out"]
-    assert parts[0]["held_out"] & parts[1]["held_out"] and parts[1]["train"] - parts[0]["train"]
-    for content in ("", '{"division": {"blocks": 3}}', '{"division": {"block_bytes": 9, "last_key": null}}'):
-        (tmp_path / "none.json").write_text(content)
-        with refused("must be the report.json of an import that held out text"):
-            run(tmp_path / "three", *later, "--held-out-as", tmp_path / "none.json")
