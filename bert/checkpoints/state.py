@@ -22,9 +22,6 @@ from program import TrainingProgram
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "bert_config.json"
-# Checkpoints of `--use-pure-fp16` had parameters in float16; their float32 values were state of the optimizer under the
-# first name, and what else it kept of them under parameters with the second at the end.
-_MASTER, _OF_MASTER = "/master_weight", "_fp32_master_0"
 _OTHER_HEADS = tuple(f"{what}: {name}" for what in ("missing", "unknown") for name in chain(*HEAD_TENSORS.values()))
 
 
@@ -96,8 +93,7 @@ def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{progress_file} does not describe a run ({error}); use another step") from None
     parameters, optimizer = (load_parameters(directory / f"{prefix}{end}.safetensors") for end in ("", "_optimizer"))
-    exact = {key.removesuffix(_MASTER): optimizer.pop(key) for key in list(optimizer) if key.endswith(_MASTER)}
-    return parameters | exact, {key.replace(f"{_OF_MASTER}/", "/"): value for key, value in optimizer.items()}, progress
+    return parameters, optimizer, progress
 
 
 def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
@@ -113,15 +109,6 @@ def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
         return load_file(path)
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from None
-
-
-def load_exact_parameters(source: VerifiedCheckpoint) -> dict[str, np.ndarray]:
-    """Parameters of a checkpoint of ours, in float32 also if it was written with parameters in float16."""
-    parameters = load_parameters(source)
-    if all(array.dtype == np.float32 for array in parameters.values()):
-        return parameters
-    optimizer = load_parameters(_only(source.directory, "*_optimizer.safetensors"))
-    return {name: optimizer.get(f"{name}{_MASTER}", array) for name, array in parameters.items()}
 
 
 def differences(tensors: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> list[str]:

@@ -99,7 +99,7 @@ def _weights_of_phase1(
     parent = folder_of_steps(start, config, "phase1")
     final = parent and checkpoint_files.newest_valid(parent, up_to=checkpoint_files.final_step(parent))
     if final:
-        return final, checkpoint.load_exact_parameters(final)
+        return final, checkpoint.load_parameters(final)
     path = checkpoint_files.weights_folder(start)
     return path, checkpoint.load_parameters(path)
 

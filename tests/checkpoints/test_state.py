@@ -11,7 +11,6 @@ from safetensors.numpy import load_file, save_file
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
-from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.state import CheckpointError, load, load_parameters
 from bert.config.training_settings import derive
 from tests.support import runs, tiny
@@ -361,34 +360,3 @@ def test_progress_of_another_shape_is_refused_though_whole(trained, tmp_path):
 
     with pytest.raises(CheckpointError, match="does not describe a run .*seed"):
         load(checkpoint_files.write_checkpoint(tmp_path, 2, write))
-
-
-def test_a_checkpoint_with_parameters_in_float16_continues_with_its_float32_values(tmp_path):
-    """Earlier versions wrote those of --use-pure-fp16 so: the exact values as state of the optimizer."""
-    session = tiny.Session(precision=tiny.FLOAT16)
-    session.update(tiny.feeds(tiny.random_batch(0, 12)))
-    parameters, state, scalars = checkpoint.capture(session.scope, session.program)
-    old_parameters, old_state = {}, {}
-    for name, value in parameters.items():
-        is_half = ".LayerNorm." not in name
-        old_parameters[name] = value.astype("float16") if is_half else value
-        old_state |= {f"{name}/master_weight": value} if is_half else {}
-        end = "_fp32_master_0" if is_half else ""
-        old_state |= {f"{name}{end}/{k.split('/')[1]}": v for k, v in state.items() if k.split("/")[0] == name}
-    config = tiny.pretraining_config(tmp_path, amp=True)
-    progress = runs.fresh_progress(config, step=1, **scalars)
-    written = checkpoint.save(tmp_path, "bert", old_parameters, old_state, progress, {})
-    other = tiny.Session(precision=tiny.FLOAT16, seed=9)
-    checkpoint.restore(other.scope, other.place, other.program, *checkpoint.load(written))
-    tiny.assert_identical(other.parameters(), session.parameters())
-    tiny.assert_identical(other.optimizer_state(), session.optimizer_state())
-
-
-def test_the_next_phase_starts_from_the_exact_values_of_weights_in_half_precision(tmp_path):
-    exact = np.array([1.0001, 2.0001], "float32")
-    (tmp_path / "bert_config.json").write_text("{}")
-    save_file({"w": exact.astype("float16"), "norm": exact}, tmp_path / "bert.safetensors")
-    save_file({"w/master_weight": exact, "w/moment1": exact * 0}, tmp_path / "bert_optimizer.safetensors")
-    found = checkpoint.load_exact_parameters(VerifiedCheckpoint(tmp_path, {}))
-    assert found["w"].dtype == found["norm"].dtype == np.float32
-    np.testing.assert_array_equal(found["w"], exact)
