@@ -57,11 +57,10 @@ assert bert.OWNER == data.OWNER == program.OWNER == "user"
 from bert_on_paddle.bert.tokenization import wordpiece
 assert wordpiece.Vocabulary.__module__.startswith("bert_on_paddle.bert.")
 assert not [name for name in sys.modules if name.startswith(("bert.", "data."))]
-for name in ("nothing", "train"):
-    try:
-        getattr(bert_on_paddle, name)
-    except AttributeError as error:
-        print(error)
+try:
+    bert_on_paddle.nothing
+except AttributeError as error:
+    print(error)
 """
 
 EVERY_MODULE = """
@@ -121,9 +120,7 @@ def test_an_editable_install_runs_the_checkout(tmp_path):
 def check_imports(env: Path, user: Path) -> None:
     """The package takes no generic name, and every module of it can be imported."""
     done = run([env / "bin/python", "-c", IMPORTS.replace("VERSION", __version__)], user)
-    nothing, left_out = output(done).splitlines()
-    assert nothing == "module 'bert_on_paddle' has no attribute 'nothing'"
-    assert "it was left out: use pretrain, classify, or the command" in left_out
+    assert output(done) == "module 'bert_on_paddle' has no attribute 'nothing'\n"
     listed = set(os.listdir(next((env / "lib").iterdir()) / "site-packages"))
     assert not listed & {"bert", "data", "program.py", "run_squad.py", "tests", "scripts"}
     output(run([env / "bin/python", "-c", EVERY_MODULE], user))

@@ -12,14 +12,6 @@ from bert.config.settings_base import Settings
 
 _OTHER_TRAINERS = Path(__file__).with_name("other_trainers.txt")
 
-# Settings and flags of earlier versions, without dashes -> what to do instead.
-LEFT_OUT: dict[str, str] = {
-    "fit-batch-size": "a batch that does not fit ends in an error that names one that does; --dry-run shows the memory",
-    "learning-rates": "give each --learning-rate an --output-dir of its own; python -m bert.reporting compares them",
-    "keep-models": "--keep-checkpoints says how many checkpoints a run keeps",
-    "on-log": "read the records in OUTPUT_DIR/STAGE/metrics.jsonl",
-}
-
 _AS_TYPED = {"num_processes": "num_gpus"}  # the words of NVIDIA's scripts and of the documents
 
 _RULES = {  # by the type of a pydantic error, whose own words are for programmers
@@ -59,10 +51,8 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
-    """What took the place of a word that was left out or is another trainer's, or `did you mean ...?` with the known
-    word of another trainer's name or the most similar one; else `otherwise`."""
-    if (name := _plain(word).removeprefix("no-")) in LEFT_OUT:
-        return f"it was left out: {LEFT_OUT[name]}"
+    """What takes the place of a word of another trainer, or `did you mean ...?` with the known word of its name or the
+    most similar one; else `otherwise`."""
     plain = {_plain(name): name for name in known}
     table = _OTHER_TRAINERS.read_text(encoding="utf-8").splitlines()
     lines = [line.partition(": ") for line in table if not line.startswith("#")]

@@ -12,7 +12,7 @@ from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import flat_fields, is_optional, members
 from bert.config.nvidia_image import built_in_model, with_own_vocabulary
-from bert.config.setting_errors import LEFT_OUT, suggest
+from bert.config.setting_errors import suggest
 from bert.config.settings_base import Settings
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
@@ -132,9 +132,6 @@ def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
     for name in ("config", "config_file", "bert_model"):
         if not isinstance(layer.get(name, ""), (str, type(None))):
             raise ValueError(f"{name}={layer[name]!r} in {path} must be a name or a path; change it")
-    for name in ("cache_dir", *(left_out.replace("-", "_") for left_out in LEFT_OUT)):
-        if str(layer.get(name)) in (*_NOT_GIVEN, "False") or name == "cache_dir":  # in files of earlier versions
-            layer.pop(name, None)
     known = [*flat_fields(entry.config_class), *_EXTRA_KEYS]
     for key in layer:
         if key not in known:

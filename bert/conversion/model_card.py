@@ -183,8 +183,6 @@ def _facts(run: RunRecord) -> list[list[str]]:
     sizes = [values.get(name) for name in ("batch_size", "gradient_merge_steps", "world_size")]
     if values.get("global_batch_size") is None and all(sizes):
         values["global_batch_size"] = math.prod(sizes)
-    if values.get("max_steps") and values.get("warmup_proportion") is not None:  # of runs of earlier versions
-        values.setdefault("warmup_steps", int(values["max_steps"] * values["warmup_proportion"]))
     if values.get("e2e_train_time"):
         values["time"] = duration(float(values["e2e_train_time"]))
     source = _beginning(run)

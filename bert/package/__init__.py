@@ -12,12 +12,6 @@ if TYPE_CHECKING:
     from bert.api import classify, encode, fill_mask, load_model, predict, pretrain, serve
 
 __all__ = ["__version__", "classify", "encode", "fill_mask", "load_model", "predict", "pretrain", "serve"]
-_LEFT_OUT = {  # functions of earlier versions -> what to do instead
-    "answer": "predict(model, [(question, paragraph)])",
-    "evaluate": "the command of its task with --do-eval, as bert-on-paddle glue or squad",
-    "load": "load_model",
-    "train": "pretrain, classify, or the command of its task, as bert-on-paddle squad",
-}
 
 _HERE = Path(__file__).resolve().parent
 if not (_HERE / "bert").is_dir():  # an editable install
@@ -33,8 +27,7 @@ def __getattr__(name: str) -> Any:
 
         value = getattr(api, name)
     else:
-        instead = f"; it was left out: use {_LEFT_OUT[name]}" if name in _LEFT_OUT else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
 

@@ -16,7 +16,6 @@ from bert.samples.order import SampleOrder
 from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
-from bert.tokenization.segmentation import CUTTING
 from bert.tokenization.vocabulary import Vocabulary
 
 _ORDER_VERSION = 2  # changes with the rule that decides which samples a global batch has
@@ -146,7 +145,6 @@ class PretrainingDataset:
 
 def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSettings, next_sentence: bool) -> None:
     """Refuse shards without the masks, words or sentence pairs that the settings need, or unlike the first folder's."""
-    made_with, words = part.made_with, settings.whole_word_masking
     if settings.masking == "static" and not part.masked:
         raise ValueError(
             f"{part.directory}: masking='static' needs shards with masks, these have none; set "
@@ -154,14 +152,7 @@ def _check_part(part: ShardDirectory, first: ShardDirectory, settings: LoaderSet
         )
     if settings.masking == "static":
         _check_static_masks(part, settings)
-    segmenter = made_with.get("word_segmenter")
-    if segmenter not in (None, *CUTTING) and settings.masking == "dynamic" and words and not part.shards[0].has_words:
-        raise ValueError(
-            f"{part.directory}: made with --word-segmenter {segmenter} by a version whose shards have the words only "
-            "in their static masks; whole_word_masking=true with masking='dynamic' would mask single Chinese "
-            "characters: make the shards again, or set masking='static' and whole_word_masking=false"
-        )
-    if next_sentence and made_with.get("objective") == "mlm":
+    if next_sentence and part.made_with.get("objective") == "mlm":
         raise ValueError(f"{part.directory}: {_NO_PAIRS}")
     for fact, value, other in (
         ("static masks", first.masked, part.masked),

@@ -148,7 +148,7 @@ def test_what_is_typed_for_several_runs():
 def test_earlier_command_lines_say_what_to_type(start):
     with refused("2 positional .* must be TASK DATA_DIR CHECKPOINT, or all .DATA_DIR. CHECKPOINT"):
         main(["glue", "mrpc,rte", "weights"])
-    with refused("--learning-rates is not a flag; it was left out: give each --learning-rate an --output-dir"):
+    with refused("--learning-rates is not a flag; give each --learning-rate an --output-dir"):
         main(["glue", "--config", "mrpc", "--learning-rates", "1e-5,2e-5"])
     done = subprocess.run(["bash", REPOSITORY / "scripts/run_seeds.sh", "mrpc"], capture_output=True, text=True)
     assert done.returncode == 2 and "'bash scripts/run_glue.sh --config mrpc --seeds 5'" in done.stderr

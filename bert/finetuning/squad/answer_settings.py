@@ -10,8 +10,7 @@ from bert.config.settings_base import MayDiffer
 from bert.files import json_of
 from bert.finetuning.normalization_settings import NormalizationSettings
 
-_WINDOWS = ("max_seq_length", "doc_stride", "max_query_length", "do_lower_case")
-_LATER = ("strip_accents", "word_segmenter")  # earlier files lack them
+_WINDOWS = ("max_seq_length", "doc_stride", "max_query_length", *NormalizationSettings.model_fields)
 _NAMES_IN_FILE = {"do_lower_case": "lowercase", "version_2_with_negative": "version_2"}
 
 
@@ -42,8 +41,7 @@ class ReaderSettings(NormalizationSettings):
 
     def file_content(self) -> str:
         """The content of READER_FILE."""
-        later = tuple(name for name in _LATER if getattr(self, name) is not None)
-        parts = {"windows": (*_WINDOWS, *later), "answers": _ANSWERS}
+        parts = {"windows": _WINDOWS, "answers": _ANSWERS}
         content = {
             part: {_NAMES_IN_FILE.get(name, name): getattr(self, name) for name in names}
             for part, names in parts.items()
@@ -51,7 +49,7 @@ class ReaderSettings(NormalizationSettings):
         return json.dumps(content, indent=1) + "\n"
 
 
-_ANSWERS = tuple(name for name in ReaderSettings.model_fields if name not in (*_WINDOWS, *_LATER))
+_ANSWERS = tuple(name for name in ReaderSettings.model_fields if name not in _WINDOWS)
 
 
 def read_reader_settings(path: Path) -> ReaderSettings:
@@ -59,7 +57,6 @@ def read_reader_settings(path: Path) -> ReaderSettings:
     try:
         content: dict[str, Any] = json_of(path.read_text(encoding="utf-8"))
         values = {**content["windows"], **content["answers"]}
-        values = dict.fromkeys(_LATER) | values
         return ReaderSettings(**{name: values[_NAMES_IN_FILE.get(name, name)] for name in ReaderSettings.model_fields})
     except (ValueError, KeyError, TypeError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error

@@ -2,21 +2,17 @@
 
 import io
 import re
-import shutil
 import sys
 from collections import Counter
-from dataclasses import replace
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bert.files import checksum_of_file
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.loader import PretrainingLoader
-from bert.samples.manifest import read_manifest, write_manifest
+from bert.samples.manifest import read_manifest
 from bert.samples.settings import LoaderSettings
 from bert.tokenization import segmentation
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -198,22 +194,6 @@ def test_the_words_survive_balancing(corpus, tmp_path):
     folder = run(corpus, tmp_path / "out", *JIEBA[3:])
     balance(folder, tmp_path / "balanced", 2)
     assert set(dynamic_occurrences(tmp_path / "balanced", list("图书馆"), DYNAMIC)) == {0, 3}
-
-
-def test_a_training_that_would_lose_the_words_is_refused(tmp_path, with_jieba):
-    folder = Path(shutil.copytree(with_jieba, tmp_path / "out"))
-    for path in folder.glob("*.parquet"):  # as an older version wrote them
-        pq.write_table(pq.read_table(path).drop(["word_continuations"]), path)
-    shards = {path.name: path for path in folder.glob("*.parquet")}
-    manifest = read_manifest(folder)
-    records = {
-        name: replace(record, num_bytes=shards[name].stat().st_size, xxh128=checksum_of_file(shards[name]))
-        for name, record in manifest.shards.items()
-    }
-    write_manifest(folder, replace(manifest, shards=records))
-    assert PretrainingDataset(folder, WORDS, LOADING, seed=42).num_samples
-    with pytest.raises(ValueError, match="made with --word-segmenter jieba"):
-        PretrainingDataset(folder, WORDS, DYNAMIC, seed=42)
 
 
 def test_the_dictionary_is_not_kept_in_the_common_temporary_folder(tmp_path, monkeypatch):
