@@ -110,7 +110,6 @@ TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"
 _TOKENIZER_JSON = "tokenizer.json"
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
-_PROGRESS_FILES = "*_progress.json"  # of our checkpoints, with all settings of their run
 
 
 @dataclass(frozen=True)
@@ -168,8 +167,7 @@ def usage_texts(
 
 
 def read_usage(folder: Path) -> Usage:
-    """What task.json beside the weights says; of older checkpoints, what the settings of the run say; of other
-    libraries' models, whether a text may have several labels."""
+    """What task.json beside the weights says; of other libraries' models, whether a text may have several labels."""
     path = folder / TASK_FILE
     if path.is_file():
         values = read_json(path, "the name, length and columns of a task")
@@ -183,10 +181,6 @@ def read_usage(folder: Path) -> Usage:
         except (KeyError, TypeError, ValueError) as error:
             raise ConversionError(f"{path} does not describe a task ({error}); remove or correct it") from None
         return usage
-    for pattern, keys in ((READER_FILE, ("windows",)), (_PROGRESS_FILES, ("settings", "data"))):
-        length = _value(folder, pattern, (*keys, "max_seq_length"))
-        if isinstance(length, int):
-            return Usage(max_seq_length=length)
     several = _SEVERAL_LABELS in (_value(folder, name, ("problem_type",)) for name in CONFIG_FILES)
     return Usage(label_separator=",") if several else Usage()
 
@@ -203,20 +197,15 @@ def kept_texts(folder: Path) -> dict[str, str]:
 
 
 def stated_normalization(folder: Path) -> dict[str, Any]:
-    """The fields of a `Normalization` that the files beside the weights state: the tokenizer's settings, question
-    answering's or the run's (in this order); strip_accents also a tokenizer.json."""
+    """The fields of a `Normalization` that the tokenizer's settings beside the weights state; strip_accents also a
+    tokenizer.json."""
     stated: dict[str, Any] = {}
     for name, ours, kind in (
         ("do_lower_case", "lowercase", bool),
         ("strip_accents", "strip_accents", bool),
         ("word_segmenter", "word_segmenter", str),
     ):
-        places = (
-            (TOKENIZER_FILE, (name,)),
-            (READER_FILE, ("windows", ours)),
-            (_PROGRESS_FILES, ("settings", "data", name)),
-        )
-        values = [_value(folder, pattern, keys) for pattern, keys in places]
+        values = [_value(folder, TOKENIZER_FILE, (name,))]
         if name == "strip_accents" and (folder / "vocab.txt").is_file():
             with suppress(ConversionError):  # only the vocabulary of the file may be needed, and not even that
                 values.append(_value(folder, _TOKENIZER_JSON, ("normalizer", name)))
@@ -241,11 +230,9 @@ def tokenizer_warnings(folder: Path) -> list[str]:
     ]
 
 
-def _value(folder: Path, pattern: str, keys: tuple[str, ...]) -> Any:
-    """A value in the first file that matches; None if there is none."""
-    for path in sorted(folder.glob(pattern))[:1]:
-        value = read_json(path, "settings")
-        for key in keys:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return value
-    return None
+def _value(folder: Path, file: str, keys: tuple[str, ...]) -> Any:
+    """A value in a file; None if there is none."""
+    value = read_json(folder / file, "settings") if (folder / file).is_file() else None
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

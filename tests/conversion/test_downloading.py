@@ -101,14 +101,7 @@ def test_what_is_kept_is_read_again(tmp_path):
     assert usage_texts(Usage("phase2", 99), None).keys() == {"task.json"}
 
 
-def test_the_length_of_an_older_checkpoint_is_found_and_a_damaged_file_is_named(tmp_path):
-    for name, content, length in (
-        ("bert_progress.json", {"settings": None}, None),
-        ("bert_progress.json", {"settings": {"data": {"max_seq_length": 77}}}, 77),
-        ("question_answering.json", {"windows": {"max_seq_length": 78}}, 78),
-    ):
-        (tmp_path / name).write_text(json.dumps(content))
-        assert read_usage(tmp_path) == Usage(max_seq_length=length)
+def test_a_damaged_file_is_named(tmp_path):
     for text in ("{}", '{"text_columns": 3}', '{"text_columns": [], "more": 1}', "[", '{"text_columns": []}'[:-1]):
         (tmp_path / "task.json").write_text(text)
         with pytest.raises(ValueError, match="task.json"):
@@ -131,19 +124,14 @@ def test_conversions_keep_the_use(tmp_path, to_format):
 
 
 @pytest.mark.parametrize("words", ["word", "Word"])
-@pytest.mark.parametrize("stated", ["tokenizer_config.json", "bert_progress.json", "question_answering.json", None])
+@pytest.mark.parametrize("stated", ["tokenizer_config.json", None])
 def test_fine_tuning_and_conversion_infer_one_case(tmp_path, words, stated):
     """What a file states wins over the vocabulary, in both ways of opening a model."""
     source = native(tmp_path / "m", TASKS["encoder"])
     (source / "manifest.json").unlink()
     (source / "vocab.txt").write_text((source / "vocab.txt").read_text().replace("word", words))
-    contents = {
-        "tokenizer_config.json": {"do_lower_case": True},
-        "bert_progress.json": {"settings": {"data": {"do_lower_case": True}}},
-        "question_answering.json": {"windows": {"lowercase": True}},
-    }
     if stated:
-        (source / stated).write_text(json.dumps(contents[stated]))
+        (source / stated).write_text('{"do_lower_case": true}')
     lowercase = stated is not None or words == "word"
     implied = implied_by_weights({"from_pretrained_params": source})
     assert implied.get("do_lower_case", True) is lowercase
