@@ -11,13 +11,13 @@ from bert.interpreter import shell_command
 WIDTH = min(100, shutil.get_terminal_size((100, 0)).columns)
 
 
-def wrapped(text: str, width: int = WIDTH) -> str:
-    """Text whose lines are broken at a width and stay as far indented."""
+def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
+    """Text whose lines are broken at a width and stay as far indented; those at the margin go on at `indent`."""
     lines = textwrap.dedent(text).splitlines()
     indents = [line[: len(line) - len(line.lstrip())] for line in lines]
     return "\n".join(
-        textwrap.fill(line, width, subsequent_indent=indent, break_on_hyphens=False)
-        for line, indent in zip(lines, indents, strict=True)
+        textwrap.fill(line, width, subsequent_indent=own or indent, break_on_hyphens=False, break_long_words=False)
+        for line, own in zip(lines, indents, strict=True)
     )
 
 

@@ -69,6 +69,7 @@ class LoopState:
     warmup_steps: int | None = None  # of an extended run, where they are not those of its settings
     started_from: str | None = None  # the weights before the first update
     decay: DecayState | None = None  # once it has begun
+    fitting: float = 1.0  # updates that fit in the time, of those that the settings expect
 
     @staticmethod
     def read(values: dict[str, Any]) -> "LoopState":

@@ -15,6 +15,7 @@ from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
 from bert.files import read_json, require_writable
 from bert.finetuning.config import FineTuningConfig, with_global_batch
+from bert.help_parser import wrapped
 from bert.interpreter import shell_command
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
 from bert.launching.process_runner import Runner, module_command, start_process
@@ -110,7 +111,7 @@ def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine, makes_d
     if makes_data:
         require_writable(output_dir)
     elif not data.exists():
-        print(f"The quickstart's data are made at its start, in {data}; until then they cannot be counted.", flush=True)
+        print(wrapped(f"The quickstart's data are made at its start, in {data}; until then they cannot be counted."))
     settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
     if task.questions is not None:
         files = task.questions[form.quickstart]
@@ -132,11 +133,9 @@ def _pretrained_settings() -> dict[str, Any]:
     if folder.is_dir() and weights_folder(folder) != folder:
         print(f"starting from the pre-trained weights in {weights_folder(folder)}", flush=True)
         return {"from_pretrained_params": weights_folder(folder)}
-    print(
-        f"There is no pre-trained model in {folder}, so the weights are random, and the scores will be near those of "
-        f"guessing. `{shell_command('scripts/run_pretraining.sh')}` makes one; --from-pretrained-params names another.",
-        flush=True,
-    )
+    makes = f"`{shell_command('scripts/run_pretraining.sh')}` makes one; --from-pretrained-params names another."
+    without = "so the weights are random, and the scores will be near those of guessing"
+    print(wrapped(f"There is no pre-trained model in {folder}, {without}. {makes}"), flush=True)
     return {}
 
 

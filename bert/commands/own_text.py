@@ -14,6 +14,7 @@ from bert.own_text.given_files import collect_documentation, with_given_files
 from bert.own_text.request import read_text_request
 from bert.own_text.run import TextRun, show
 from bert.own_text.start import record_of
+from bert.reporting.trackers import check_trackers
 
 
 def main(line: CommandLine, started: float | None = None) -> int:
@@ -25,16 +26,17 @@ def main(line: CommandLine, started: float | None = None) -> int:
     begun = time.monotonic() - (0.0 if started is None else max(0.0, time.time() - started))
     with usage_errors():
         request = read_text_request(line)
+        check_trackers(request.setting("report_to", "none").split(","))  # before anything is read or measured
         if not {"show_config", "dry_run"}.isdisjoint(line.launch):
             with line.notices_on_stderr_if_config_is_printed():
                 request = with_given_files(request)
-                record = record_of(request, may_measure=False)
+                record = record_of(request, begun, may_measure=False)
             show(request, record)
             return OK
-        with only_writer(request.output_dir):  # before anything is read or measured
+        with only_writer(request.output_dir):
             require_writable(request.output_dir)
             if request.documentation is not None:
                 collect_documentation(request.documentation)
             request = with_given_files(request)
-            record = record_of(request)
+            record = record_of(request, begun)
             return TextRun(request, record, show(request, record), begun).run()

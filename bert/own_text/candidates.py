@@ -2,12 +2,14 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert.config.architecture import BertConfig
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.own_text import constants
 from bert.own_text.facts import MachineFacts, TextFacts
+from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
 from bert.planning.estimates import rank_bytes
 from bert.samples.masking import MASKED_SHARE, predictions_of
@@ -123,6 +125,20 @@ def has_enough_text(rule: constants.ModelRule, text: TextFacts, request: TextReq
     """Whether the text has tokens enough for the parameters of the model."""
     tokens = text_tokens(text, vocabulary_size(text, rule, request))
     return tokens >= constants.TEXT_TOKENS_PER_PARAMETER * layer_parameters(rule.architecture(4096, 512))
+
+
+def affordable(
+    candidates: Sequence[Candidate], text: TextFacts, length: Length, seconds: float, speeds: Mapping[str, float]
+) -> tuple[Candidate, ...]:
+    """The smallest, and those with known speeds that read enough tokens for their parameters in the time."""
+    fitting = [candidates[0]]
+    for candidate in candidates[1:]:
+        read = candidate.text_tokens_of_sample() * seconds * speeds.get(candidate.name, 0.0)
+        if length.epochs is not None:
+            read = min(read, length.epochs * text_tokens(text, candidate.model.vocab_size))
+        if read >= constants.TOKENS_PER_PARAMETER * layer_parameters(candidate.model):
+            fitting.append(candidate)
+    return tuple(fitting)
 
 
 def layer_parameters(model: BertConfig) -> int:

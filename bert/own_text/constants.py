@@ -126,13 +126,11 @@ MOST_HOURS = 8.0  # without --hours: what EPOCHS take, at most this
 MOST_RANKS_ON_CPU = 16
 FLOPS_OF_A_SECOND = 0.2e12  # of a core
 
-# Seconds beside the updates, for the estimates of the plan; the steps are set from the time that is really left.
+# Seconds beside the updates, times the slowness of the machine; the steps are set from the time that is really left.
 START_SECONDS = 12.0  # of the ranks: Paddle, the program, the first batch
 END_SECONDS = 10.0  # end of the ranks, picture, table, and what the model can do
-END_COST = 1.3  # times the start of the ranks that measure the speed
-MOST_END_SECONDS = 60.0
-END_SHARE = 0.02  # of the hours, at most; with a tenth of them two runs of 0.4 hours ended 2 and 3% early
-PROBE_SECONDS = 2.0  # that each program is measured for
+MOST_ENDS = 10 * END_SECONDS  # seconds of all for each END_SECONDS of the end, at least
+MOST_FASTER = 3.0  # than it is estimated a machine may be: models that are too slow even then are not measured
 PROBE_TIMEOUT_SECONDS = 600  # of all; a GPU's first program may take minutes to load
 EVALUATIONS = 20
 EVALUATED_SEQUENCES = {"cpu": 1_000, "gpu": 2_048}  # in each, if the text has so many

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -34,6 +35,8 @@ class TextFacts:
         is_unspaced: it needs a segmenter to have words.
         characters_per_token: of a sample, with a vocabulary of `sampled_tokens`; None: not measured.
         unknown: what is said of unknown words, if there are many.
+        reading_seconds: that reading all files once takes here.
+        slowness: times that its sample took here, of those of the machine whose rates are known.
         is_estimate: only a part was read, and the counts are scaled to all of it.
         parts: the counts of each source, if there are several; those of --replay are no part of the sums.
     """
@@ -52,6 +55,8 @@ class TextFacts:
     characters_per_token: float | None = None
     sampled_tokens: int = 0
     unknown: str = ""
+    reading_seconds: float = 0.0
+    slowness: float = 1.0
     parts: Mapping[str, "TextFacts"] = dataclasses.field(default_factory=dict)
 
     @staticmethod
@@ -70,6 +75,7 @@ class TextFacts:
             case=cased.case,
             why_case=cased.why_case,
             is_unspaced=any(part.is_unspaced for part in counted),
+            reading_seconds=sum(part.reading_seconds for part in parts.values()),
             parts=parts,
         )
 
@@ -97,6 +103,7 @@ def text_facts(
     Returns:
         The counts, the groups of the documents, and a sample of the text.
     """
+    begun = time.monotonic()
     found = survey(paths, reading, follow_links, "text")
     print(*found.lines(), sep="\n", flush=True)
     facts = TextFacts(
@@ -111,6 +118,7 @@ def text_facts(
         why_case=found.script.why(),
         is_unspaced=found.script.is_unspaced(),
         is_estimate=found.scale > 1.0,
+        reading_seconds=found.scale * (time.monotonic() - begun),
     )
     return facts, found.groups, found.sample
 

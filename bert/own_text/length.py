@@ -42,6 +42,10 @@ class Length:
         """The time for everything, where hours decide."""
         return 3600 * (self.hours or constants.MOST_HOURS)
 
+    def end_seconds(self, slowness: float) -> float:
+        """Reserved for the report, which starts Paddle again."""
+        return constants.END_SECONDS * max(1.0, min(slowness, self.seconds() / constants.MOST_ENDS))
+
     def refuse_schedule(self, schedule: str) -> None:
         """Raises ValueError for hours with a schedule that needs the number of updates."""
         if schedule != "wsd" and self.hours is not None:
@@ -64,7 +68,7 @@ class Length:
             return max(LEAST_SECONDS, min(constants.EPOCHS * seconds_of_a_pass, left))
         if left < LEAST_SECONDS:
             raise ValueError(
-                f"hours={self.hours:g} leave no time for training: import, vocabulary, shards and start take about "
+                f"hours={self.hours:g} leave no time for training: what is before and after it takes about "
                 f"{duration(other_seconds)}; pass at least --hours {math.ceil(other_seconds * 2 / 36) / 100:g}"
             )
         return left

@@ -31,6 +31,7 @@ class TextPlan:
         settings: of the training by their flat names, without paths and length; what was given is in them.
         updates, seconds: that are expected, of the training and of everything.
         epochs: passes over the text that are expected.
+        data_seconds: that import, vocabulary and shards are expected to take.
         extent: of the text, for a reader.
     """
 
@@ -48,6 +49,7 @@ class TextPlan:
     extent: str
     num_bytes: int
     normalization: Normalization = UNCASED
+    data_seconds: float = 0.0
     choices: tuple[Row, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -62,14 +64,6 @@ class TextPlan:
     def whole_words(self) -> bool:
         """Whether masks cover whole words, which a segmenter finds."""
         return bool(self.segmenter and self.settings.get("whole_word_masking", True))
-
-    def updates_in(self, seconds: float, speed: float) -> int:
-        """The updates that so many seconds are expected to allow, from the start of the ranks on.
-
-        Args:
-            speed: sequences per second of all ranks.
-        """
-        return max(1, round((seconds - constants.START_SECONDS) * speed / self.settings["global_batch_size"]))
 
     def network(self) -> Network:
         sizes = {name: self.settings[name] for name in BertConfig.model_fields if name in self.settings}
@@ -93,7 +87,6 @@ class TextPlan:
 def plan_by(rules: Rules) -> TextPlan:
     """The plan without its table."""
     request, candidate, text = rules.request, rules.candidate, rules.text
-    seconds = rules.preparation_seconds + constants.START_SECONDS + rules.training_seconds + constants.END_SECONDS
     plan = TextPlan(
         model=candidate.name,
         settings=_settings(rules),
@@ -104,11 +97,12 @@ def plan_by(rules: Rules) -> TextPlan:
         segmenter=rules.segmenter,
         bin_size=rules.bin_size,
         updates=rules.updates,
-        seconds=seconds,
+        seconds=rules.other_seconds + rules.training_seconds,
         epochs=rules.epochs,
         extent=text.extent(),
         num_bytes=text.all_bytes(),
         normalization=rules.normalization,
+        data_seconds=rules.data_seconds,
     )
     return plan.placed(candidate.placement, request)
 

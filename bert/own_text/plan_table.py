@@ -207,7 +207,7 @@ def _rows_of_the_length(rules: Rules, plan: TextPlan) -> Iterator[Row]:
     why = f"the text is {times} in the shards (files of samples)"
     if length.epochs is not None:
         why = f"{length.epochs:g} as given, in whole updates"
-    yield Row(_EPOCHS, f"{rules.epochs:,.3g} over the text", why, "--epochs, --duplicate-factor")
+    yield Row(_EPOCHS, f"about {rules.epochs:,.3g} over the text", why, "--epochs, --duplicate-factor")
     own = sum(source.share for source in request.sources if source.name != REPLAY)
     for source in filter(lambda source: source.name, request.sources):
         passes = rules.epochs * source.share / own * rules.text.characters / rules.text.parts[source.name].characters
@@ -219,7 +219,7 @@ def _rows_of_the_length(rules: Rules, plan: TextPlan) -> Iterator[Row]:
     elif not length.is_by_time():
         why = "what the updates take"
     seconds = plan.seconds if length.hours is None else length.seconds()
-    yield Row(_TIME, duration(seconds), f"{why}; {duration(rules.preparation_seconds)} for the data", "--hours")
+    yield Row(_TIME, duration(seconds), f"{why}; {duration(rules.first_seconds)} before the first update", "--hours")
     if expected := _expected(rules):
         yield Row(_EXPECTED, expected, f"+-{ERROR}; measured on other texts", "--hours")
     free = f"{rules.machine.disk_bytes / 1e9:,.0f} GB free"

@@ -30,7 +30,6 @@ class TextRecord:
             are counted.
         length: what the latest start asked for; None: no training was started.
         finished: the length with which the training was finished; None: it is not.
-        start_seconds: that the ranks which measured the speed took to start.
         seconds_used: by all starts, without the time between them.
     """
 
@@ -42,7 +41,6 @@ class TextRecord:
     expected_updates: int | None = None
     length: Length | None = None
     finished: Length | None = None
-    start_seconds: float = 0.0
     seconds_used: float = 0.0
     version: int = _VERSION
 

@@ -23,7 +23,7 @@ def result_lines(plan: TextPlan, config: PretrainingConfig) -> Iterator[str]:
     """What was chosen, what was learned, and where a better model is, if the last updates made it worse."""
     model, summary, samples = config.model, read_json(config.stage_dir() / "summary.json"), sample_set(config)
     updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
-    passes = f", {updates * batch * plan.duplicate_factor / samples.num_samples:,.3g} epochs" if samples else ""
+    passes = f", {updates * batch * plan.duplicate_factor / samples.num_samples:,.2f} epochs" if samples else ""
     yield (
         f"chosen: {plan.model}, {model.num_hidden_layers} layers of {model.hidden_size}, "
         f"{model.vocab_size:,} tokens; {updates:,} updates{passes} over {plan.extent}"
@@ -117,12 +117,12 @@ def next_commands(output_dir: Path, again: str) -> list[tuple[str, str]]:
         again: the command line that trains longer.
     """
     folder = str(output_dir)
-    fine_tuning = ["--from-pretrained-params", folder, "--output-dir", f"{folder}/sentiment"]
+    labels = shell_command("scripts/run_classify.sh", "--train", "YOUR.csv", "--model", folder)
     export = ["--checkpoint", folder, "--to", f"{folder}/served", "--format", "paddle-inference"]
     commands = [
         ("use it: one text after the other, with [MASK]", shell_command("run_predict.py", output_dir)),
         ("vectors of sentences", shell_command("run_predict.py", output_dir, "--encode")),
-        ("fine-tune it, here on example sentences", shell_command("scripts/run_glue.sh", *fine_tuning)),
+        ("sort texts by your labels: a table with a column of texts and one of labels", labels),
         ("export it", shell_command("run_export.py", *export)),
         curves_command(output_dir),
     ]

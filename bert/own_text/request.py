@@ -22,7 +22,7 @@ from bert.own_text.constants import MODEL_NAMES, MODELS
 from bert.own_text.facts import Weights
 from bert.own_text.flags import OwnText, TextSettings, is_evening
 from bert.own_text.length import Length
-from bert.own_text.sources import Source, read_sources
+from bert.own_text.sources import Source, as_typed, read_sources
 from bert.planning.planner import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
@@ -115,7 +115,7 @@ class TextRequest(TextSettings):
                 kept.append(word)
             elif not equals:
                 next(words)  # its value
-        return shell_command("scripts/run_pretraining.sh", *kept, flag, value)
+        return f"{shell_command('scripts/run_pretraining.sh')} {as_typed([*kept, flag, value])}"
 
 
 def read_text_request(line: CommandLine) -> TextRequest:

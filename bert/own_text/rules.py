@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from bert.own_text import constants
-from bert.own_text.candidates import Candidate, layer_parameters, text_tokens
+from bert.own_text.candidates import Candidate, affordable, text_tokens
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
@@ -51,10 +51,13 @@ class Rules:
         candidates: `candidates.list_candidates`.
         speeds: of every candidate.
         is_measured: the speeds are no estimates.
+        used_seconds: of the time, until now.
     Attributes:
         candidate: the model.
         tokens: of the text.
         held_out: the share of the text that is not trained on.
+        data_seconds: of import, vocabulary and shards.
+        first_seconds: before the first update.
         samples: of a pass over the text, with those of --replay, which it has in addition.
         normalization: of the text, before it becomes tokens.
         speed: sequences per second of all ranks.
@@ -75,12 +78,17 @@ class Rules:
         candidates: tuple[Candidate, ...],
         speeds: Speeds,
         is_measured: bool = True,
+        used_seconds: float = 0.0,
     ) -> None:
         self.text, self.machine, self.request, self.is_measured = text, machine, request, is_measured
         is_small = text.num_bytes <= constants.LARGEST_DUPLICATED_TEXT
         self.duplicate_factor = request.duplicate_factor or (constants.DUPLICATE_FACTOR if is_small else 1)
-        self.preparation_seconds = own_text_seconds(text.all_bytes(), self.duplicate_factor, machine.cores)
-        self.candidate = self._choose_model(candidates, speeds)
+        size, copies, slowness = text.all_bytes(), self.duplicate_factor, text.slowness
+        self.data_seconds = own_text_seconds(size, copies, machine.cores, text.reading_seconds, slowness)
+        starts = (1 if is_measured else 2) * constants.START_SECONDS  # also of the ranks that measure the speed
+        self.first_seconds = used_seconds + self.data_seconds + starts * slowness
+        seconds = request.length.seconds() - self.first_seconds
+        self.candidate = affordable(candidates, text, request.length, seconds, speeds)[-1]
         self.tokens = text_tokens(text, self.candidate.model.vocab_size)
         self.held_out, self.segmenter = self._held_out(), self._segmenter()
         self.normalization = normalization_of(request, text)
@@ -97,13 +105,13 @@ class Rules:
         self.schedule = choice(request.setting("lr_schedule"), "wsd", why)
         request.length.refuse_schedule(self.schedule.value)
         self._decide_evaluations()
-        data = own_text_bytes(text.all_bytes(), self.duplicate_factor)
+        data = own_text_bytes(size, copies)
         self.disk_bytes = data + _CHECKPOINTS * checkpoint_bytes(self.candidate.model)
 
     def _decide_length(self, measured_speed: float) -> None:
         """Batch, dropout, speed and number of updates. Small models are measured without dropout."""
         length, rule = self.request.length, self.candidate.rule
-        other = self.preparation_seconds + constants.START_SECONDS + constants.END_SECONDS
+        self.other_seconds = other = self.first_seconds + length.end_seconds(self.text.slowness)
 
         def updates_at(speed: float) -> int:
             seconds = length.training_seconds(self.samples / speed, other)
@@ -136,18 +144,6 @@ class Rules:
         self.early_stopping = choice(given, constants.EARLY_STOPPING, "the best is the result")
         if not self.evaluated and request.setting("best_by") != "probe":
             self.early_stopping = Choice(0, "nothing is held out to measure")
-
-    def _choose_model(self, candidates: tuple[Candidate, ...], speeds: Speeds) -> Candidate:
-        """The largest candidate that reads enough tokens for its parameters in the time; the smallest if none does."""
-        length, fitting = self.request.length, [candidates[0]]
-        seconds = length.seconds() - self.preparation_seconds
-        for candidate in candidates[1:]:
-            read = candidate.text_tokens_of_sample() * seconds * speeds[candidate.name]
-            if length.epochs is not None:
-                read = min(read, length.epochs * text_tokens(self.text, candidate.model.vocab_size))
-            if read >= constants.TOKENS_PER_PARAMETER * layer_parameters(candidate.model):
-                fitting.append(candidate)
-        return fitting[-1]
 
     def _held_out(self) -> Choice[float]:
         share = constants.HELD_OUT_BYTES / max(self.text.num_bytes, 1)

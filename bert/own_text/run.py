@@ -28,7 +28,6 @@ from bert.pretraining.launch_settings import PretrainingLaunch
 from bert.pretraining.phases import train_phase
 from bert.reporting.progress import duration
 from bert.reporting.results import show_commands, show_figures
-from bert.reporting.trackers import check_trackers
 
 
 def show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
@@ -66,17 +65,12 @@ class TextRun:
     def __init__(self, request: TextRequest, record: TextRecord, config: PretrainingConfig, begun: float) -> None:
         self._request, self._record, self._config, self._begun = request, record, config, begun
         self._plan, self._runner = record.plan, Runner()
-        # Reserve time for the report, which starts Paddle again: as long as the ranks that measured the speed took to
-        # start, which is longer on a busy machine, at most END_SHARE of the hours.
-        most = constants.END_SHARE * request.length.seconds()
-        kept = min(constants.END_COST * record.start_seconds, constants.MOST_END_SECONDS, most)
-        self._end_seconds = max(constants.END_SECONDS, kept)
+        self._slowness = record.text.slowness
 
     def run(self) -> int:
         if self._is_finished():  # looking at the results costs no hours
             self._report(was_done=True)
             return OK
-        check_trackers(self._config.hardware.trackers())
         with self._record.clock(self._request.output_dir, self._begun):
             if code := self._prepare() or self._train():
                 return code
@@ -92,7 +86,11 @@ class TextRun:
         """Make the data, as far as they are missing; exit code of the command that failed, else 0."""
         request, record, run = self._request, self._record, self._runner.run
         keep_existing, files = bool(checkpoint_steps(request.output_dir)), record.data.get("files", "")
+        began, expected = record.used(), self._plan.data_seconds
         code = corpus.prepare(request, self._plan, self._config, run, files=files, keep_existing=keep_existing)
+        if (took := record.used() - began) > 1.2 * expected > 0:
+            print(f"the data took {duration(took)}; {duration(expected)} were expected", flush=True)
+            self._slowness *= took / expected
         if not code:
             corpus.check_samples(request, self._config.batch.resolved_global_batch_size(self._plan.ranks))
             self._config = training_config(request, record)  # vocabulary and samples are known now
@@ -103,7 +101,8 @@ class TextRun:
         record, request = self._record, self._request
         seconds = self._seconds_left()
         if record.length is None and seconds is not None:  # the first start
-            record.expected_updates = self._plan.updates_in(seconds, record.speeds[self._plan.model])
+            speed = record.speeds[self._plan.model] / self._plan.settings["global_batch_size"]
+            record.expected_updates = max(1, round(speed * (seconds - self._slowness * constants.START_SECONDS)))
             self._config = training_config(request, record)  # the shares of its schedule are of these updates
         record.length = request.length
         record.save(request.output_dir)
@@ -121,12 +120,13 @@ class TextRun:
         """
         record, length = self._record, self._request.length
         used, here = record.used(), record.used() - record.seconds_used
-        left = length.seconds_left(used, self._end_seconds) if self._plan.is_timed() else None
+        end_seconds = length.end_seconds(self._slowness)
+        left = length.seconds_left(used, end_seconds) if self._plan.is_timed() else None
         if left is None or length.finish_in or left >= constants.START_SECONDS + LEAST_SECONDS:
             return left
         decay: dict[str, int] = newest_loop_state(self._config).get("decay") or {}  # of the newest checkpoint
         if not decay or max(checkpoint_steps(self._request.output_dir)) >= decay["last"]:
-            length.refuse_used_up(used, here, self._end_seconds)
+            length.refuse_used_up(used, here, end_seconds)
         return None
 
     def _start_before_the_decay(self) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class TextRun:
     def _report(self, was_done: bool) -> None:
         output_dir, plan = self._request.output_dir, self._plan
         show_figures("own text", [self._config], None if was_done else self._record.used())
-        print(*report.result_lines(plan, self._config), "", sep="\n", flush=True)
+        print(*map(wrapped, report.result_lines(plan, self._config)), "", sep="\n", flush=True)
         if was_done:
             print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
             print(without_effect(self._config, self._request.settings), end="")

@@ -1,9 +1,11 @@
 """The sources of a training on own text: --text PATH ..., weighted --text NAME=WEIGHT:PATH, --replay PATH ..."""
 
 import dataclasses
+import glob
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -99,6 +101,20 @@ def _refuse_shared_files(sources: Sequence[Source]) -> None:
                     f"{other.name or 'text'}={place} lies in {one.name or 'text'}={path}; give each source "
                     "files of its own"
                 )
+
+
+def as_typed(words: Sequence[str | Path]) -> str:
+    """Words for a shell; all files of a folder, or all with the suffix of the first, by the pattern that lists them."""
+    shown = list[str]()
+    for folder, group in itertools.groupby(map(str, words), lambda one: os.path.isfile(one) and os.path.dirname(one)):
+        files, place = list(group), os.path.join(folder or "", "")
+        for suffix in (os.path.splitext(files[0])[1], "") if len(files) > 1 else ():
+            if sorted(files) == sorted(glob.glob(f"{glob.escape(place)}*{suffix}")):
+                shown.append(f"{shlex.quote(place) if place else ''}*{suffix}")
+                break
+        else:
+            shown += map(shlex.quote, files)
+    return " ".join(shown)
 
 
 def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -> None:

@@ -41,18 +41,9 @@ def estimate_speeds(candidates: Sequence[Candidate], machine: MachineFacts) -> d
 
 
 def measure_speeds(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Sequences per second of all ranks, of every candidate.
-
-    Models that are too slow to measure in seconds are estimated by the arithmetic of the last one measured.
-    """
+    """Sequences per second of all ranks, of every candidate that can be measured in time."""
     configs = {one.name: dump_yaml(resolve_config(probe_settings(one), ENTRY)) for one in candidates}
-    measured = _measure(configs, candidates[0].placement)
-    speeds, flops_per_second = dict[str, float](), 0.0
-    for candidate in candidates:
-        flops = training_flops_per_sequence(candidate.model, candidate.length, candidate.predictions())
-        speeds[candidate.name] = measured.get(candidate.name, flops_per_second / flops)
-        flops_per_second = speeds[candidate.name] * flops
-    return speeds
+    return _measure(configs, candidates[0].placement)
 
 
 def probe_settings(candidate: Candidate) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from bert.config.setting_sources import read_yaml
 from bert.config.training_settings import derive
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import constants, corpus
-from bert.own_text.candidates import list_candidates, place
+from bert.own_text.candidates import affordable, list_candidates, place
 from bert.own_text.facts import TextFacts, machine_facts, text_facts
 from bert.own_text.plan_table import make_plan, on_devices
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest
 from bert.own_text.rules import Rules
-from bert.own_text.sources import REPLAY, refuse_shared_groups
+from bert.own_text.sources import REPLAY, as_typed, refuse_shared_groups
 from bert.own_text.speed import estimate_speeds, measure_speeds
 from bert.own_text.words import normalization_of, with_tokens
 from bert.pretraining.config import PretrainingConfig
@@ -31,16 +31,17 @@ def checkpoint_steps(output_dir: Path) -> list[int]:
     return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
 
 
-def record_of(request: TextRequest, may_measure: bool = True) -> TextRecord:
+def record_of(request: TextRequest, begun: float | None = None, may_measure: bool = True) -> TextRecord:
     """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices that there are.
 
     Args:
+        begun: when the hours began to count (time.monotonic); None: now.
         may_measure: start ranks that measure the speed, which is estimated otherwise.
     """
     before = read_record(request.output_dir)
     if before is None or not checkpoint_steps(request.output_dir):
         used = 0.0 if before is None else before.seconds_used
-        return dataclasses.replace(_new_record(request, may_measure), seconds_used=used)
+        return _new_record(request, used, begun or time.monotonic(), may_measure)
     if request.model not in (None, before.plan.model):
         raise ValueError(
             f"config={request.model} differs from {before.plan.model} of the run in {request.output_dir}; pass "
@@ -54,19 +55,20 @@ def record_of(request: TextRequest, may_measure: bool = True) -> TextRecord:
     return before
 
 
-def _new_record(request: TextRequest, may_measure: bool) -> TextRecord:
+def _new_record(request: TextRequest, used: float, begun: float, may_measure: bool) -> TextRecord:
     text, machine = _read_text(request), machine_facts(request.output_dir)
-    candidates, start_seconds = list_candidates(text, machine, request), 0.0
+    candidates = list_candidates(text, machine, request)
+    speeds = estimate_speeds(candidates, machine)
     if may_measure:
         print("measuring the speed of this machine ...", flush=True)
-        begun = time.monotonic()
+        seconds = constants.MOST_FASTER * request.length.seconds()
+        candidates = affordable(candidates, text, request.length, seconds, speeds)
         speeds = measure_speeds(candidates)
-        start_seconds = max(0.0, time.monotonic() - begun - constants.PROBE_SECONDS * len(candidates))
     else:
         print("the speed of this machine is estimated; the run measures it, and may plan otherwise", flush=True)
-        speeds = estimate_speeds(candidates, machine)
-    plan = make_plan(Rules(text, machine, request, candidates, speeds, is_measured=may_measure))
-    return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan), start_seconds=start_seconds)
+    rules = Rules(text, machine, request, candidates, speeds, may_measure, used + time.monotonic() - begun)
+    plan = make_plan(rules)
+    return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan), seconds_used=used)
 
 
 def _read_text(request: TextRequest) -> TextFacts:
@@ -87,7 +89,7 @@ def _read_text(request: TextRequest) -> TextFacts:
     facts, groups, sample = dict[str, TextFacts](), dict[str, set[str]](), list[str]()
     for source in request.sources:
         of_name = f"{source.name}: " if source.name else ""
-        print(f"reading {of_name}{' '.join(map(str, source.paths))} ...", flush=True)
+        print(f"reading {of_name}{as_typed(source.paths)} ...", flush=True)
         of_source = dataclasses.replace(reading, group_by=source.group_by(request.group_by))
         read = text_facts(source.paths, of_source, request.follow_links)
         facts[source.name], groups[source.name] = read[:2]
@@ -109,6 +111,7 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
         "phase": 1,
         "output_dir": output_dir,
         "report_file": output_dir / "phase1/report.json",
+        "epochs_of": "text",
         "input_dir": corpus.shards(request, "train"),
         "eval_dir": corpus.shards(request, "held_out") if plan.held_out_fraction else None,
         "vocab_file": corpus.vocabulary_file(request),

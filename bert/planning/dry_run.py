@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from bert.config.entry_point import Inquiry
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.config.training_settings import TrainingConfig
+from bert.help_parser import wrapped
 from bert.planning.estimates import checkpoint_bytes, memory_per_rank
 from bert.reporting.progress import megabytes
 
@@ -62,9 +63,9 @@ def size_rows(config: TrainingConfig, world_size: int, keeps_best: bool) -> dict
     }
 
 
-def report_text(rows: Mapping[str, str]) -> str:
+def report_text(rows: Mapping[str, str | None]) -> str:
     """The rows as text; empty ones are left out."""
-    return "\n".join(f"{name:<11}{text}" for name, text in rows.items() if text)
+    return wrapped("\n".join(f"{name:<11}{text}" for name, text in rows.items() if text), indent=" " * 11)
 
 
 def _strategy(config: TrainingConfig, micro_steps: int) -> str:

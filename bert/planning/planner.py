@@ -17,6 +17,7 @@ from pydantic import Field
 from bert.config.entry_point import Inquiry
 from bert.config.flags import add_flag, flag_name
 from bert.config.settings_base import Settings
+from bert.planning.dry_run import report_text
 from bert.planning.estimates import Memory, attention_bias_bytes, memory_per_rank, training_flops_per_sequence
 from bert.planning.hardware import (
     PARTS_FILE,
@@ -209,7 +210,7 @@ def plan_report(plan: Plan, title: str) -> str:
         rows["cost"] = f"{cost:,.2f} at {plan.price_per_hour:g} an hour for each of {nodes}"
     rows["sources"] = f"memory and operators: the recorded programs; {part.sources}"
     rows["checked"] = f"against {part.checked}"
-    return "\n".join(f"{name:<11}{text}" for name, text in rows.items() if text)
+    return report_text(rows)
 
 
 def _fit(plan: Plan) -> str:

@@ -102,6 +102,10 @@ class PretrainingRunSettings(RunSettings):
         description="share of the updates before which no evaluation counts as one without a lower loss",
     )
 
+    epochs_of: MayDiffer[Literal["samples", "text"]] = Field(
+        "samples",
+        description="an epoch in logs: a pass over the samples, or over the text, which they may have several times",
+    )
     expected_steps: MayDiffer[int | None] = Field(
         None,
         ge=1,

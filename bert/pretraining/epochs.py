@@ -20,9 +20,11 @@ class SampleSet:
     num_samples: int
     passes_over_text: int = 1
 
-    def describe(self, sequences: int) -> str:
-        """`3.50 epochs over 1,000 samples`, with the passes over the text where they are others."""
+    def describe(self, sequences: int, epochs_of: str = "samples") -> str:
+        """`3.50 epochs over 1,000 samples`, with the passes over the text where they are others; or these alone."""
         epochs = sequences / self.num_samples
+        if epochs_of == "text":
+            return f"{epochs * self.passes_over_text:,.2f} epochs over the text"
         text = f", {epochs * self.passes_over_text:,.2f} over the text" if self.passes_over_text > 1 else ""
         return f"{epochs:,.2f} epochs over {self.num_samples:,} samples{text}"
 

@@ -71,6 +71,8 @@ class Pretraining(Task):
             guess = f"guessing the most frequent label is right for {lines.most_frequent_share:.1%}"
             logger.info(f"probe: {len(lines.texts):,} lines; {guess}")
         self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out or config.run.probe_file)
+        self._samples = samples = sample_set(config)
+        self._passes = samples.passes_over_text if samples and config.run.epochs_of == "text" else 1
         config = self.config = with_steps(config, sum(self._train.mix.values()), group.world_size)
         self.evaluates_first = self.evaluates
         by_probe = config.run.best_by == "probe"
@@ -100,18 +102,18 @@ class Pretraining(Task):
             )
 
     def epochs(self, step: int) -> float:
-        return self._train.epochs(step, self._schedule)
+        return self._passes * self._train.epochs(step, self._schedule)
 
     def batches(self, step: int, packing: Packing | None = None) -> Generator[GlobalBatch, None, None]:
         return self._loader.batches(step, packing)
 
     def evaluation(self, session: Session) -> "HeldOutEvaluation":
         evaluation = HeldOutEvaluation(self.config, session, self._held_out, self._train.describe(), self._probe)
-        if (samples := sample_set(self.config)) is not None:
-            run = self.config.run
-            most = "at most " if run.finish_in is not None else ""
-            sequences = self._schedule.sequences(run.max_steps)
-            logger.info(f"{most}{run.max_steps:,} updates: {samples.describe(sequences)}")
+        if self._samples is not None:
+            run, steps = self.config.run, self.config.expected_steps()
+            about = "" if run.finish_in is None else "about " if run.expected_steps else "at most "
+            sequences = self._schedule.sequences(steps)
+            logger.info(f"{about}{steps:,} updates: {self._samples.describe(sequences, run.epochs_of)}")
         return evaluation
 
 

@@ -170,7 +170,7 @@ class Log:
         if self._bar is not None:
             self._bar.total = self.total_steps
             self._console(lambda: self._bar.update(step - self._bar.n))
-        if time.monotonic() - self._progress_written >= 1.0 or step == self.total_steps:
+        if time.monotonic() - self._progress_written >= 1.0 or eta_seconds == 0:
             self._progress_written = time.monotonic()
             values = {
                 "step": step,

@@ -12,7 +12,7 @@ from bert.reporting.run_record import RunRecord, read_run
 
 _ROWS = (  # title, key of summary.json, format
     ("updates", "steps", ","),
-    ("epochs over the samples", "epochs", ".2f"),
+    ("epochs", "epochs", ".2f"),
     ("training loss (masked LM + next sentence)", "final_loss", ".3f"),
     ("masked-LM loss before training, held out (nats)", "initial_eval_masked_lm_loss", ".3f"),
     ("masked-LM loss, held out (nats)", "eval_masked_lm_loss", ".3f"),

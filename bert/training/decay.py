@@ -1,9 +1,10 @@
 """Decides when the decay of a stable learning rate begins (--lr-schedule wsd), and how many updates it has.
 
 Without a limit of time it takes the last --lr-decay-share of --max-steps. With one (--finish-in, or a file FINISH) it
-begins when that share of the time is left, and ends at the update that fits. Where fewer updates fit than were
-expected, the warm-up is shortened, so that the rate is stable in between. Rank 0 decides, where a log interval ends,
-and all ranks follow. `LoopState` keeps what was decided, so that a resumed run has the same rates.
+begins when that share of the time is left, and ends at the update that fits. Where a fifth fewer or more updates fit
+than were expected, the warm-up and all that is counted from them follow, so that the rate is stable in between.
+Rank 0 decides, where a log interval ends, and all ranks follow. `LoopState` keeps what was decided, so that a resumed
+run has the same rates.
 """
 
 import logging
@@ -31,7 +32,8 @@ FEW = 5  # updates that a decay has in any case
 WINDOW = 0.25  # of the time that is planned: the time before, whose speed is expected
 TOLERANCE = 0.02  # of the updates that are left: a smaller difference is not corrected
 MOST_WARMUP = 0.5  # of the updates before the decay
-WORTH_LOGGING = 0.05  # of the last step: smaller corrections are events alone
+MEASURED = 0.05  # of the time of a leg, before its speed is compared with what was expected
+CHANGED = 0.2  # of the updates that were expected: a smaller difference is not followed
 SECONDS_TO_EXIT = 0.5  # summary, logs, leaving the group
 
 
@@ -55,7 +57,8 @@ class Decay:
         self._is_on = optimizer.lr_schedule == "wsd" and not run.benchmark
         self._evaluation_seconds: float | None = None
         self._pause_seconds = self._write_seconds = 0.0  # of a save: training waits, the thread writes
-        self._deadline: float | None = None  # by the clock of `stop`
+        self._begun = stop.clock()
+        self._deadline: float | None = None  # by that clock
         self._kept_seconds = 0.0  # before the deadline, for the decay
         if self._is_on and run.finish_in is not None:
             self._deadline = stop.started + run.finish_in
@@ -70,8 +73,8 @@ class Decay:
 
     @property
     def known_last_step(self) -> int | None:
-        """The last update, by rank 0; None while the time that is left decides it."""
-        return None if self._deadline is not None and self._state.decay is None else self.last_step
+        """The last update, by rank 0; None where the time that is left decides it."""
+        return None if self._deadline is not None else self.last_step
 
     def restored(self, step: int) -> None:
         """Follow the state, which is that of `step` again: at the start, and after a roll back."""
@@ -82,7 +85,6 @@ class Decay:
         self._write_rates()
         if self._state.decay and self._state.decay.last > self._run.max_steps > step:  # the run was shortened
             self._spread(step, self._run.max_steps)
-        self._logged_last = self._state.decay.last if self._state.decay else None
 
     def begins_at(self, step: int) -> bool:
         return self._is_on and self._state.decay is None and self._start <= step < self._run.max_steps
@@ -107,31 +109,39 @@ class Decay:
         decay, collective = self._state.decay, self._device.collective
         if decay is None:
             self._start = collective.from_main(self._planned_start(step))
-            self._shorten_warmup(step, epoch)
+            self._follow_speed(step, epoch)
         elif step < decay.last and (last := collective.from_main(self._corrected_last(step, decay))) != decay.last:
             self._decide(step, epoch, last)
 
-    def _shorten_warmup(self, step: int, epoch: int) -> None:
-        """Where time decides the start of the decay, keep the warm-up within a share of the updates before it."""
+    def _follow_speed(self, step: int, epoch: int) -> None:
+        """Where the time allows other updates than were expected, count the shares of the schedule from these.
+
+        The warm-up ends within a share of the updates before the decay. One that is over stays as it was.
+        """
+        expected = getattr(self._run, "expected_steps", None)
+        of_settings = expected or self._run.max_steps
+        before = round(self._state.fitting * of_settings)
+        last = self._device.collective.from_main(self._last_in_time(step, before))
+        if abs(last - before) < CHANGED * before:
+            return
+        self._state.fitting = last / of_settings
         applied, planned = self._applied(), self._schedule.warmup_steps
-        last = applied + int(MOST_WARMUP * (self._start - step))
-        if applied < last < planned and self._start < self._schedule.decay_start:
-            self._state.warmup_steps = last
-            self._schedule = schedule_of(self._config, last)
+        wanted = int(self._config.optimizer.warmup_proportion * last) if expected else planned
+        warmup = min(wanted if wanted > applied else planned, applied + int(MOST_WARMUP * (self._start - step)))
+        if applied < min(planned, warmup) and warmup != planned:
+            self._state.warmup_steps = warmup
+            self._schedule = schedule_of(self._config, warmup)
             self._write_rates()
-            self._log_event("warmup", step, epoch, {"warmup_steps": last})
-            logger.info(f"the warm-up ends with update {last:,} instead of {planned:,}: fewer fit in the time")
+        warmup = self._schedule.warmup_steps
+        self._log_event("speed", step, epoch, {"expected_steps": last, "warmup_steps": warmup})
+        logger.info(f"about {last:,} updates fit in the time instead of {before:,}; warm-up: {warmup:,}")
 
     def _decide(self, step: int, epoch: int, last: int) -> None:
-        decay, logged = self._spread(step, last), self._logged_last
+        has_begun, decay = self._state.decay is not None, self._spread(step, last)
         self._log_event("decay", step, epoch, {"learning_rate": decay.rate, "last_step": last})
-        if logged is None:
-            logger.info(f"the learning rate decays from {decay.rate:.3g} after update {step:,} to the last, {last:,}")
-        elif abs(last - logged) > WORTH_LOGGING * logged:
-            logger.info(f"the last update is {last:,} instead of {logged:,}, by the time that is left")
-        else:
-            return
-        self._logged_last = last
+        if not has_begun:
+            rest = f"{'' if self._deadline is None else 'about '}{last - step:,} updates"
+            logger.info(f"the learning rate decays from {decay.rate:.3g} after update {step:,}, in the last {rest}")
 
     # ---- rank 0 decides ----------------------------------------------------------------------------------------------
 
@@ -148,6 +158,13 @@ class Decay:
         if self._deadline is None:
             return by_updates
         return max(0.0, min(by_updates, self._deadline - self._stop.clock()))
+
+    def _last_in_time(self, step: int, expected: int) -> int:
+        """The last update that fits, once its speed was measured; until then `expected`."""
+        if self._deadline is None or self._stop.clock() - self._begun < MEASURED * (self._deadline - self._begun):
+            return expected
+        fitting = self._fitting(step, self._seconds_for_updates())
+        return expected if fitting is None else min(step + max(1, fitting), self._run.max_steps)
 
     def _planned_start(self, step: int) -> int:
         if self._deadline is None:

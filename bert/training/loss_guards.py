@@ -217,7 +217,7 @@ class BestMetric:
 
     Attributes:
         is_result: the best weights are the result of the training; otherwise the last are, without early stopping.
-        counts_from: first update whose evaluation counts for overfitting and early stopping; warm-up may raise it.
+        counts_from: first update whose evaluation counts for overfitting and early stopping, of those expected.
     """
 
     name: str
@@ -289,7 +289,7 @@ class EvaluationGuard:
         is_best = math.isfinite(value) and (value >= best if metric.larger_is_better else value < best)
         if is_best:
             state.best, state.since_best, state.above = (step, value), 0, 0
-        elif step >= metric.counts_from:
+        elif step >= metric.counts_from * self._loop.fitting:
             self._count_worse(step, value, best)
         state.ends_with_best = self._ends_with_best()
         return is_best

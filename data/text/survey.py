@@ -14,7 +14,7 @@ from data.text.readers import Reading, read_pieces
 from data.text.script_facts import ScriptFacts
 
 MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a file at most this
-SAMPLE_CHARACTERS = 1_000_000  # of all files, from the beginning of each
+SAMPLE_CHARACTERS = 1_000_000  # of all files, from the beginning of each; of more than 500 files, of some
 _LEAST_OF_A_FILE = 2_000
 _MAX_REASONS, _MAX_NAMES = 20, 3
 _WARNED_SHARE = 0.1  # of the bytes of a folder
@@ -42,12 +42,12 @@ class Survey:
         """A count of the part that was read -> of all files."""
         return round(count * self.scale)
 
-    def read(self, source: Input, reading: Reading) -> None:
+    def read(self, source: Input, reading: Reading, is_sampled: bool = True) -> None:
         """Count a file, or its beginning if it is very large."""
         size, begun, documents, has_text = source.path.stat().st_size, self.text_bytes, 0, False
         characters = base64 = 0
         most = MOST_READ_BYTES if source.kind in ("txt", "log") and not source.compression else math.inf
-        sampled = self.sample_of_a_file
+        sampled = self.sample_of_a_file if is_sampled else 0
         try:
             for piece in read_pieces(source, reading, self.findings):
                 self._add(piece.text)
@@ -134,8 +134,9 @@ def survey(paths: Sequence[Path], reading: Reading, follow_links: bool = False, 
         every = 1
     result = Survey(findings, every=every, unread_bytes=findings.bytes_left_out)
     result.sample_of_a_file = max(_LEAST_OF_A_FILE, SAMPLE_CHARACTERS * every // max(1, len(inputs)))
-    for source in inputs[::every]:
-        result.read(source, reading)
+    sampled = max(1, len(inputs) // every * _LEAST_OF_A_FILE // SAMPLE_CHARACTERS)  # one file in so many
+    for number, source in enumerate(inputs[::every]):
+        result.read(source, reading, number % sampled == 0)
     if every == 1:
         check_groups(reading.group_by, len(result.groups))
     whole = sum(sizes) / max(result.file_bytes, 1)

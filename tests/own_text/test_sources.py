@@ -10,7 +10,7 @@ from bert.launching.process_runner import Runner
 from bert.own_text import corpus, run, start
 from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
-from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
+from bert.own_text.sources import REPLAY, Source, as_typed, held_out_mix, pass_over
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.mixture import read_mixture
 from bert.samples.settings import LoaderSettings
@@ -83,3 +83,23 @@ def test_sources_are_mixed_by_their_weights(workplace, capfd):
     with pytest.raises(SystemExit):
         command.main(line_of(*line))
     assert "weights=land=0.5 sea=0.5 differs from land=0.25 sea=0.75" in capfd.readouterr().err
+
+
+def test_files_that_a_pattern_lists_are_shown_by_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a b", "plain"):
+        (tmp_path / folder).mkdir()
+        for name in ("1.txt", "2.txt", "3.md"):
+            (tmp_path / folder / name).touch()
+    texts, everything = ["a b/1.txt", "a b/2.txt"], ["plain/1.txt", "plain/2.txt", "plain/3.md"]
+    words = ["--text", *texts, "--lang", "x y", *everything, "--output-dir", "plain"]
+    assert as_typed(words) == "--text 'a b/'*.txt --lang 'x y' plain/* --output-dir plain"
+    assert as_typed(["a b/1.txt", "--hours", "1"]) == "'a b/1.txt' --hours 1", "one file is no pattern"
+    assert as_typed(everything[1:]) == "plain/2.txt plain/3.md", "a part of the folder"
+
+
+def test_a_tracker_that_is_missing_is_refused_before_anything_is_read(workplace, monkeypatch, capsys):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    for words in ("--report-to mlflow", "--report-to mlflow --dry-run"):
+        assert "report_to=mlflow needs" in workplace.refused(words)
+    assert "reading" not in capsys.readouterr().out and not workplace.out.exists()

@@ -167,6 +167,22 @@ def test_the_warm_up_ends_before_the_decay_where_fewer_updates_fit_than_were_exp
     assert logged[:peak] == sorted(logged[:peak]) and resumed.optimizer.warmup_proportion == 0.1
 
 
+@pytest.mark.parametrize(("expected", "fitting", "warmup"), [(240, 0.5, 12), (90, 1.3, 12), (130, 1.0, 13)])
+def test_the_schedule_follows_the_updates_that_fit_where_they_differ_by_a_fifth(tmp_path, expected, fitting, warmup):
+    """120 of a second fit, whatever was expected; the measured speed counts from a twentieth of the time on."""
+    config, clock = settings(tmp_path, finish_in=124, expected_steps=expected, warmup_proportion=0.1), Clock()
+    run = train(config, clock, last_step=20)
+    state = json.loads((config.checkpoint_dir() / "20/bert_paddle_progress.json").read_text())["carried"]
+    assert state["fitting"] == pytest.approx(fitting, abs=0.06) and run.outcome.decay is None
+    planned = next(step for step, rate in rates(config).items() if rate == pytest.approx(PEAK))
+    assert abs(planned - warmup) <= 1
+    said = [line for line in run.said if "updates fit in the time" in line]
+    assert len(said) == (fitting != 1.0) and all(f"instead of {expected}; warm-up: " in line for line in said)
+    resumed = train(resuming(config, finish_in=104))
+    assert resumed.outcome.finished and 110 <= resumed.outcome.step <= 124
+    assert not [line for line in resumed.said if "updates fit" in line], "the state has them"
+
+
 @pytest.mark.parametrize(("text", "last"), [("", 15), ("9s", 18), ("1h", 1000)])
 def test_a_file_begins_the_decay(tmp_path, text, last):
     """Empty: in a fifth of the 10 s until then, or the least number of updates."""
