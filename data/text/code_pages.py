@@ -33,8 +33,8 @@ def _languages() -> list[tuple[str, list[str], str, list[str]]]:
 def guess(sample: bytes, language: str) -> str | None:
     """The likeliest codec of text that is not UTF-8; None: there is none.
 
-    It is that in which letters, marks and words fit some language best, the given one rather than others. Other scripts
-    and pages are charset-normalizer's to name.
+    It is that in which letters, marks and words fit some language best, the given one rather than others. Where none
+    fits, charset-normalizer names one of the given language, or, of other scripts, any.
     """
     language, best = _ALIASES.get(language, language), (-math.inf, "")
     for page in dict.fromkeys(page for _, pages, *_ in _languages() for page in pages):
@@ -53,7 +53,10 @@ def guess(sample: bytes, language: str) -> str | None:
                 best = max(best, (fit + _WORDS * share + _GIVEN * (code == language != "en") + of_page, page))
     if best[1]:
         return best[1]
-    match = from_bytes(sample, cp_exclusion=["hp_roman8"]).best()
+    own = [page for code, pages, *_ in _languages() if code == language != "en" for page in pages]
+    match = from_bytes(sample, cp_isolation=own).best() if own else None
+    if match is None:
+        match = from_bytes(sample, cp_exclusion=["hp_roman8"]).best()
     return None if match is None or match.encoding in ("utf_8", "ascii") else codecs.lookup(match.encoding).name
 
 

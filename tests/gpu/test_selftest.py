@@ -1,5 +1,6 @@
 """The self-test of a machine with GPUs: the command on this CPU, how its checks judge, and its page."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -217,21 +218,18 @@ def test_half_precision_of_exports_is_judged_by_speed_and_outputs(tmp_path):
             judged(fast, device=device, refused=refused)
 
 
-def test_onnx_on_a_card_is_judged_beside_the_cpu(tmp_path):
-    """The CPU's speed is not one of the card's, and its outputs are the measure of float32."""
-
-    def judged(error, half):
-        speeds = {"float32 on the CPU": (3.6, 0.0), "float32": (144.0, error), "fp16": (half, 1e-3)}
-        found = {n: {"sentences per second": {"8": v}, "relative error": e} for n, (v, e) in speeds.items()}
-        bench = bench_of(EIGHT_A100, tmp_path)
+@pytest.mark.parametrize(
+    ("error", "half", "problem"),
+    [(1e-6, 400.0, ""), (1e-3, 400.0, "too large: {'float32'"), (1e-6, 99.0, "half precision is no faster")],
+)
+def test_onnx_on_a_card_is_judged_beside_the_cpu(tmp_path, error, half, problem):
+    """1e-3 is the error of TF32."""
+    speeds = {"float32 on the CPU": (3.6, 0.0), "float32": (144.0, error), "fp16": (half, 1e-3)}
+    found = {n: {"sentences per second": {"8": v}, "relative error": e} for n, (v, e) in speeds.items()}
+    bench = bench_of(EIGHT_A100, tmp_path)
+    with pytest.raises(AssertionError, match=problem) if problem else contextlib.nullcontext():
         judge_inference({"model": "m", "tokens": 384, "device": "gpu", "precisions": found}, bench)
-        return bench.text
-
-    assert judged(1e-6, 400.0).endswith("8: 3.6 / 144.0 / 400.0 (float32 on the CPU / float32 / fp16)")
-    with pytest.raises(AssertionError, match="too large: {'float32': 0.001}"):  # as with TF32
-        judged(1e-3, 400.0)
-    with pytest.raises(AssertionError, match="half precision is no faster"):
-        judged(1e-6, 100.0)
+    assert bench.text.startswith(f"m, 384 tokens, sentences/s of batches of 8: 3.6 / 144.0 / {half}")
 
 
 # ---- machines and recipes --------------------------------------------------------------------------------------------

@@ -104,20 +104,15 @@ def test_onnx_runtime_that_falls_back_to_the_cpu_is_refused(tmp_path, monkeypatc
     description = {"format": "onnx", "inputs": ["input_ids"], "outputs": {"logits": ["batch", 2]}, "max_length": 9}
     (tmp_path / "model.onnx").touch()
     (tmp_path / "serving.json").write_text(json.dumps(description))
-    reason = (
-        rf"ONNX Runtime could not start {CUDA} \(failure 100: no CUDA-capable device is detected\); check the driver"
-    )
-    with pytest.raises(ValueError, match=f"device=gpu: {reason}"):
+    reason = rf"could not start {CUDA} \(failure 100: no CUDA-capable device is detected\); check the driver"
+    with pytest.raises(ValueError, match=f"device=gpu: ONNX Runtime {reason}"):
         Predictor(tmp_path, device="gpu")
-    assert Predictor(tmp_path, device="auto").outputs == ["logits"] and re.search(
-        f"CPU computes: {reason}", caplog.text
-    )
+    Predictor(tmp_path, device="auto")
+    assert re.search(f"the CPU computes: ONNX Runtime {reason}", caplog.text)
     runtime.preload_dlls = lambda: print("Failed to load libcublas.so.13: cannot open shared object file")
     started[:], printed = [CUDA, CPU], ""
     assert Predictor(tmp_path, device="gpu").outputs == ["logits"]
-    with pytest.raises(
-        ValueError, match=rf"device=tensorrt: .* {TENSORRT} \(no libcublas.so.13\); .* and TensorRT, or pass"
-    ):
+    with pytest.raises(ValueError, match=rf"tensorrt: .* {TENSORRT} \(no libcublas.so.13\); .* and TensorRT, or"):
         Predictor(tmp_path, device="tensorrt")
     assert not capsys.readouterr().out
     (tmp_path / "serving.json").write_text(json.dumps({**description, "precision": "int8"}))

@@ -41,6 +41,11 @@ def test_a_text_is_decoded_as_it_was_written_without_its_language(text, page, ti
     assert read((text * times).encode(page))[0] == text * times
 
 
+def test_the_given_language_decides_where_marks_are_misplaced():
+    text = "Auf den »link«Aufruf folgt für die »unlink«Funktion dasselbe.\n"
+    assert read(text.encode("iso8859-15"), "de")[0] == text
+
+
 def test_lines_of_another_encoding_are_decoded_line_by_line_and_counted():
     first, second = "Première ligne été.\n", "Deuxième ligne en été.\n"
     for before, behind in ((1, 1), (900, 100), (100, 900)):
