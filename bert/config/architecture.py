@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from bert.config.setting_errors import explain, suggest
-from bert.config.settings_base import Settings
+from bert.config.settings_base import MayDiffer, Settings
 from bert.files import json_of
 
 # Other libraries' keys that do not change the network that is pre-trained here.
@@ -100,7 +100,7 @@ class BertConfig(Settings):
     local_rope_theta: float = Field(
         10_000.0, gt=1, description="modernbert: base of the rotary positions of layers that attend to near ones"
     )
-    classifier_pooling: Literal["cls", "mean"] = Field(
+    classifier_pooling: MayDiffer[Literal["cls", "mean"]] = Field(  # of older ModernBERTs: cls, as beside the weights
         "mean", description="modernbert: what classifiers of texts read: the first token, or the mean of all"
     )
 

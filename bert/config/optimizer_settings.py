@@ -17,6 +17,9 @@ _SCHEDULES_THAT_READ = {  # a setting; with another schedule it must have its de
 class OptimizerSettings(Settings):
     optimizer: Literal["Lamb", "AdamW"] = Field("Lamb", description="LAMB (You et al., 2020) or AdamW")
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate, reached at the end of warm-up")
+    embedding_rate_factor: float = Field(
+        1.0, gt=0, description="learning rate of the word embeddings, as a multiple of --learning-rate"
+    )
     warmup_start_lr: float = Field(0.0, ge=0, description="learning rate that warm-up rises from")
     warmup_proportion: float = Field(0.01, ge=0, lt=1, description="share of --max-steps spent warming up")
     end_learning_rate: float = Field(0.0, ge=0, description="learning rate that decay falls to")
