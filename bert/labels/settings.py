@@ -123,7 +123,8 @@ class LabelConfig(FineTuningConfig):
         return files
 
 
-_OF_A_TRAINING = {"encoding", "regression", *USUAL_SETTINGS}
+_SMALL = 256  # units
+_OF_A_TRAINING = {"encoding", "regression", "embedding_rate_factor", *USUAL_SETTINGS}
 
 
 def inferred(values: Mapping[str, Any]) -> Settings:
@@ -143,7 +144,19 @@ def inferred(values: Mapping[str, Any]) -> Settings:
     regression = {} if values.get("label_separator") else {"regression": shown.regression}
     if shown.label_separator and not is_on(values, "regression"):
         columns["label_separator"] = shown.label_separator
-    return {**columns, **regression, **usual_settings(shown.rows, values)}
+    return {**columns, **regression, **usual_settings(shown.rows, values), **_of_small_modern(values)}
+
+
+def _of_small_modern(values: Mapping[str, Any]) -> Settings:
+    """What was measured to suit the small models of own text: MEASUREMENTS.md of fine-tuning.
+
+    Few lines say of which class a word is, and few updates of a low rate leave rare words where they were; dropout
+    keeps the layers from learning lines by heart. Models from before they pooled means are trained as they were.
+    """
+    is_modern = (values.get("model_type"), values.get("classifier_pooling")) == ("modernbert", "mean")
+    if not is_modern or int(values["hidden_size"]) > _SMALL:
+        return {}
+    return {"embedding_rate_factor": 10.0, "hidden_dropout_prob": 0.1}
 
 
 def left_by_training(usage: Usage) -> Settings:

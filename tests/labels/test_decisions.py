@@ -11,6 +11,7 @@ from bert.labels.columns import survey
 from bert.labels.decision import Decision
 from bert.labels.examples import Examples
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
+from bert.labels.settings import inferred
 from bert.labels.split import balanced_rows, held_out_rows, rows_in_both
 from bert.labels.table import Split, own_rows
 from data.text.columns import TableForm
@@ -106,6 +107,21 @@ def test_epochs_and_rate_follow_rows_and_size():
     assert usual_settings(5_000, small) == usual
     assert usual_settings(60, {"hidden_size": 384})["epochs"] == 20
     assert usual_settings(5_000, {"hidden_size": 1024})["epochs"] == 3
+
+
+def test_small_models_of_own_text_that_pool_means_get_settings_of_their_own(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(30)))
+    small = {"hidden_size": 128, "model_type": "modernbert", "classifier_pooling": "mean", "do_train": True}
+    own = {"embedding_rate_factor": 10.0, "hidden_dropout_prob": 0.1}
+    for change, expected in (
+        ({}, own),
+        ({"model_type": "bert"}, {}),
+        ({"classifier_pooling": "cls"}, {}),  # trained before means were pooled
+        ({"hidden_size": 768}, {}),
+        ({"do_train": False, "eval_file": tmp_path / "a.csv"}, {}),
+    ):
+        found = inferred({**small, "train_file": tmp_path / "a.csv", **change})
+        assert {name: found[name] for name in own if name in found} == expected, change
 
 
 def examples(texts, labels, groups=None) -> Examples:
