@@ -18,15 +18,11 @@ _STANDARD_OUTPUT = "standard output"
 EXIT_CODE_FILE = "BERT_EXIT_CODE_FILE"  # environment variable of ranks: where the first that reports an error names it
 
 
-def _text(error: ValueError) -> list[str]:
-    return [str(error)]
-
-
 @contextmanager
 def command(
     place: str | Path | None = _STANDARD_OUTPUT,
     interrupted: str = "interrupted",
-    explain: Callable[[ValueError], list[str]] = _text,
+    explain: Callable[[ValueError], list[str]] = lambda error: [str(error)],
 ) -> Iterator[None]:
     """Report a ValueError, an OSError or a `Failure` as `error: ...` and end with its exit code.
 

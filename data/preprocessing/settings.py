@@ -118,15 +118,5 @@ class SampleSettings:
 
     def record(self) -> dict:
         """The settings as written to the manifest, with the version of the word segmenter if there is one."""
-        settings = asdict(self)
-        if self.word_segmenter is None:
-            del settings["word_segmenter"]
-        else:
-            settings["word_segmenter_version"] = version_of(self.word_segmenter)
-        if self.strip_accents is None:
-            del settings["strip_accents"]
-        if self.objective == "mlm_nsp":  # as in the manifests of versions that had only pairs
-            del settings["objective"]
-        if not self.separate_documents:
-            del settings["separate_documents"]
-        return settings
+        version = {} if self.word_segmenter is None else {"word_segmenter_version": version_of(self.word_segmenter)}
+        return asdict(self) | version

@@ -257,10 +257,9 @@ class Findings:
 
     def drops_base64(self, document: str, base64: int, characters: int) -> bool:
         """Whether a document is mostly base64, and then counted and named."""
-        if is_mostly_base64(base64, characters):
+        if is_encoded := is_mostly_base64(base64, characters):
             self.leave_out("dropped: mostly base64", document, "is mostly base64")
-            return True
-        return False
+        return is_encoded
 
     def guess(self, path: Path, column: str) -> None:
         """Name a table whose text column was guessed."""
