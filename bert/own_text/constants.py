@@ -129,7 +129,7 @@ FLOPS_OF_A_SECOND = 0.2e12  # of a core
 # Seconds beside the updates, times the slowness of the machine; the steps are set from the time that is really left.
 START_SECONDS = 12.0  # of the ranks: Paddle, the program, the first batch
 END_SECONDS = 10.0  # end of the ranks, picture, table, and what the model can do
-MOST_ENDS = 10 * END_SECONDS  # seconds of all for each END_SECONDS of the end, at least
+MOST_ENDS = 7 * END_SECONDS  # seconds of all for each END_SECONDS of the end, at least
 MOST_FASTER = 3.0  # than it is estimated a machine may be: models that are too slow even then are not measured
 PROBE_TIMEOUT_SECONDS = 600  # of all; a GPU's first program may take minutes to load
 EVALUATIONS = 20

@@ -134,7 +134,8 @@ class Decay:
             self._write_rates()
         warmup = self._schedule.warmup_steps
         self._log_event("speed", step, epoch, {"expected_steps": last, "warmup_steps": warmup})
-        logger.info(f"about {last:,} updates fit in the time instead of {before:,}; warm-up: {warmup:,}")
+        goes_on = f"; the warm-up has {warmup:,}" if applied < warmup else ""
+        logger.info(f"about {last:,} updates fit in the time instead of {before:,}{goes_on}")
 
     def _decide(self, step: int, epoch: int, last: int) -> None:
         has_begun, decay = self._state.decay is not None, self._spread(step, last)

@@ -59,11 +59,8 @@ def estimates(arguments: argparse.Namespace, dump_bytes: float, text_bytes: floa
 
 
 def own_text_seconds(num_bytes: int, copies: int, cores: int, reading_seconds: float, slowness: float) -> float:
-    """Time of import, vocabulary and shards, each document of which is used `copies` times.
-
-    Args:
-        reading_seconds: that reading all files once takes here.
-        slowness: times that this machine takes now, of those of the rates.
+    """Time of import, vocabulary and shards, each document of which is used `copies` times: the import by the time that
+    reading all files once takes here, the rest by how many times those of the rates this machine takes now.
     """
     processes = min(cores, 1 + num_bytes // LEAST_BYTES_OF_A_PROCESS)
     seconds_of_a_byte = 1 / VOCABULARY_RATE + copies / (SHARD_RATE * processes)

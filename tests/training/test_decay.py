@@ -177,7 +177,7 @@ def test_the_schedule_follows_the_updates_that_fit_where_they_differ_by_a_fifth(
     planned = next(step for step, rate in rates(config).items() if rate == pytest.approx(PEAK))
     assert abs(planned - warmup) <= 1
     said = [line for line in run.said if "updates fit in the time" in line]
-    assert len(said) == (fitting != 1.0) and all(f"instead of {expected}; warm-up: " in line for line in said)
+    assert len(said) == (fitting != 1.0) and all(f"instead of {expected}; the warm-up has " in line for line in said)
     resumed = train(resuming(config, finish_in=104))
     assert resumed.outcome.finished and 110 <= resumed.outcome.step <= 124
     assert not [line for line in resumed.said if "updates fit" in line], "the state has them"
