@@ -65,12 +65,18 @@ class Candidate(Network):
         rule: None for pre-trained weights, which bring their sizes.
         objective: as --objective.
         masked_share: of the tokens.
+        optimizer: as --optimizer.
     """
 
     rule: constants.ModelRule | None
     placement: Placement
     objective: str
     masked_share: float
+    optimizer: str
+
+    def is_small_with_adamw(self) -> bool:
+        """Whether rate and batch are those that were measured for AdamW and random weights."""
+        return self.rule is not None and self.rule.dropout is None and self.optimizer == "AdamW"
 
     def mean_length(self) -> float:
         """Tokens of a sequence, padding excluded."""
@@ -94,6 +100,7 @@ class Candidate(Network):
             "max_predictions_per_seq": self.predictions(),
             "objective": self.objective,
             "masked_lm_ratio": self.masked_share,
+            "optimizer": self.optimizer,
         }
 
 
@@ -196,7 +203,16 @@ def _candidate(
     learns_pairs = request.weights is not None and "next-sentence head" in request.weights.heads
     objective = request.setting("objective", "mlm_nsp" if learns_pairs else constants.OBJECTIVE)
     masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else constants.MASKED_SHARE)
-    return Candidate(**vars(network), rule=rule, placement=placement, objective=objective, masked_share=masked_share)
+    has_lamb = rule is not None and (rule.dropout is not None or not model.is_modern())
+    optimizer = request.setting("optimizer", "Lamb" if has_lamb else "AdamW")
+    return Candidate(
+        **vars(network),
+        rule=rule,
+        placement=placement,
+        objective=objective,
+        masked_share=masked_share,
+        optimizer=optimizer,
+    )
 
 
 def _architecture(

@@ -115,7 +115,6 @@ def _settings(rules: Rules) -> dict[str, Any]:
         **rules.dropouts.value,
         "global_batch_size": rules.batch.value,
         "masking": "dynamic",
-        "optimizer": rules.optimizer,
         "learning_rate": rules.learning_rate.value,
         "warmup_proportion": rules.warmup.value,
         "lr_schedule": schedule,

@@ -167,7 +167,7 @@ def _model_rows(rules: Rules) -> Iterator[Row]:
 def _training_rows(rules: Rules) -> Iterator[Row]:
     """Optimizer, rates, dropout, and what is measured during the training."""
     request, (rate, why) = rules.request, rules.learning_rate
-    yield Row("optimizer", f"{rules.optimizer}, rate {rate:g}", why, "--optimizer, --learning-rate")
+    yield Row("optimizer", f"{rules.candidate.optimizer}, rate {rate:g}", why, "--optimizer, --learning-rate")
     value = f"{_warmup_updates(rules):,} of the {rules.updates:,} updates that are expected"
     yield Row("warm-up", value, f"{rules.warmup.value:.1%}; {rules.warmup.reason}", "--warmup-proportion")
     value, why = rules.schedule
@@ -229,7 +229,7 @@ def _rows_of_the_length(rules: Rules, plan: TextPlan) -> Iterator[Row]:
 def _expected(rules: Rules) -> str | None:
     """The held-out loss that the training is expected to end with, if such trainings were measured."""
     candidate, share = rules.candidate, rules.request.setting("eval_masked_lm_ratio", MASKED_SHARE)
-    is_known = is_measured(candidate.model, rules.optimizer, candidate.objective, share)
+    is_known = is_measured(candidate.model, rules.candidate.optimizer, candidate.objective, share)
     if not rules.evaluated or candidate.rule is None or not is_known:
         return None
     below = nats_below_frequency(rules.learning_rate.value, rules.updates, _warmup_updates(rules))

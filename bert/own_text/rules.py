@@ -98,7 +98,6 @@ class Rules:
         self._decide_length(speeds[self.candidate.name])
         enough = _BINS * _LEAST_SAMPLES_IN_A_BIN * self.batch.value
         self.bin_size = self.candidate.length // _BINS if self.samples * self.duplicate_factor >= enough else None
-        self.optimizer: str = request.setting("optimizer", "Lamb" if self.candidate.rule is not None else "AdamW")
         self.learning_rate, self.warmup = self._learning_rate(), self._warmup()
         self.decay_share: float = request.setting("lr_decay_share", constants.DECAY_SHARE)
         why = f"a stable rate, and a decay in the last {self.decay_share:.0%}, so that time can decide"
@@ -175,6 +174,7 @@ class Rules:
         if given and request.length.max_steps:
             sequences = request.length.max_steps * given
         wanted = constants.BATCH_ANCHOR * math.sqrt(sequences * length / constants.TOKENS_ANCHOR) / length
+        wanted *= constants.ADAMW_BATCH if self.candidate.is_small_with_adamw() else 1.0
         least = 8 if placement.device == "cpu" else constants.LEAST_MICRO_BATCH["gpu"] * placement.ranks
         wanted = max(wanted, constants.SHORT_TRAINING_BATCH / length, least)
         most = max(min(sequences / 200, self.samples * self.duplicate_factor / 8), constants.LEAST_BATCH)
@@ -200,12 +200,14 @@ class Rules:
     def _learning_rate(self) -> Choice[float]:
         """Peak rate: that of the rule's anchor, scaled by the square root of the batch."""
         rule, weights = self.candidate.rule, self.request.weights
-        if rule is not None and self.optimizer != "AdamW":
+        if rule is not None and self.candidate.optimizer != "AdamW":
             rate, anchor, why = rule.rate, rule.batch_tokens, rule.source
+        elif self.candidate.is_small_with_adamw():
+            rate, anchor = constants.ADAMW_RATE * 128 / self.candidate.model.hidden_size, constants.ADAMW_BATCH_TOKENS
+            why = "measured with a width of 128"
         else:
-            rate, anchor, why = constants.CONTINUED_RATE, constants.CONTINUED_BATCH_TOKENS, "Gururangan et al. (2020)"
-            if rule is not None:  # random weights; Devlin et al. (2019) at width 768, more for narrower models
-                rate, why = rate * max(1.0, 768 / self.candidate.model.hidden_size), "Devlin et al. (2019)"
+            rate, anchor = constants.CONTINUED_RATE, constants.CONTINUED_BATCH_TOKENS
+            why = "Gururangan et al. (2020)" if rule is None else "Devlin et al. (2019)"
         batch_tokens = self.batch.value * self.candidate.mean_length()
         rate = min(rate * math.sqrt(batch_tokens / anchor), constants.MOST_RATE)
         why = f"{why}, by the root of the batch"

@@ -61,7 +61,6 @@ def probe_settings(candidate: Candidate) -> dict[str, Any]:
         "global_batch_size": most * placement.ranks,
         "device": placement.device,
         "cpu_threads": placement.threads,
-        "optimizer": "Lamb",
         "phase": 1,
         "max_steps": 1000,
         "input_dir": "none",

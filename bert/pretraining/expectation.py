@@ -20,7 +20,7 @@ _ENTROPIES = 5.3, 6.5  # nats; of the texts that were measured, with room
 def is_measured(model: BertConfig, optimizer: str, objective: str, eval_masked_share: float) -> bool:
     """Whether the measurement holds for trainings like this, which must begin with random weights."""
     sizes = (model.num_hidden_layers, model.hidden_size, eval_masked_share)
-    return model.is_modern() and (*sizes, optimizer, objective) == (_LAYERS, _HIDDEN_SIZE, MASKED_SHARE, "Lamb", "mlm")
+    return model.is_modern() and (*sizes, optimizer, objective) == (_LAYERS, _HIDDEN_SIZE, MASKED_SHARE, "AdamW", "mlm")
 
 
 def nats_below_frequency(rate: float, updates: int, warmup: float) -> tuple[float, bool] | None:

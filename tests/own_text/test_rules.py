@@ -65,12 +65,16 @@ def test_every_plan_is_possible():
 def test_a_few_minutes_on_a_laptop_are_the_quickstart():
     settings = plan_of(text(5), LAPTOP, hours=0.12).settings
     assert (settings["hidden_size"], settings["num_hidden_layers"], settings["hidden_dropout_prob"]) == (128, 2, 0.0)
-    assert (settings["vocab_size"], settings["optimizer"], settings["global_batch_size"]) == (4096, "Lamb", 32)
+    assert (settings["vocab_size"], settings["optimizer"], settings["global_batch_size"]) == (4096, "AdamW", 16)
     assert (settings["max_seq_length"], settings["lr_schedule"], settings["lr_decay_share"]) == (128, "wsd", 0.15)
     assert [settings[name] for name in ("objective", "masked_lm_ratio", "max_predictions_per_seq")] == ["mlm", 0.25, 33]
     assert "nats below guessing by frequency" in row(plan_of(text(5), LAPTOP, hours=0.12), "expected").value
+    assert settings["learning_rate"] == 3e-3
+    given = plan_of(text(5), LAPTOP, hours=0.12, settings={"optimizer": "Lamb", "global_batch_size": 32}).settings
     tokens = 32 * 128 * constants.FILLED_BY_A_SAMPLE
-    assert settings["learning_rate"] == pytest.approx(6e-3 * (tokens / (32 * 64 * 0.77)) ** 0.5, rel=0.02)
+    assert given["learning_rate"] == pytest.approx(6e-3 * (tokens / (32 * 64 * 0.77)) ** 0.5, rel=0.02)
+    wider = plan_of(text(40), LAPTOP, hours=2, model="mini", settings={"global_batch_size": 8}).settings
+    assert wider["learning_rate"] == pytest.approx(1.5e-3, rel=0.02), "as many tokens, twice the width"
 
 
 def test_the_model_grows_with_text_and_time():
@@ -80,9 +84,10 @@ def test_the_model_grows_with_text_and_time():
     assert plan_of(text(15_000), EIGHT_GPUS, hours=48).model == "large"
 
 
-def test_small_models_on_a_cpu_have_the_modern_block():
+def test_small_models_on_a_cpu_have_the_modern_block_and_its_optimizer():
     def kind_of(machine, **changes):
         plan = plan_of(text(5), machine, hours=2, **{"model": "quickstart", **changes})
+        assert (plan.settings["model_type"] == "modernbert") == (plan.settings["optimizer"] == "AdamW")
         assert ("ModernBERT" in table(plan, TextRequest())) == (plan.settings["model_type"] == "modernbert")
         return plan.settings["model_type"]
 
