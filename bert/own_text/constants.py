@@ -80,7 +80,7 @@ OBJECTIVE, MASKED_SHARE = "mlm", 0.25
 CPU_MODEL_TYPE = "modernbert"
 # Small models of that block have AdamW, others LAMB. AdamW's rate with so many tokens an update at width 128, otherwise
 # inversely by the width; its batch, times LAMB's. Measured: "Optimizer" in MEASUREMENTS.md.
-ADAMW_RATE, ADAMW_BATCH_TOKENS, ADAMW_BATCH = 3e-3, 16 * 128 * FILLED_BY_A_SAMPLE, 0.5
+ADAMW_RATE, ADAMW_BATCH_TOKENS, ADAMW_BATCH = 3e-3, round(16 * 128 * FILLED_BY_A_SAMPLE), 0.5
 
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
 # anchor: the quickstart's first recipe read 19; that of now reads 33.
