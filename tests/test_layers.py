@@ -75,7 +75,7 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
         "squad.answer_settings text_files"
     ),
     "bert.glue": "config files task_table",
-    "bert.labels": "columns decision examples metrics schema scores settings split table",
+    "bert.labels": "baseline columns decision examples metrics schema scores settings split table",
     "bert.model": "head_specs",
     "bert.inference": "output records rows settings",
     "bert.own_text": (

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from bert.launching.start_training import launch
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
+from bert.reporting.run_record import SCORES_FILE
 from data.text.lddl_writer import QUIET_COUNTS
 
 ALL_MODES = ("do_train", "do_eval", "do_predict")
@@ -32,6 +34,7 @@ Row = tuple[str, str, str]  # title, key of summary.json, format
 _THROUGHPUT: list[Row] = [
     ("training, sequences/s", "training_sequences_per_second", ".1f"),
     ("inference, sequences/s", "inference_sequences_per_second", ".1f"),
+    ("baseline, seconds", "baseline_seconds", ".1f"),
 ]
 
 
@@ -177,6 +180,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
         return [*lines, f"Summary: {folder}/summary.json"]
+    for found in (summary, read_json(folder / SCORES_FILE)):
+        lines += textwrap.wrap(found.get("verdict", ""), 100, break_long_words=False, break_on_hyphens=False)
     lines.append(f"Predictions and summary.json: {folder}")
     if config.run.do_train and config.hardware.visualdl:
         purpose, command = curves_command(folder)

@@ -228,4 +228,5 @@ def _evaluations(run: RunRecord) -> list[Block]:
     ]
     words = text("On the evaluation set that chose the best weights, of one seed, so without a spread:")
     titles = [name.removeprefix("eval_").replace("_", " ") for name in names]
-    return [words, table(["", *titles], rows)] if names else []
+    verdict = [text(run.summary["verdict"])] if "verdict" in run.summary else []
+    return [words, table(["", *titles], rows), *verdict] if names else verdict

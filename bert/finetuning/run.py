@@ -147,7 +147,7 @@ class FineTuningEvaluation(Evaluation):
     def _under_all_names(self, metrics: dict[str, float]) -> dict[str, float]:
         return metrics | {name: metrics[key] for key, name in self._task.summary_names.items() if key in metrics}
 
-    def _finish_evaluation(self, step: int | None, is_best: bool) -> dict[str, float]:
+    def _finish_evaluation(self, step: int | None, is_best: bool) -> dict[str, Any]:
         """The scores and predictions of the weights in use; `step`: of a training, whose checkpoint they are in."""
         if self._latest is None:
             self.evaluate(0)
@@ -171,9 +171,16 @@ class FineTuningEvaluation(Evaluation):
         logger.info(f"{self._config.stage()}{which}:  {metrics_line(metrics)}")
         if metrics.get(self._task.best_metric, np.inf) < self._task.near_zero:
             logger.warning(self._failure(metrics, is_trained=step is not None))
+        figures: dict[str, Any] = self._under_all_names(metrics)
         if step is not None:
             self._keep_texts(step)
-        return self._under_all_names(metrics)
+            begin = time.perf_counter()
+            try:
+                baseline = self._task.baseline(self._data.evaluated[0][1], all_predictions[0])
+                figures |= {**baseline, "baseline_seconds": time.perf_counter() - begin} if baseline else {}
+            except (ValueError, MemoryError) as error:  # such as texts without a word, or fewer lines than parts
+                logger.info(f"nothing stands beside the scores: {error}")
+        return figures
 
     def _failure(self, metrics: dict[str, float], is_trained: bool) -> str:
         """A score near zero, named as such, with what to change."""

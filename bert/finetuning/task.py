@@ -124,6 +124,10 @@ class FineTuningTask(ABC):
         """
         return None
 
+    def baseline(self, features: Features, predictions: Any) -> dict[str, Any]:
+        """What plain methods that learn from `training` make of the same rows: eval_METHOD_METRIC, and a "verdict"."""
+        return {}
+
     def read_data(self) -> FineTuningData:
         """Read, check and tokenise every file."""
         train = None

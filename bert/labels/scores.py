@@ -89,11 +89,13 @@ def details(
     labels: np.ndarray,
     logits: np.ndarray,
     decision: Decision,
+    balanced: bool = False,
 ) -> dict[str, Any]:
     """The content of scores.json: all that is known of an evaluation.
 
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if there may be several.
+        balanced: whether --balance was given.
     """
     several, likely = decision.several, decision.probabilities(logits)
     predictions = decision.classes(likely)
@@ -132,7 +134,7 @@ def details(
         content |= {"micro_f1": micro_f1, "same_labels": _f1_of_same_labels(labels)}
     if decision.positive is not None:
         content["threshold"] = {names[decision.positive]: decision.threshold}
-    if verdict := _verdict(content):
+    if verdict := _verdict(content, balanced or several):
         content["verdict"] = verdict
     return content
 
@@ -143,23 +145,19 @@ def _f1_of_same_labels(labels: np.ndarray) -> float:
     return float(np.max(2 * np.cumsum(counts) / (len(labels) * np.arange(1, len(counts) + 1) + counts.sum())))
 
 
-def _verdict(content: Mapping[str, Any]) -> str:
-    """A sentence if the model says no more than the frequencies of the labels; otherwise nothing."""
-    num_found = sum(values["recall"] > 0 for values in content["classes"].values())
-    if "same_labels" in content:
-        score, least = content["micro_f1"], content["same_labels"]
-        learned, more = f"the frequencies of the labels: its micro F1 is {score:.1%}, that of", "more epochs"
-        of_constant = f"always saying the most frequent labels {least:.1%}"
-    else:
-        score, least = content["accuracy"], content["largest_class"]
-        learned, more = f"the largest class: it is right in {score:.1%}, and", "more epochs or --balance"
-        of_constant = f"always saying the largest class would be in {least:.1%}"
-    if score > least and num_found >= 2:
-        return ""
-    return (
-        f"the model has learned no more than {learned} {of_constant}. More lines, a better model to start from "
-        f"(--from-pretrained-params), {more} may help"
-    )
+def _verdict(content: Mapping[str, Any], balanced: bool) -> str:
+    """A sentence if the model says no more than the frequencies of the labels, or misses a class; otherwise nothing."""
+    score, least = ("micro_f1", "same_labels") if "same_labels" in content else ("accuracy", "largest_class")
+    recalls = {name: values["recall"] for name, values in content["classes"].items() if values["support"]}
+    missed, balance = [name for name, recall in recalls.items() if not recall], "" if balanced else " or --balance"
+    if content[score] <= content[least] or len(recalls) - len(missed) < 2:
+        return (
+            f"the model has learned no more than the {least.replace('_', ' ')}: its {score.replace('_', ' ')} is "
+            f"{content[score]:.1%}, that of always saying the most frequent labels {content[least]:.1%}. More lines, a "
+            f"better model to start from (--from-pretrained-params), more epochs{balance} may help"
+        )
+    names = ", ".join(missed[:10]) + " ..." * (len(missed) > 10)
+    return f"no line of {names} is found (recall 0): more lines of them{balance} may help" if missed else ""
 
 
 def lines(details: Mapping[str, Any]) -> list[str]:

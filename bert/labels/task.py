@@ -227,10 +227,22 @@ class LabelTask(FineTuningTask):
             positive = None if data.positive_label is None else self.labels.index(data.positive_label)
             self._decision = fitted(predictions, labels, self._decision.several, positive, data.wanted_recall)
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
-        content = details(self.labels, texts, features.examples.indices, labels, predictions, self._decision)
+        found = texts, features.examples.indices, labels, predictions, self._decision
+        content = details(self.labels, *found, data.balance)
         for line in lines(content):
             logger.info(line)
         return content
+
+    def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
+        """Words alone and characters alone; where the model's decision has a threshold, it is left out."""
+        from bert.labels.baseline import compare  # here: it loads slowly
+
+        logger.info("words alone and characters alone learn from the same lines, to stand beside the scores")
+        is_plain = self._decision.positive is None
+        ours = self._values(predictions) if is_plain else predictions.argmax(-1)
+        figures = compare(self._schema, self.training, features.examples, ours, self._config.run.seed)
+        figures["verdict"] += "" if is_plain else " Both are without the threshold."
+        return figures
 
     def render(self, part: Part, features: Features, logits: np.ndarray) -> list[bytes]:
         columns = [features.examples.indices, self._shown(self._values(logits))]

@@ -206,6 +206,7 @@ def results(runs: Sequence[RunRecord]) -> Rows:
     ):
         add(title, [run.summary.get(name) or _median(run, else_median) for run in runs])
     utilisations = [run.summary.get("mfu") or _median(run, "mfu") for run in runs]
+    add("verdict", [run.summary.get("verdict") for run in runs])
     add("model FLOPs utilisation", [None if value is None else f"{value:.1%}" for value in utilisations])
     add("skipped updates", [run.last("skipped_steps") for run in runs])
     add("loss scale", [run.last("loss_scale") for run in runs])

@@ -18,6 +18,8 @@ def test_a_table_of_labels_becomes_a_model_and_a_predicted_table(clone, classifi
         "equal patient together",
         "cp125",
         "urgent is predicted from a prob",
+        "baseline, seconds",
+        "Both are without the threshold.",
     ):
         assert part in output, output
     scores = json.loads((results / "glue-custom/scores.json").read_text())

@@ -208,8 +208,16 @@ def test_scores_of_classes_mistakes_and_the_worst_errors():
     assert found["worst"][0] == {
         "row": "6", "text": "f", "label": "urgent", "prediction": "routine", "probability_of_label": 0.01
     }  # fmt: skip
-    assert lines(found)[-1].startswith("the model has learned no more than the largest class: it is right in 50.0%")
+    assert lines(found)[-1].startswith("the model has learned no more than the largest class: its accuracy is 50.0%")
     assert any(line.split() == ["soon", "0.500", "0.500", "0.500", "0.750", "2"] for line in lines(found)), lines(found)
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_class_that_is_never_found_is_named_with_the_remedy(balanced):
+    logits = np.eye(3, dtype="float32")[[0, 0, 1, 1, 0]] * 5
+    found = details(NAMES, list("abcde"), list("12345"), np.array([0, 0, 1, 1, 2]), logits, Decision(), balanced)
+    remedy = "more lines of them may help" if balanced else "more lines of them or --balance may help"
+    assert lines(found)[-1] == f"no line of urgent is found (recall 0): {remedy}"
 
 
 def test_several_labels_are_decided_one_by_one():
@@ -226,8 +234,8 @@ def test_several_labels_have_a_verdict():
     assert (always_first["micro_f1"], always_first["same_labels"]) == pytest.approx((6 / 11, 14 / 19))
     assert [values["predicted"] for values in always_first["classes"].values()] == [4, 0, 0]
     assert lines(always_first)[-1].startswith(
-        "the model has learned no more than the frequencies of the labels: its micro F1 is 54.5%, that of always "
-        "saying the most frequent labels 73.7%."
+        "the model has learned no more than the same labels: its micro f1 is 54.5%, that of always saying the most "
+        "frequent labels 73.7%."
     )
     assert "verdict" not in details(*arguments, 6 * labels - 3, Decision(several=True))
 

@@ -4,8 +4,10 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bert.conversion.model_description import Usage
 from bert.finetuning.loader import UNLABELLED
@@ -19,6 +21,7 @@ from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
 from bert.model.objectives import TokenClassificationObjective
+from bert.reporting.comparison import Metrics, verdict
 from bert.runtime.distributed import Group
 from bert.tokenization.library import text_tokenizer
 from data.text.encodings import remembered
@@ -135,6 +138,23 @@ class TaggingTask(FineTuningTask):
             scores = score_spans(self._entities, in_characters(spans, self._places))
             return {"eval_plain_text_f1": scores["f1"]}
         return {f"eval_{name}": value for name, value in score_spans(features.examples.spans, spans).items()}
+
+    def baseline(self, features: Features, spans: list[Span]) -> dict[str, Any]:
+        """The most frequent tag of each word in training, `O` for others, beside the predicted entities."""
+        text, training, gold = features.examples, self.training, set(features.examples.spans)
+        tags = pd.Series(training.tags(training.spans, "iob2"))
+        frequent = pd.crosstab(pd.Series(training.words), tags).idxmax(axis=1).to_dict()
+        guessed = [frequent.get(word, OUTSIDE) for word in text.words]
+
+        def f1(spans: list[Span]) -> Metrics:  # of sentences
+            found = (gold & {*spans}, gold, spans)
+            counts = [np.histogram([span.start for span in some], text.sentence_offsets)[0] for some in found]
+            return lambda rows: {"f1": 2 * counts[0][rows].sum() / max(1, (counts[1] + counts[2])[rows].sum())}
+
+        plain, documents = f1(read_spans(guessed, text.sentence_offsets[:-1].tolist())), text.document_of_sentence
+        groups, name = documents if documents[-1] else None, "the most frequent tag of each word"
+        words = verdict(name, f1(spans), plain, len(text), groups, "sentences")
+        return {"eval_most_frequent_tag_f1": float(plain(np.arange(len(text)))["f1"]), "verdict": words}
 
     def num_rows(self, examples: TaggedText) -> int:
         return len(examples.lines)

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections import Counter, defaultdict
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from bert.config.command_line import parse_arguments
 from bert.finetuning.config import USUAL_SETTINGS, usual_settings
 from bert.finetuning.ner.config import ENTRY
 from bert.finetuning.ner.conll import ConllFormat, read_tagged_text
-from bert.finetuning.ner.tags import Span, score_spans, write_tags
+from bert.finetuning.ner.tags import Span, read_spans, score_spans, write_tags
 from bert.inference.heads import load_model
 from bert.runtime.paddle_api import static
 from tests.glue.test_glue import WORDS, weights  # noqa: F401
@@ -66,8 +67,16 @@ def test_predictions_are_in_the_files_form_and_score_what_was_said(trained):
     wanted = [(span.type, " ".join(predicted.words[span.start : span.stop])) for span in predicted.spans]
     wanted = wanted[: sum(span.start < bounds[10] for span in predicted.spans)]
     assert [(entity["type"], entity["text"]) for result in found for entity in result["entities"]] == wanted
-    f1 = score_spans(truth.spans, predicted.spans)["f1"]
-    assert f1 == pytest.approx(json.loads((trained / "out/ner/summary.json").read_text())["eval_f1"])
+    summary = json.loads((trained / "out/ner/summary.json").read_text())
+    assert score_spans(truth.spans, predicted.spans)["f1"] == pytest.approx(summary["eval_f1"])
+    # The baseline: the tag that a word has most often in training.
+    training, seen = read_tagged_text(trained / "train.conll"), defaultdict(Counter)
+    for word, tag in zip(training.words, training.tags(training.spans, "iob2"), strict=True):
+        seen[word][tag] += 1
+    tags = [min(seen[word], key=lambda tag: (-seen[word][tag], tag)) if word in seen else "O" for word in truth.words]
+    plain = score_spans(truth.spans, read_spans(tags, truth.sentence_offsets[:-1].tolist()))["f1"]
+    assert 0.5 < plain == pytest.approx(summary["eval_most_frequent_tag_f1"])
+    assert f"on 60 sentences: f1 {summary['eval_f1']:.3f} against {plain:.3f}" in summary["verdict"]
 
 
 def test_plain_text_is_scored_beside_words_and_cut_as_the_training_was(weights, tmp_path, capsys):  # noqa: F811

@@ -1,0 +1,41 @@
+"""The verdict on a trained model beside a plain method, on the same rows."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.stats import t
+
+from bert.randomness import integers_below, stream_key
+
+Metrics = Callable[[np.ndarray], Mapping[str, float]]  # rows int64 [m] -> metrics of these rows; the last one decides
+_RESAMPLES = 200
+_REMEDY = "More labelled lines, more hours of own text (--text, --hours) or a better --from-pretrained-params may help"
+
+
+def verdict(
+    name: str, ours: Metrics, theirs: Metrics, rows: int, groups: Any = None, unit: str = "lines", remedy: str = _REMEDY
+) -> str:
+    """A sentence that says whether a model is better than a plain method, by the last metric, of which more is better.
+
+    The margin, of 95%, is that of a paired bootstrap over rows, or over groups of rows. It is wider if these are few
+    (Student's t), and at least 3 / rows, the share that so many rows may miss (the rule of three).
+
+    Args:
+        name: of the method, such as "characters alone".
+        groups: a value for each row, [rows]; None: each row is one.
+    """
+    every, mine, other = np.arange(rows), ours(np.arange(rows)), theirs(np.arange(rows))
+    units = every if groups is None else np.unique(groups, return_inverse=True)[1]
+    number, gaps, decisive = int(units.max()) + 1, list[float](), list(mine)[-1]
+    for resample in range(_RESAMPLES):
+        drawn = integers_below(stream_key("bootstrap", resample), np.arange(number), number)
+        chosen = np.repeat(every, np.bincount(drawn, minlength=number)[units])
+        gaps.append(ours(chosen)[decisive] - theirs(chosen)[decisive])
+    margin = max(t.ppf(0.975, max(number - 1, 1)) * np.std(gaps, ddof=1), 3 / rows)
+    gap = mine[decisive] - other[decisive]
+    relation = f"is {'better' if gap > 0 else 'worse'} than" if abs(gap) > margin else "cannot be told from"
+    where = f"{rows:,} {unit}" + (f" of {number:,} groups" if groups is not None else "")
+    shown = ", ".join(f"{metric.replace('_', ' ')} {mine[metric]:.3f} against {other[metric]:.3f}" for metric in mine)
+    sentence = f"This model {relation} {name} on {where}: {shown} ({gap:+.3f} +- {margin:.3f})."
+    return sentence if gap > margin else f"{sentence} {remedy}."

@@ -1,0 +1,118 @@
+"""Words alone and characters alone beside a model, and the verdict on what is better."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bert.commands.fine_tuning import result_lines
+from bert.conversion.model_card import _evaluations
+from bert.labels import baseline
+from bert.labels.examples import Examples
+from bert.labels.schema import own_schema
+from bert.reporting.comparison import verdict
+from bert.reporting.report import results, text
+from bert.reporting.run_record import SCORES_FILE, SUMMARY, read_run
+
+RNG = np.random.RandomState(7)
+WORDS = [f"{first}{second}on" for first in "abcdefgh" for second in "oqu"]
+TELLING = ("alarm", "billing", "cable")
+DRAWN = RNG.randint(3, size=240)
+TEXTS = [" ".join(RNG.permutation([*RNG.choice(WORDS, 5), TELLING[kind]])) for kind in DRAWN]
+NOISE = [" ".join(RNG.choice(WORDS, 6)) for _ in DRAWN]
+CLASSES = [TELLING[kind] for kind in DRAWN]
+HALF_RIGHT = np.where(RNG.rand(240) < 0.6, DRAWN, (DRAWN + 1) % 3)
+GROUPS = [f"G{row // 20}" for row in range(240)]
+IN_TWO_GROUPS = np.where(np.arange(240) >= 220, (DRAWN + 1) % 3, DRAWN)  # all errors are in the last of the groups
+
+
+def examples(texts, labels, groups=None) -> Examples:
+    return Examples(Path("a.csv"), (texts,), labels, [str(n) for n in range(len(texts))], groups=groups)
+
+
+SINGLE = replace(own_schema(("text",), "label"), labels=TELLING)
+SEVERAL = replace(own_schema(("text",), "label", separator=";"), labels=("alarm", "cable"))
+NUMBERS = own_schema(("text",), "label", is_regression=True)
+SETS = {  # schema, texts, labels, groups, what the model predicts -> a figure, how the verdict begins, how it ends
+    "words are better": (
+        (SINGLE, TEXTS, CLASSES, None, HALF_RIGHT), ("eval_characters_alone_accuracy", 1.0),
+        "This model is worse than characters alone on 120 lines: accuracy 0.5", "better --from-pretrained-params may help."
+    ),
+    "the model is better": (
+        (SINGLE, NOISE, CLASSES, None, DRAWN), None, "This model is better than", ")."
+    ),
+    "neither is better": (
+        (SINGLE, NOISE, CLASSES, None, RNG.randint(3, size=240)), None, "This model cannot be told from", "may help."
+    ),
+    "errors that one of few groups has decide nothing": (
+        (SINGLE, TEXTS, CLASSES, GROUPS, IN_TWO_GROUPS), ("eval_characters_alone_accuracy", 1.0),
+        "This model cannot be told from characters alone on 120 lines of 6 groups: accuracy 0.833 against 1.000", "may help."
+    ),
+    "a text has several labels, or none": (
+        (SEVERAL, TEXTS, [label.replace("billing", "") for label in CLASSES], None, np.zeros((240, 2), np.int64)),
+        ("eval_characters_alone_micro_f1", 1.0),
+        "This model is worse than characters alone on 120 lines: micro f1 0.000 against 1.000", "may help."
+    ),
+    "numbers": (
+        (NUMBERS, TEXTS, [f"{3 * kind + 0.5}" for kind in DRAWN], None, RNG.rand(240)), None,
+        "This model is worse than characters alone on 120 lines: pearson", "may help."
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_verdict_says_what_is_better_and_is_the_same_again(name):
+    (schema, texts, labels, groups, ours), figure, begins, ends = SETS[name]
+    whole = examples(texts, labels, groups)
+    learned, evaluated = whole.take(np.arange(120)), whole.take(np.arange(120, 240))
+    found = baseline.compare(schema, learned, evaluated, ours[120:], 42)
+    assert found["verdict"].startswith(begins) and found["verdict"].endswith(ends), found
+    assert figure is None or found[figure[0]] == figure[1]
+    assert {key for key in found if key.endswith("_score")} == {"eval_words_alone_score", "eval_characters_alone_score"}
+    assert name != "words are better" or found == baseline.compare(schema, learned, evaluated, ours[120:], 42)
+
+
+def test_many_lines_are_learned_from_in_part_and_too_few_not_at_all(monkeypatch):
+    monkeypatch.setattr(baseline, "_MOST_WORK", 8 * 100 * len(TEXTS[0]))
+    whole = examples(TEXTS, CLASSES)
+    found = baseline.compare(SINGLE, whole, whole, HALF_RIGHT, 42)
+    assert "characters alone (from " in found["verdict"] and " of 240 lines)" in found["verdict"]
+    with pytest.raises(ValueError, match="2 different texts are too few for folds=3"):
+        baseline.compare(SINGLE, whole.take(np.arange(2)), whole, HALF_RIGHT, 42)
+
+
+def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):
+    found = baseline.compare(SINGLE, examples(TEXTS[:40], CLASSES[:40]), examples(TEXTS, CLASSES), HALF_RIGHT, 42)
+    scores = {"verdict": "no line of cable is found (recall 0)"}
+    for name, content in ((SUMMARY, {"steps": 5, **found, "baseline_seconds": 2.5}), (SCORES_FILE, scores)):
+        (tmp_path / name).write_text(json.dumps(content))
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    run, where = (
+        read_run(tmp_path, "glue-custom"),
+        SimpleNamespace(do_train=False, benchmark=False, output_dir=tmp_path),
+    )
+    config = SimpleNamespace(log_dir=lambda: tmp_path, checkpoint_dir=lambda: tmp_path / "none", run=where)
+    table = result_lines(config, ())
+    assert max(map(len, table)) <= 100 and found["verdict"] in " ".join(table) and scores["verdict"] in table
+    share = f"{found['eval_words_alone_accuracy']:.1%}"
+    assert any(line.split() == ["words", "alone", "accuracy", share] for line in table)
+    assert any(line.split() == ["baseline,", "seconds", "2.5"] for line in table)
+    rows = dict(results([run]))
+    assert (rows["verdict"], rows["eval words alone accuracy"]) == (found["verdict"], share)
+    assert [block.markdown for block in _evaluations(run)] == [text(found["verdict"]).markdown]
+
+
+def test_the_margin_is_that_of_a_paired_comparison():
+    """Of 400 rows the model is right in 40 that the other is not, and wrong in 20: +0.05, of standard error 0.0192."""
+    ours, theirs = np.zeros(400), np.zeros(400)
+    ours[:40], theirs[40:60] = 1, 1
+    words = verdict("BM25", lambda rows: {"hit": ours[rows].mean()}, lambda rows: {"hit": theirs[rows].mean()}, 400,
+                    None, "queries", "Train longer")  # fmt: skip
+    begin, margin = words.split(" +- ")
+    assert begin == "This model is better than BM25 on 400 queries: hit 0.100 against 0.050 (+0.050"
+    assert 1.8 * 0.0192 < float(margin.removesuffix(").")) < 2.1 * 0.0192
+    few = verdict("BM25", lambda rows: {"hit": 1.0}, lambda rows: {"hit": 0.0}, 2)
+    assert few.startswith("This model cannot be told from BM25 on 2 lines: hit 1.000 against 0.000 (+1.000 +- 1.500)")
