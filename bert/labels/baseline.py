@@ -25,20 +25,18 @@ _STRENGTHS = (16.0, 4.0, 64.0, 1.0)  # C, the inverse of the regularization; the
 _FOLDS, _WINDOW = 3, 2_048  # parts of the training lines that choose C; lines that are predicted at a time
 
 
-def compare(
-    schema: LabelSchema, training: Examples, evaluated: Examples, ours: np.ndarray, seed: int
-) -> dict[str, Any]:
-    """The metrics of both methods on the evaluated lines, and the verdict on a model beside the better one.
+def compare(schema: LabelSchema, training: Examples, held_out: Examples, ours: np.ndarray, seed: int) -> dict[str, Any]:
+    """The metrics of both methods on lines that are held out, and the verdict on a model beside the better one.
 
     Args:
         training: the lines that the model was trained on, those of rare classes as often as there.
         ours: what the model predicts: classes or numbers [m], or 0 and 1 [m, classes].
     """
-    texts, others = ([" ".join(row) for row in zip(*some.texts, strict=True)] for some in (training, evaluated))
+    texts, others = ([" ".join(row) for row in zip(*some.texts, strict=True)] for some in (training, held_out))
     order, columns = permutation(stream_key(seed, "baseline"), len(texts)), max(len(schema.labels or ()), 8)
     rows = order[np.cumsum([len(texts[row]) for row in order]) * columns <= _MOST_WORK]
     of_lines = "" if len(rows) == len(texts) else f" (from {len(rows):,} of {len(texts):,} lines)"
-    learned, truths, methods = training.take(rows), schema.encode(evaluated.labels or ()), dict[str, Metrics]()
+    learned, truths, methods = training.take(rows), schema.encode(held_out.labels or ()), dict[str, Metrics]()
     model = _search(schema, learned, seed)
 
     def metrics(predictions: np.ndarray) -> Metrics:
@@ -53,7 +51,7 @@ def compare(
         methods[name] = metrics(np.concatenate([model.predict(vectorizer.transform(window)) for window in windows]))
     tables = {name: method(np.arange(len(truths))) for name, method in methods.items()}
     best = max(tables, key=lambda name: tables[name]["score"])
-    words = verdict(best + of_lines, metrics(ours), methods[best], len(truths), evaluated.groups)
+    words = verdict(best + of_lines, metrics(ours), methods[best], len(truths), held_out.groups)
     figures = {f"eval_{name} {key}".replace(" ", "_"): table[key] for name, table in tables.items() for key in table}
     return {**figures, "verdict": words}
 

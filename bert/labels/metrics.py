@@ -10,25 +10,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from scipy.stats import ConstantInputWarning, NearConstantInputWarning, pearsonr, spearmanr
+from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-
-
-def _matthews(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews' correlation coefficient; for more than two classes, Gorodkin's R_K."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "A single label was found")
-        return float(matthews_corrcoef(labels, predictions))
 
 
 def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
     predictions, labels = predictions.astype(np.float64), labels.astype(np.float64)
     if len(labels) < 2 or np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return math.nan
-    with warnings.catch_warnings():
-        for category in (ConstantInputWarning, NearConstantInputWarning):
-            warnings.simplefilter("ignore", category)
-        return float(function(predictions, labels).statistic)
+    return float(function(predictions, labels).statistic)
 
 
 # (predictions, labels) -> value. F1 is that of class 1, macro F1 the mean over classes that occur in either.
@@ -37,7 +27,7 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "f1": lambda predictions, labels: f1_score(labels == 1, predictions == 1, zero_division=0.0),
     "macro_f1": lambda predictions, labels: f1_score(labels, predictions, average="macro", zero_division=0.0),
     "micro_f1": lambda predictions, labels: f1_score(labels, predictions, average="micro", zero_division=0.0),
-    "matthews": _matthews,
+    "matthews": lambda predictions, labels: matthews_corrcoef(labels, predictions),  # of more classes, Gorodkin's R_K
     "pearson": partial(_correlation, pearsonr),
     "spearman": partial(_correlation, spearmanr),  # equal values have their average rank
 }
@@ -55,5 +45,7 @@ def scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) ->
             f"{int((~np.isfinite(predictions)).sum())} of {len(predictions)} predictions are NaN or "
             "infinite: the training diverged; check its loss"
         )
-    values = {name: float(METRICS[name](predictions, labels)) for name in names}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of constant values, whose metrics are defined above
+        values = {name: float(METRICS[name](predictions, labels)) for name in names}
     return {**values, "score": float(np.mean([0.0 if math.isnan(value) else value for value in values.values()]))}

@@ -15,6 +15,7 @@ from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weig
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
+from bert.labels.baseline import compare
 from bert.labels.decision import Decision
 from bert.labels.examples import Examples, discover_labels, read_examples, stream_examples
 from bert.labels.features import sentence_features
@@ -110,17 +111,11 @@ class LabelTask(FineTuningTask):
                 f"{examples.source}: --balance and --positive-label are for classes of which a text has one; omit them"
             )
         classes = schema.encode(examples.labels) if single else None
-        kind = (
-            _numbers(examples.labels)
-            if schema.is_regression
-            else "classes"
-            if single
-            else f"labels separated by {schema.separator!r}"
-        )
+        kind = "classes" if single else f"labels separated by {schema.separator!r}"
+        kind = _numbers(examples.labels) if schema.is_regression else kind
         texts = " and ".join(map(repr, self._schema.split("train").texts))
         self.notes.append(f"columns: text {texts}, {kind} {data.label_column!r}")
-        if single:
-            self.notes.append(f"classes: {counted(examples.labels)}")
+        self.notes += [f"classes: {counted(examples.labels)}"] if single else []
         if self._config.holds_out():
             mask = held_out_rows(examples, classes, data.folds, data.fold, self._config.run.seed)
             self._held_out, self.training = examples.take(mask), examples.take(~mask)
@@ -227,16 +222,14 @@ class LabelTask(FineTuningTask):
             positive = None if data.positive_label is None else self.labels.index(data.positive_label)
             self._decision = fitted(predictions, labels, self._decision.several, positive, data.wanted_recall)
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
-        found = texts, features.examples.indices, labels, predictions, self._decision
-        content = details(self.labels, *found, data.balance)
+        rows = (texts, features.examples.indices, labels, predictions)
+        content = details(self.labels, *rows, self._decision, data.balance)
         for line in lines(content):
             logger.info(line)
         return content
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
         """Words alone and characters alone; where the model's decision has a threshold, it is left out."""
-        from bert.labels.baseline import compare  # here: it loads slowly
-
         logger.info("words alone and characters alone learn from the same lines, to stand beside the scores")
         is_plain = self._decision.positive is None
         ours = self._values(predictions) if is_plain else predictions.argmax(-1)

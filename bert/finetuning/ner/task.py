@@ -151,9 +151,9 @@ class TaggingTask(FineTuningTask):
             counts = [np.histogram([span.start for span in some], text.sentence_offsets)[0] for some in found]
             return lambda rows: {"f1": 2 * counts[0][rows].sum() / max(1, (counts[1] + counts[2])[rows].sum())}
 
-        plain, documents = f1(read_spans(guessed, text.sentence_offsets[:-1].tolist())), text.document_of_sentence
-        groups, name = documents if documents[-1] else None, "the most frequent tag of each word"
-        words = verdict(name, f1(spans), plain, len(text), groups, "sentences")
+        plain = f1(read_spans(guessed, text.sentence_offsets[:-1].tolist()))
+        groups = text.document_of_sentence if text.document_of_sentence[-1] else None
+        words = verdict("the most frequent tag of each word", f1(spans), plain, len(text), groups, "sentences")
         return {"eval_most_frequent_tag_f1": float(plain(np.arange(len(text)))["f1"]), "verdict": words}
 
     def num_rows(self, examples: TaggedText) -> int:
