@@ -39,7 +39,7 @@ NUMBERS = own_schema(("text",), "label", is_regression=True)
 SETS = {  # schema, texts, labels, groups, what the model predicts -> a figure, how the verdict begins, how it ends
     "words are better": (
         (SINGLE, TEXTS, CLASSES, None, HALF_RIGHT), ("eval_characters_alone_accuracy", 1.0),
-        "This model is worse than characters alone on 120 lines: accuracy 0.5", "better --from-pretrained-params may help."
+        "This model is worse than characters alone on 120 lines: accuracy 0.5", "may help."
     ),
     "the model is better": (
         (SINGLE, NOISE, CLASSES, None, DRAWN), None, "This model is better than", ")."
@@ -49,7 +49,7 @@ SETS = {  # schema, texts, labels, groups, what the model predicts -> a figure, 
     ),
     "errors that one of few groups has decide nothing": (
         (SINGLE, TEXTS, CLASSES, GROUPS, IN_TWO_GROUPS), ("eval_characters_alone_accuracy", 1.0),
-        "This model cannot be told from characters alone on 120 lines of 6 groups: accuracy 0.833 against 1.000", "may help."
+        "This model cannot be told from characters alone on 120 lines of 6 groups: accuracy 0.833", "may help."
     ),
     "a text has several labels, or none": (
         (SEVERAL, TEXTS, [label.replace("billing", "") for label in CLASSES], None, np.zeros((240, 2), np.int64)),
