@@ -165,7 +165,7 @@ class PackedSequences:
         """[T, n] -> [b, s, n]; what stands at padding is of any token."""
         tokens = self._feed["token_of_place"]
         places = paddle.shape(tokens)
-        rows = paddle.gather(values, paddle.clip(tokens, min=0).reshape([-1]))
+        rows = gather_tokens(values, paddle.clip(tokens, min=0).reshape([-1]))
         return rows.reshape([places[0], places[1], values.shape[-1]])
 
     def means(self, hidden):

@@ -50,10 +50,23 @@ class Feeding:
         Args:
             feed: as `bert.samples.collation.MicroBatch.feed`; its integers fit into the types of the program.
         """
-        arrays: dict[str, Any] = {name: array.astype(self._types[name], copy=False) for name, array in feed.items()}
+        arrays = self._typed(feed)
         if self._locks_pages:
             arrays = self._in_page_locked_memory(arrays)
         self._device.executor.run(self._program.main, feed=arrays, scope=self._device.scope)
+
+    def forward(self, feed: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The vectors of a micro-batch's texts, float32 [b, hidden], by the forward part of the program."""
+        assert self._program.forward is not None
+        main, name = self._program.forward
+        read = {key: array for key, array in feed.items() if main.global_block().has_var(key)}
+        (vectors,) = self._device.executor.run(
+            main, feed=self._typed(read), fetch_list=[name], scope=self._device.scope
+        )
+        return vectors
+
+    def _typed(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        return {name: array.astype(self._types[name], copy=False) for name, array in feed.items()}
 
     def _in_page_locked_memory(self, arrays: dict[str, Any]) -> dict[str, Any]:
         if len(self._in_flight) == MOST_IN_FLIGHT:

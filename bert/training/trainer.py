@@ -1,13 +1,15 @@
 """The training loop: updates of a program on batches, with logs, guards, evaluations and checkpoints in between."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from bert.checkpoints.progress import DecayState, LoopState, Progress, Totals
 from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, write_variable
+from bert.training.cached_gradients import with_batch_vectors
 from bert.training.decay import Decay
 from bert.training.device_guards import FiniteGuard, RankGuard
 from bert.training.devices import Device
@@ -168,16 +170,21 @@ class Trainer:
             write_variable(device.scope, SKIPPED_UPDATES, count + 1, device.place)
         else:
             self._feeding.accumulate(batch.num_micro_steps)
-            for micro_step, micro_batch in enumerate(batch.micro_batches):
-                beat(f"micro-step {micro_step + 1} of update {self._step + 1}")
-                # So that a resumed run draws the same masks.
-                key = stream_key(self._config.run.seed, "dropout", self._step, micro_step, device.group.rank)
-                program.dropout.draw(device.scope, device.place, micro_batch.feed, key)
+            micro_batches = with_batch_vectors(batch.micro_batches, program, device, self._feeding, self._draw_dropout)
+            for micro_step, micro_batch in enumerate(micro_batches):
+                self._draw_dropout(micro_step, micro_batch.feed)
                 self._feeding.run(micro_batch.feed)
                 self._throughput.add_micro_batch(micro_batch)
             self._throughput.interval.updates += 1
         self._step, self._epoch = self._step + 1, batch.epoch
         self._interrupted = self._stop_on_any_rank.after(self._step, waits=self._is_due_to_log())
+
+    def _draw_dropout(self, micro_step: int, feed: Mapping[str, Any]) -> None:
+        """Prepare a micro-step, by a key of its own: a resumed run draws the same masks."""
+        beat(f"micro-step {micro_step + 1} of update {self._step + 1}")
+        device = self._device
+        key = stream_key(self._config.run.seed, "dropout", self._step, micro_step, device.group.rank)
+        self._program.dropout.draw(device.scope, device.place, feed, key)
 
     def _end_interval(self) -> bool:
         """Log the updates since the last log line -> whether a guard rolled the run back."""

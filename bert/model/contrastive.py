@@ -1,0 +1,92 @@
+"""Contrastive training of text vectors: InfoNCE over all pairs of a global batch, in micro-batches and on any ranks.
+
+The loss reads the vectors of the whole batch, `BATCH_VECTORS`, which are computed before its micro-steps (Gao et al.,
+2021). A micro-step replaces those of its own texts by live ones: the gradient of their parameters is then exact, and
+the sum over micro-steps and ranks is that of the whole batch, however it is divided.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from bert.model.attention import MASKED_SCORE
+from bert.model.heads import ENCODERS
+from bert.model.modeling import BertModel
+from bert.model.objectives import Objective
+from bert.runtime.paddle_api import nn, paddle
+from bert.samples.packing import NO_TOKEN, Packing
+
+F = nn.functional
+BATCH_VECTORS = "batch_vectors"
+
+
+@dataclass(frozen=True)
+class ContrastiveObjective(Objective):
+    """InfoNCE with in-batch negatives, from query to passage and back (van den Oord et al., 2018; Gao et al., 2021).
+
+    A batch of B pairs has V texts: B queries, their B passages in the same order, then all further negatives.
+
+    Attributes:
+        pooling: "mean" of the states of all tokens, or that of "cls".
+        temperature: cosines are divided by it.
+        dimensions: the loss is also of the first so many numbers of each vector (Kusupati et al., 2022).
+    """
+
+    pooling: str = "mean"
+    temperature: float = 0.05
+    dimensions: tuple[int, ...] = ()
+
+    labels: ClassVar = {
+        BATCH_VECTORS: ([-1, -1], "float32"),  # [V, hidden]; those of this micro-batch's texts are not read
+        "text_places": ([-1], "int64"),  # of this micro-batch's texts among the V
+        "text_groups": ([-1], "int64"),  # [V]; a query and a passage of one group are no negatives of each other
+        "pair_numbers": ([-1], "int64"),  # 0 ... B - 1
+        "num_micro_batches": ([1], "float32"),  # of the global batch, on all ranks
+    }
+    metric_names: ClassVar = ("passes", "loss", "correct", "pairs")
+    accuracies: ClassVar = {"accuracy": ("correct", "pairs")}
+
+    def packing(self) -> Packing | None:
+        packing = super().packing()
+        return packing and replace(packing, per_token=True)
+
+    def network(self) -> BertModel:
+        encoder = ENCODERS[self.model.model_type]
+        return encoder(self.model, fuse_mha=self.fuse_mha, with_pooler=False, kernels=self.kernels)
+
+    def outputs(self, feed: dict[str, Any], network: Any) -> dict[str, Any]:
+        """vectors: float32 [b, hidden], not normalised."""
+        input_ids, token_type_ids, sequences = self.encoder_arguments(feed)
+        layout = network.layout(sequences)
+        hidden, _ = network(input_ids, token_type_ids, layout)
+        if self.pooling == "cls":
+            return {"vectors": layout.first_tokens(hidden).astype("float32")}
+        is_real = feed["attention_mask"] == 1 if self.packing() is None else feed["token_of_place"] != NO_TOKEN
+        weights = is_real.astype("float32").unsqueeze(-1)  # [b, s, 1]
+        summed = (layout.padded(hidden).astype("float32") * weights).sum(axis=1)
+        return {"vectors": summed / weights.sum(axis=1)}
+
+    def loss(self, feed: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, list[Any]]:
+        """The mean over all pairs of the batch, both ways; equal in all of its micro-steps."""
+        hidden, pairs, groups = self.model.hidden_size, feed["pair_numbers"], feed["text_groups"]
+        cached = feed[BATCH_VECTORS].reshape([-1, hidden])
+        vectors = paddle.scatter(cached, feed["text_places"], outputs["vectors"])
+        number = paddle.shape(pairs)[0]
+        passages = groups[number:].unsqueeze(0)
+        columns = paddle.cumsum(paddle.ones_like(passages), axis=1) - 1
+        is_alike = (groups[:number].unsqueeze(1) == passages).astype("float32")
+        is_own = (pairs.unsqueeze(1) == columns).astype("float32")
+        bias = is_alike * (1.0 - is_own) * MASKED_SCORE  # [B, V - B]
+        total, correct = 0.0, 0.0
+        for size in (hidden, *self.dimensions):
+            units = F.normalize(vectors[:, :size], axis=-1).unsqueeze(0)
+            # Mixed precision leaves bmm in float32, as cosines need, unlike matmul.
+            cosines = paddle.bmm(units[:, :number], units[:, number:].transpose([0, 2, 1])).squeeze(0)
+            scores = cosines / self.temperature + bias
+            backwards = F.cross_entropy(scores[:, :number].t(), pairs)
+            total = total + (F.cross_entropy(scores, pairs) + backwards) / 2
+            if size == hidden:
+                correct = (paddle.argmax(scores, axis=-1) == pairs).astype("float32").sum()
+        mean = total / (1 + len(self.dimensions))
+        # Optimizers take the mean over micro-batches, where the sum is needed; the value stays as it is.
+        loss = mean.detach() + (mean - mean.detach()) * feed["num_micro_batches"].sum()
+        return loss, [correct, paddle.ones_like(pairs).astype("float32").sum()]

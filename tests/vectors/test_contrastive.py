@@ -1,0 +1,89 @@
+"""The contrastive loss: equal to its definition, and however a batch is divided into micro-batches."""
+
+import numpy as np
+import pytest
+
+from bert.config.architecture import FusedKernels
+from bert.model.contrastive import BATCH_VECTORS, ContrastiveObjective
+from bert.samples.collation import MicroBatch
+from bert.samples.packing import pack
+from bert.training.cached_gradients import with_batch_vectors
+from bert.training.feeding import Feeding
+from program import TRAINING_METRICS
+from tests.support import tiny
+
+NUM_PAIRS, NUM_TEXTS = 6, 14  # two texts are further negatives
+GROUPS = np.array([0, 1, 2, 3, 4, 0, *range(5), 0, 7, 8])  # pairs 0 and 5 are alike
+
+
+def micro_batches(number: int, objective: ContrastiveObjective) -> list[MicroBatch]:
+    batch = tiny.random_batch(2, NUM_TEXTS)
+    inputs = {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
+    shared = {
+        "text_groups": GROUPS,
+        "pair_numbers": np.arange(NUM_PAIRS),
+        "num_micro_batches": np.array([number], "float32"),
+    }
+    result = []
+    for places in np.array_split(np.arange(NUM_TEXTS).reshape(7, 2).T.reshape(-1), number):
+        feed = {**{name: array[places] for name, array in inputs.items()}, **shared, "text_places": places}
+        result.append(MicroBatch(feed, len(places), 1, 1, 0).packed(objective.packing()))
+    return result
+
+
+def update(number: int, *, dropout: bool = False, precision=tiny.FLOAT32, **attributes):
+    """An update of `number` micro-batches -> the loss of each, the gradient of the whole, the vectors before it."""
+    model = tiny.MODEL_WITH_DROPOUT if dropout else tiny.MODEL
+    objective = ContrastiveObjective(model, kernels=FusedKernels(unpad=True), **attributes)
+    session = tiny.Session(
+        objective=objective, optimizer=tiny.STEADY_ADAMW, micro_steps=number, precision=precision, warmup_steps=0
+    )
+    device = session.device()
+
+    def draw(micro_step, feed):
+        session.program.dropout.draw(session.scope, session.place, feed, np.uint64(7 + micro_step))
+
+    feeding, losses = Feeding(session.program, device), []
+    batches = micro_batches(number, objective)
+    for micro_step, batch in enumerate(with_batch_vectors(batches, session.program, device, feeding, draw)):
+        session.write(TRAINING_METRICS, np.zeros(4))
+        draw(micro_step, batch.feed)
+        feeding.run(batch.feed)
+        losses.append(session.read(TRAINING_METRICS)[1])
+    moments = {key.split("/")[0]: value for key, value in session.optimizer_state().items() if "/moment1" in key}
+    return losses, moments, batch.feed[BATCH_VECTORS]
+
+
+def info_nce(vectors: np.ndarray, temperature: float) -> float:
+    """The definition, a pair at a time."""
+    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries, passages = units[:NUM_PAIRS], units[NUM_PAIRS:]
+    losses = []
+    for first, second, groups, others in (
+        (queries, passages, GROUPS[:NUM_PAIRS], GROUPS[NUM_PAIRS:]),
+        (passages[:NUM_PAIRS], queries, GROUPS[NUM_PAIRS : 2 * NUM_PAIRS], GROUPS[:NUM_PAIRS]),
+    ):
+        for row in range(NUM_PAIRS):
+            allowed = [j for j in range(len(second)) if j == row or groups[row] != others[j]]
+            scores = np.exp([first[row] @ second[j] / temperature for j in allowed])
+            losses.append(-np.log(scores[allowed.index(row)] / scores.sum()))
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("attributes", [{}, {"pooling": "cls", "dimensions": (16, 8), "temperature": 0.2}], ids=str)
+def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
+    """Cached gradients: losses and gradients of 7 micro-batches equal those of one."""
+    (whole,), gradients, _ = update(1, **attributes)
+    losses, divided, vectors = update(7, **attributes)
+    assert losses == pytest.approx([whole] * 7, abs=1e-6)
+    sizes = (32, *attributes.get("dimensions", ()))
+    defined = np.mean([info_nce(vectors[:, :size], attributes.get("temperature", 0.05)) for size in sizes])
+    assert whole == pytest.approx(defined, abs=1e-5)
+    assert tiny.relative_difference(divided, gradients) < 3e-6
+
+
+@pytest.mark.parametrize("precision", [tiny.FLOAT32, tiny.FLOAT16], ids=["float32", "float16"])
+def test_the_vectors_before_the_micro_steps_have_their_dropout(precision):
+    """Otherwise the live vectors would differ from those before, and so the loss of each micro-step."""
+    losses, _, vectors = update(7, dropout=True, precision=precision)
+    assert losses == pytest.approx([info_nce(vectors, 0.05)] * 7, abs=1e-5)
