@@ -11,7 +11,6 @@ from typing import Any
 
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.model.attention import gather_gradients_of_gathers
-from bert.model.contrastive import BATCH_VECTORS
 from bert.model.dropout import Dropout, dropout_of
 from bert.model.gradient_accumulation import AccumulatedGradients, cast_parameters_once
 from bert.model.objectives import Objective
@@ -48,8 +47,6 @@ class TrainingProgram:
 
     Attributes:
         accumulation_varies: whether `Feeding.accumulate` may change that number for the updates that follow.
-        forward: of a loss over the whole global batch: the part that makes the vectors of a micro-batch's texts, with
-            the same dropout, and their variable.
     """
 
     objective: Objective
@@ -62,7 +59,6 @@ class TrainingProgram:
     loss_scale_counters: tuple[str, ...] = ()
     dropout: Dropout = Dropout()
     accumulation_varies: bool = False
-    forward: tuple[static.Program, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +139,6 @@ def build_training_program(
         gradient_accumulation_steps=gradient_accumulation_steps,
         dropout=dropout,
         accumulation_varies=accumulation_varies,
-        forward=_forward_part(main),
         **_loss_scale_variables(main),
     )
 
@@ -243,15 +238,6 @@ def _seed_initializers(startup: static.Program, seed: int) -> None:
         if operator.has_attr("seed"):
             key = stream_key(seed, "initial weights", operator.output("Out")[0])
             operator._set_attr("seed", int(key) & 0x7FFFFFFF or 1)
-
-
-def _forward_part(main: static.Program) -> tuple[static.Program, str] | None:
-    """What computes the vectors that a `ContrastiveObjective` scatters among those of the batch; None for others."""
-    block = main.global_block()
-    if not block.has_var(BATCH_VECTORS):
-        return None
-    name = next(operator.input("Updates")[0] for operator in block.ops if operator.type == "scatter")
-    return main._prune([block.var(name)]), name
 
 
 def _is_bfloat16(precision: PrecisionSettings) -> bool:

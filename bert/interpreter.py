@@ -43,6 +43,7 @@ COMMANDS = (
     Command("glue", "scripts/run_glue.sh", "fine-tune on sentences"),
     Command("classify", "scripts/run_classify.sh", "fine-tune on your own labelled texts"),
     Command("ner", "scripts/run_ner.sh", "fine-tune on named entities"),
+    Command("vectors", "scripts/run_vectors.sh", "train vectors for search"),
     Command("predict", "run_predict.py", "use a model"),
     Command("serve", "bert.serving", "serve a model over HTTP"),
     Command("convert", "run_convert.py", "read and write other libraries' checkpoints"),
@@ -53,6 +54,7 @@ COMMANDS = (
     Command("run_squad", "run_squad.py", "one process of `squad`; all its settings"),
     Command("run_glue", "run_glue.py", "one process of `glue`; all its settings"),
     Command("run_ner", "run_ner.py", "one process of `ner`; all its settings"),
+    Command("run_vectors", "run_vectors.py", "one process of `vectors`; all its settings"),
 )
 
 

@@ -53,6 +53,7 @@ ORDER = (
     "bert.labels",
     "bert.glue",
     "bert.inference",
+    "bert.vectors",
     "bert.serving",
     "bert.doctor",
     "bert.own_text",
@@ -86,7 +87,7 @@ _PADDLE_FREE_PARTS = {  # package -> its modules
     "bert.runtime": "topology",
     "bert.serving": "batching connections messages request_handling routes running schemas settings worker",
     "bert.training": "interruption loss_guards",
-    "": "run_convert run_export run_glue run_ner run_predict run_pretraining run_squad",
+    "": "run_convert run_export run_glue run_ner run_predict run_pretraining run_squad run_vectors",
 }
 PADDLE_FREE_MODULES = {
     f"{package}.{name}".lstrip(".") for package, names in _PADDLE_FREE_PARTS.items() for name in names.split()

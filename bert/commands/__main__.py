@@ -4,10 +4,19 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from bert.config.entry_point import load_task
 from bert.exit_codes import BAD_INPUT, OK
 from bert.parent_death import end_with_caller
 
-TASK_NAMES = ("pretraining", "squad", "glue", "classify", "ner")
+_COMMANDS = {
+    "pretraining": "bert.commands.pretrain:main",
+    "squad": "bert.commands.squad:main",
+    "glue": "bert.commands.glue:main",
+    "classify": "bert.commands.classify:main",
+    "ner": "bert.commands.ner:main",
+    "vectors": "bert.commands.vectors:main",
+}
+TASK_NAMES = tuple(_COMMANDS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,24 +36,11 @@ def _command(task: str, words: Sequence[str]) -> Callable[[Sequence[str]], int]:
     """The command of a task. It is imported only where it is called: all of them take twice as long."""
     is_all = task == "glue" and words[:1] == ["all"]
     if is_all or any(word.partition("=")[0] == "--seeds" for word in words):
-        from bert.commands import repetitions
-
-        return partial(repetitions.main, task)
-    if task == "pretraining":
-        from bert.commands import pretrain
-
-        return pretrain.main
-    if task == "squad":
-        from bert.commands import squad
-
-        return squad.main
-    if task == "classify":
-        from bert.commands import classify
-
-        return classify.main
-    from bert.commands import glue, ner
-
-    return ner.main if task == "ner" or glue.names_entities(words) else glue.main
+        return partial(load_task("bert.commands.repetitions:main"), task)
+    if task == "glue" and load_task("bert.commands.glue:names_entities")(words):
+        task = "ner"
+    command: Callable[[Sequence[str]], int] = load_task(_COMMANDS[task])
+    return command
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 from bert import exit_codes
 from bert.command_errors import command
-from bert.config.entry_point import START, EntryPoint
+from bert.config.entry_point import START, EntryPoint, load_task
 from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
 from bert.config.setting_errors import explain, suggest
 from bert.config.setting_sources import dump_yaml, resolve_config
@@ -37,6 +37,15 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any
         if answered(questions, [config], int(os.environ.get(WORLD_SIZE, "1"))):
             raise SystemExit(exit_codes.OK)
         return config
+
+
+def run_entry(entry: EntryPoint, argv: Sequence[str] | None = None) -> int:
+    """Read the settings, check the files and run the task; returns the exit code."""
+    config = parse_arguments(entry, argv)
+    with usage_errors():
+        config.prepare_files()
+        # Paddle takes a second to load: not for --help or an error in the settings.
+        return load_task("bert.training.training_run:run")(config, load_task(entry.task).open)
 
 
 def take_questions(flags: dict[str, Any], entry: EntryPoint) -> list[Question]:

@@ -131,13 +131,17 @@ class FineTuningLoader(GlobalBatchLoader):
 
     def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
         ids = self.sample_ids(index)
-        rows = ids[self._own_samples(micro_step)]
-        lengths = self._table.lengths()[rows]
-        width = padded_width(lengths, *self._widths)
-        feed = self._table.feed(rows, width, with_labels=True)
+        labels: dict[str, np.ndarray] = {}
         if self._labelled_tokens is not None:
             labelled, number = int(self._labelled_tokens[ids].sum()), self.global_batch_size // self._micro_batch_size
-            feed["label_normalizer"] = np.array([max(1, labelled) / number], np.float32)
+            labels["label_normalizer"] = np.array([max(1, labelled) / number], np.float32)
+        return self._padded(ids[self._own_samples(micro_step)], labels)
+
+    def _padded(self, rows: np.ndarray, labels: Mapping[str, np.ndarray]) -> MicroBatch:
+        """The micro-batch of some sequences, with their own labels and those of the whole."""
+        lengths = self._table.lengths()[rows]
+        width = padded_width(lengths, *self._widths)
+        feed = {**self._table.feed(rows, width, with_labels=True), **labels}
         return MicroBatch(feed, len(rows), int(lengths.sum()), len(rows) * width, 0)
 
 

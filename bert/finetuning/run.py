@@ -17,7 +17,7 @@ from bert.config.architecture import FusedKernels
 from bert.config.training_settings import derive
 from bert.files import checksum_of, sha256_of_file, write_atomically
 from bert.finetuning.config import FineTuningConfig, with_steps
-from bert.finetuning.loader import FeatureTable, FineTuningLoader, check_finite, prediction_batches
+from bert.finetuning.loader import FeatureTable, check_finite, prediction_batches
 from bert.finetuning.prediction_files import PredictionFiles, stamps
 from bert.finetuning.task import Features, FineTuningData, FineTuningTask, Outputs, Part
 from bert.reporting.progress import metric_form, metrics_line, progress
@@ -49,7 +49,7 @@ class FineTuning(Task):
         if data.train is not None:
             config = _with_lasting_vocabulary(with_steps(config, len(data.train), group.world_size), group.is_main)
             self.fingerprint = data.train.fingerprint()
-            self._loader = FineTuningLoader(
+            self._loader = task.loader(
                 data.train,
                 global_batch_size=config.batch.resolved_global_batch_size(group.world_size),
                 micro_batch_size=config.batch.batch_size,
@@ -61,7 +61,7 @@ class FineTuning(Task):
                 sequence_length_multiple=config.data.sequence_length_multiple,
             )
         self.config, self.objective, self.texts = config, task.objective(), task.texts()
-        self._task, self._data = task, data
+        self._task, self._data, self.evaluates_first = task, data, task.evaluates_first
         self.trains, self.evaluates = data.train is not None, bool(data.evaluated)
         if self.evaluates and config.run.keep_best:
             self.best_metric = BestMetric(task.best_metric, larger_is_better=True, is_result=True)

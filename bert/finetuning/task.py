@@ -11,7 +11,7 @@ import numpy as np
 
 from bert.conversion.model_description import Usage, usage_texts
 from bert.finetuning.config import FineTuningConfig
-from bert.finetuning.loader import FeatureTable
+from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.prediction_files import RowEnds, line_ends
 from bert.model.objectives import Objective
 from bert.tokenization.vocabulary_files import read_vocabulary
@@ -59,6 +59,8 @@ class FineTuningTask(ABC):
     """
 
     unit: ClassVar[str] = "examples"
+    loader: ClassVar[type[FineTuningLoader]] = FineTuningLoader
+    evaluates_first: ClassVar[bool] = False  # given weights are evaluated before the first update
     summary_names: ClassVar[Mapping[str, str]] = {}
     results_beside_checkpoints: ClassVar[bool] = False  # links there to the files of the results
     best_metric: str = "eval_f1"  # the evaluation metric that decides which weights are best; larger is better

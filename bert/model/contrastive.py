@@ -68,25 +68,22 @@ class ContrastiveObjective(Objective):
     def loss(self, feed: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The mean over all pairs of the batch, both ways; equal in all of its micro-steps."""
         hidden, pairs, groups = self.model.hidden_size, feed["pair_numbers"], feed["text_groups"]
-        cached = feed[BATCH_VECTORS].reshape([-1, hidden])
+        cached, number = feed[BATCH_VECTORS].reshape([-1, hidden]), paddle.shape(pairs)[0]
         vectors = paddle.scatter(cached, feed["text_places"], outputs["vectors"])
-        number = paddle.shape(pairs)[0]
-        passages = groups[number:].unsqueeze(0)
-        columns = paddle.cumsum(paddle.ones_like(passages), axis=1) - 1
-        is_alike = (groups[:number].unsqueeze(1) == passages).astype("float32")
-        is_own = (pairs.unsqueeze(1) == columns).astype("float32")
-        bias = is_alike * (1.0 - is_own) * MASKED_SCORE  # [B, V - B]
-        total, correct = 0.0, 0.0
-        for size in (hidden, *self.dimensions):
-            units = F.normalize(vectors[:, :size], axis=-1).unsqueeze(0)
-            # Mixed precision leaves bmm in float32, as cosines need, unlike matmul.
-            cosines = paddle.bmm(units[:, :number], units[:, number:].transpose([0, 2, 1])).squeeze(0)
-            scores = cosines / self.temperature + bias
-            backwards = F.cross_entropy(scores[:, :number].t(), pairs)
-            total = total + (F.cross_entropy(scores, pairs) + backwards) / 2
-            if size == hidden:
-                correct = (paddle.argmax(scores, axis=-1) == pairs).astype("float32").sum()
-        mean = total / (1 + len(self.dimensions))
+        queries, passages = groups[:number].unsqueeze(1), groups[number:].unsqueeze(0)
+        is_other = pairs.unsqueeze(1) != paddle.cumsum(paddle.ones_like(passages), axis=1) - 1
+        bias = ((queries == passages) & is_other).astype("float32") * MASKED_SCORE  # [B, V - B]
+        sizes = (hidden, *self.dimensions)
+        scores = [_cosines(vectors[:, :size], number) / self.temperature + bias for size in sizes]
+        both = [F.cross_entropy(each, pairs) + F.cross_entropy(each[:, :number].t(), pairs) for each in scores]
+        mean = sum(both) / (2 * len(both))
         # Optimizers take the mean over micro-batches, where the sum is needed; the value stays as it is.
         loss = mean.detach() + (mean - mean.detach()) * feed["num_micro_batches"].sum()
+        correct = (paddle.argmax(scores[0], axis=-1) == pairs).astype("float32").sum()
         return loss, [correct, paddle.ones_like(pairs).astype("float32").sum()]
+
+
+def _cosines(vectors, number):
+    """Of the first vectors with the others, [number, V - number]; in float32, as mixed precision leaves bmm so."""
+    units = F.normalize(vectors, axis=-1).unsqueeze(0)
+    return paddle.bmm(units[:, :number], units[:, number:].transpose([0, 2, 1])).squeeze(0)

@@ -1,14 +1,17 @@
 """Feeds micro-batches to a training program; on a GPU the host does not wait for the device."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bert.model.contrastive import BATCH_VECTORS
 from bert.model.gradient_accumulation import FACTOR, MICRO_STEPS
 from bert.model.optimization import APPLIED_UPDATES
 from bert.runtime.paddle_api import page_locked, place_of, read_variable, write_variable
+from bert.samples.collation import MicroBatch
 from bert.training.devices import Device
 from program import TrainingProgram
 
@@ -29,6 +32,7 @@ class Feeding:
         self._program, self._device = program, device
         self._locks_pages = device.group.device == "gpu"
         self._in_flight: list[dict[str, Any]] = []
+        self._forward: Any = None  # the part of the program that makes vectors
         self._micro_steps = 0  # that were written; 0: those that the program has
         self._types = {
             variable.name: str(variable.dtype).split(".")[-1].lower()
@@ -55,15 +59,31 @@ class Feeding:
             arrays = self._in_page_locked_memory(arrays)
         self._device.executor.run(self._program.main, feed=arrays, scope=self._device.scope)
 
-    def forward(self, feed: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The vectors of a micro-batch's texts, float32 [b, hidden], by the forward part of the program."""
-        assert self._program.forward is not None
-        main, name = self._program.forward
-        read = {key: array for key, array in feed.items() if main.global_block().has_var(key)}
-        (vectors,) = self._device.executor.run(
-            main, feed=self._typed(read), fetch_list=[name], scope=self._device.scope
-        )
-        return vectors
+    def with_batch_vectors(
+        self, micro_batches: Iterable[MicroBatch], draw: Callable[[int, Any], None]
+    ) -> Iterable[MicroBatch]:
+        """This rank's micro-batches of an update; for a `ContrastiveObjective` with the vectors of the whole batch.
+
+        A micro-batch that is alone needs none from before.
+
+        Args:
+            draw: (micro-step, its feed) -> draws its dropout.
+        """
+        main, device, hidden = self._program.main, self._device, self._program.objective.model.hidden_size
+        if not main.global_block().has_var(BATCH_VECTORS):
+            return micro_batches
+        batches = list(micro_batches)
+        name = next(op.input("Updates")[0] for op in main.global_block().ops if op.type == "scatter")
+        self._forward = self._forward or main._prune([main.global_block().var(name)])
+        known = self._forward.global_block()
+        vectors = np.zeros((len(batches[0].feed["text_groups"]), hidden), "float32")
+        for micro_step, batch in enumerate(batches if len(batches) * device.group.world_size > 1 else ()):
+            draw(micro_step, batch.feed)
+            feed = self._typed({key: batch.feed[key] for key in batch.feed if known.has_var(key)})
+            (live,) = device.executor.run(self._forward, feed=feed, fetch_list=[name], scope=device.scope)
+            vectors[batch.feed["text_places"]] = live
+        vectors = device.collective.sum(vectors.reshape(-1)).reshape(vectors.shape)
+        return [replace(batch, feed={**batch.feed, BATCH_VECTORS: vectors}) for batch in batches]
 
     def _typed(self, feed: Mapping[str, np.ndarray]) -> dict[str, Any]:
         return {name: array.astype(self._types[name], copy=False) for name, array in feed.items()}

@@ -9,7 +9,6 @@ from bert.model.optimization import SKIPPED_UPDATES
 from bert.randomness import stream_key
 from bert.reporting.logs import Log
 from bert.runtime.paddle_api import read_variable, write_variable
-from bert.training.cached_gradients import with_batch_vectors
 from bert.training.decay import Decay
 from bert.training.device_guards import FiniteGuard, RankGuard
 from bert.training.devices import Device
@@ -163,14 +162,14 @@ class Trainer:
 
     def _update(self, batch) -> None:
         """All micro-steps of one update, the last of which applies it; or none, if a guard skips the batch."""
-        program, device = self._program, self._device
+        device = self._device
         if any(guard.skips(self._step) for guard in self._guards):
             beat(f"skipping update {self._step + 1}")  # the learning rate stays where it was
             count = read_variable(device.scope, SKIPPED_UPDATES)
             write_variable(device.scope, SKIPPED_UPDATES, count + 1, device.place)
         else:
             self._feeding.accumulate(batch.num_micro_steps)
-            micro_batches = with_batch_vectors(batch.micro_batches, program, device, self._feeding, self._draw_dropout)
+            micro_batches = self._feeding.with_batch_vectors(batch.micro_batches, self._draw_dropout)
             for micro_step, micro_batch in enumerate(micro_batches):
                 self._draw_dropout(micro_step, micro_batch.feed)
                 self._feeding.run(micro_batch.feed)

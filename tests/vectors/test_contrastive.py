@@ -6,8 +6,6 @@ import pytest
 from bert.config.architecture import FusedKernels
 from bert.model.contrastive import BATCH_VECTORS, ContrastiveObjective
 from bert.samples.collation import MicroBatch
-from bert.samples.packing import pack
-from bert.training.cached_gradients import with_batch_vectors
 from bert.training.feeding import Feeding
 from program import TRAINING_METRICS
 from tests.support import tiny
@@ -45,7 +43,7 @@ def update(number: int, *, dropout: bool = False, precision=tiny.FLOAT32, **attr
 
     feeding, losses = Feeding(session.program, device), []
     batches = micro_batches(number, objective)
-    for micro_step, batch in enumerate(with_batch_vectors(batches, session.program, device, feeding, draw)):
+    for micro_step, batch in enumerate(feeding.with_batch_vectors(batches, draw)):
         session.write(TRAINING_METRICS, np.zeros(4))
         draw(micro_step, batch.feed)
         feeding.run(batch.feed)

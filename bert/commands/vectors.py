@@ -1,0 +1,35 @@
+"""`bash scripts/run_vectors.sh --text FOLDER`: trains vectors of texts for search, and measures how well they find."""
+
+from functools import partial
+from pathlib import Path
+
+from bert.commands.fine_tuning import FineTuningLauncher, Form, run
+from bert.finetuning.config import TaskDataSettings
+from bert.launching.arguments import CommandLine
+from bert.vectors.settings import ENTRY
+
+
+def _form(line: CommandLine) -> Form:
+    sources = [Path(str(line.training[name])) for name in ("text", "train_file", "eval_file") if name in line.training]
+    both = {"text", "train_file"} <= line.training.keys()
+    if line.positional or not sources or both or "from_pretrained_params" not in line.training:
+        raise ValueError(
+            "give --model, and --text FOLDER or --pairs FILE (to measure only: --eval FILE), one of the two"
+        )
+    folder = Path(line.training.get("output_dir", f"results/vectors-{sources[0].name.partition('.')[0]}"))
+    return Form({"output_dir": folder, "report_file": folder / "report.json"})
+
+
+LAUNCHER = FineTuningLauncher(
+    script="scripts/run_vectors.sh",
+    entry=ENTRY,
+    usage="(--text FOLDER | --pairs FILE) --model WEIGHTS [--hours H]",
+    description="Train a model's vectors for search: near for a query and what answers it. Pairs are the rows of "
+    "--pairs or made of --text; the search for some that are held out is compared with BM25.",
+    epilog="The same command resumes a stopped run.",
+    names={},
+    shown=("data",),
+    hidden=(*TaskDataSettings.model_fields, "query_prefix", "passage_prefix", "temperature", "shortest_vector"),
+    form=_form,
+)
+main = partial(run, LAUNCHER)

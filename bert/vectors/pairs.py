@@ -1,0 +1,148 @@
+"""Pairs of a query and a passage: rows of a user's table, or made of own text; cleaned, grouped and held out.
+
+A frame of pairs has the columns `query`, `passage`, `negatives` (lists of passages that answer the query wrongly),
+`kind` and `where` (how the pair was found, and in which row or document), `unit` (pairs of one are held out together)
+and `group` (pairs of equal queries or nearly equal passages have one: they are no negatives of each other).
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import pairwise, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bert.randomness import permutation, stream_key
+from data.text.columns import TableForm, fitting
+from data.text.deduplication import SeenDocuments, TextDigest
+from data.text.encodings import Decoding, NotTextError
+from data.text.inputs import DamagedError, Findings, list_inputs
+from data.text.readers import Reading, read_pieces
+from data.text.tables import user_table
+
+TITLE, QUESTION, TABLE = "title and body", "question and answer", "rows of the table"
+NEIGHBOURS, SAME_TEXT = "neighbouring paragraphs", "a text under two dropouts"
+_QUERIES = "query question title anchor sentence1 premise q".split()
+_PASSAGES = "passage positive answer body document context sentence2 hypothesis content text".split()
+_NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
+_UNIT = 50  # pairs of a document that are held out together, so that a single long one is divided too
+_LEAST_WORDS = 6  # of a paragraph
+_MARKS = re.compile(r"\A(#+|(q|a|question|answer)\s*[:.])\s+", re.IGNORECASE)  # before a heading, question or answer
+_HEADING = re.compile(r"^(#+[ \t].*|.*[?\uff1f])$|^(.+)\n([=\-~^\"'#*+])\3{2,}[ \t]*$", re.MULTILINE)
+Pair = dict[str, Any]
+
+
+def table_pairs(path: Path, query: str | None, passage: str | None, decoding: Decoding) -> Iterator[Pair]:
+    """The rows of a table, whose columns are named or known by usual names."""
+    table = user_table(path, TableForm(None, decoding.header, "cells"), decoding=decoding)
+    names = [*map(str, table.columns)]
+    columns = fitting(product([query] if query else _QUERIES, [passage] if passage else _PASSAGES), names)
+    if columns is None:
+        raise ValueError(
+            f"{path} must have a column of queries and one of passages, among {', '.join(names)[:200]}; name them with "
+            "--query-column and --passage-column"
+        )
+    wrong, (identifier,) = [*filter(_NEGATIVE.fullmatch, names)], fitting([("query_id",), ("id",)], names) or ("",)
+    for number, values, _ in table.rows:
+        row = values or {}
+        first, second = ("" if row.get(name) is None else str(row[name]) for name in columns)
+        lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
+        pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
+        yield {**pair, "kind": TABLE, "where": f"row {number}", "unit": first, "id": row.get(identifier)}
+
+
+def text_pairs(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[Pair]:
+    """The pairs of the documents in a folder or file; `notes` gets what was not read."""
+    findings, parts = Findings(), list[str]()
+    for source in list_inputs([path], "auto", findings, flag="text"):
+        try:
+            for piece in read_pieces(source, Reading(decoding.language, decoding.encoding), findings):
+                parts.append(piece.text)
+                if piece.ends:
+                    for number, (kind, query, passage) in enumerate(document_pairs("".join(parts))):
+                        pair = {"query": query, "passage": passage, "negatives": [], "kind": kind, "where": piece.id}
+                        yield {**pair, "unit": f"{piece.id} {number // _UNIT}"}
+                    parts.clear()
+        except (NotTextError, DamagedError) as error:
+            findings.refuse(source, error, 0)
+    notes += [f"not read: {line}" for line in (*findings.left_out[:3], *findings.problems[:3])]
+
+
+def document_pairs(text: str) -> list[tuple[str, str, str]]:
+    """(kind, query, passage): a heading or question and the paragraph after it, two paragraphs, or a lone one twice."""
+    blocks, pairs = list(_blocks(text)), list[tuple[str, str, str]]()
+    title = next((block for block, is_heading in blocks if is_heading), "")
+    for (block, is_heading), (passage, is_next_heading) in pairwise(blocks):
+        is_question = block.endswith(("?", "\uff1f"))
+        if not is_next_heading:
+            query = block if is_question or not is_heading or block == title else f"{title} {block}"
+            pairs.append(((QUESTION if is_question else TITLE) if is_heading else NEIGHBOURS, query, passage))
+    return pairs or [(SAME_TEXT, block, block) for block, is_heading in blocks if not is_heading]
+
+
+def _blocks(text: str) -> Iterator[tuple[str, bool]]:
+    """Paragraphs, and whether each is a heading or a question: by marks, or a short line that ends without a stop."""
+    parts = re.split(r"\n[ \t]*\n", _HEADING.sub(r"\n\n\1\2\n\n", text.replace("\r\n", "\n")))
+    for part in parts if len(parts) > 1 else text.splitlines():
+        block = _MARKS.sub("", " ".join(part.split()), count=1)
+        is_short = len(block) <= 150 and len(block.split()) < 16 and "\n" not in part.strip()
+        is_heading = is_short and block[:1].isalnum() and block[-1] not in ".!:;,\u3002"
+        if is_heading or len(block.split()) >= _LEAST_WORDS or len(block) >= 8 * _LEAST_WORDS:  # also without spaces
+            yield block, is_heading
+
+
+def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFrame:
+    """The frame of the pairs; `notes` gets how many there are of each kind, and what was left out and why."""
+    frame = pd.DataFrame(pairs, columns=["query", "passage", "negatives", "kind", "where", "unit", "id"])
+    sides, left_out = ["plain_query", "plain_passage"], list[str]()
+    for name in ("query", "passage"):
+        frame[f"plain_{name}"] = frame[name].astype(str).str.lower().str.split().str.join(" ")
+    wrong = {
+        "an empty side, or a row that cannot be read": lambda rows: (rows[sides] == "").any(axis=1),
+        "equal sides": lambda rows: (rows.plain_query == rows.plain_passage) & (rows.kind != SAME_TEXT),
+        "a pair a second time": lambda rows: rows.duplicated(sides),
+        "an id that another query has": lambda rows: rows.groupby("id").plain_query.transform("nunique") > 1,
+    }
+    for reason, is_wrong in wrong.items():
+        if (bad := is_wrong(frame)).any():
+            left_out.append(f"left out: {reason}: {bad.sum():,} (first: {frame['where'][bad].iloc[0]})")
+            frame = frame[~bad]
+    if frame.empty:
+        raise ValueError(f"{source} gives no pair of texts; check it ({'; '.join(left_out) or 'it is empty'})")
+    counts = ", ".join(f"{kind} {number:,}" for kind, number in frame.kind.value_counts().items())
+    notes += [f"{len(frame):,} pairs: {counts}", *left_out]
+    frame = frame.assign(group=(alike := _first_alike(frame.plain_passage)), alike=alike)
+    for name in ("plain_query", "alike", "plain_query"):  # it spreads over both
+        frame = frame.assign(group=frame.groupby(name).group.transform("min"))
+    if shared := len(frame) - frame.group.nunique():
+        notes.append(f"{shared:,} pairs share a query, or nearly a passage, with another: no negatives of each other")
+    return frame.reset_index(drop=True)
+
+
+def _first_alike(texts: Iterable[str]) -> np.ndarray:
+    """int64 [n]: of each text the number of the first that is nearly equal."""
+    numbers = list[int]()
+    with TemporaryDirectory() as folder, closing(SeenDocuments(Path(folder, "seen.sqlite"), "near")) as seen:
+        for number, text in enumerate(texts):
+            digest = TextDigest(near=True)
+            digest.add(text.encode("utf-8", "replace"))
+            earlier = seen.earlier(str(number), digest)
+            numbers.append(number if earlier is None else int(earlier[1]))
+    return np.array(numbers)
+
+
+def divided(frame: pd.DataFrame, fraction: float, seed: int, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The pairs to train on, and about a fraction of them that is held out, in whole units."""
+    codes, units = pd.factorize(frame.unit)
+    order = permutation(stream_key(seed, "held-out pairs"), len(units))
+    number = int(np.searchsorted(np.cumsum(np.bincount(codes)[order]), fraction * len(frame))) + 1
+    held_out = np.isin(codes, order[:number])
+    alike = frame.group.isin(frame.group[held_out]) & ~held_out
+    if (held_out | alike).all():
+        raise ValueError(f"{len(frame):,} pairs are too few to hold some out; add some, or pass --eval FILE")
+    notes.append(f"held out: {held_out.sum():,} pairs; left out of the others as they are like these: {alike.sum():,}")
+    return frame[~held_out & ~alike], frame[held_out]

@@ -1,0 +1,49 @@
+"""How well passages are found among others: of the ten nearest of each query, and of the ten that BM25 ranks first."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+DEPTH = 10
+_WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|\w+")  # CJK by character
+
+
+def found(scores: np.ndarray, query_groups: np.ndarray, passage_groups: np.ndarray) -> dict[str, np.ndarray]:
+    """recall_at_1, recall_at_10, mrr_at_10 and ndcg_at_10 of each query, float64 [q] (Järvelin and Kekäläinen, 2002).
+
+    Recall is of as many relevant passages as the depth can hold.
+
+    Args:
+        scores: float [q, p]; a passage with -inf is not found.
+        query_groups, passage_groups: int64 [q], [p]; the relevant passages of a query are those of its group.
+    """
+    depth = min(DEPTH, scores.shape[1])
+    nearest = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+    hits = passage_groups[nearest] == query_groups[:, None]
+    hits &= np.isfinite(np.take_along_axis(scores, nearest, axis=1))
+    relevant = np.minimum((query_groups[:, None] == passage_groups).sum(axis=1), depth)
+    gains = 1 / np.log2(np.arange(depth) + 2)
+    return {
+        "recall_at_1": hits[:, 0].astype(np.float64),
+        "recall_at_10": hits.sum(axis=1) / relevant,
+        "mrr_at_10": hits.any(axis=1) / (hits.argmax(axis=1) + 1),
+        "ndcg_at_10": hits @ gains / np.cumsum(gains)[relevant - 1],
+    }
+
+
+def cosines(vectors: np.ndarray, num_queries: int, size: int | None = None) -> np.ndarray:
+    """The cosines [q, p] of the first vectors, those of queries, with the others, of their first `size` numbers."""
+    cut = vectors[:, :size]
+    units = cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12)
+    return units[:num_queries] @ units[num_queries:].T
+
+
+def bm25(queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
+    """BM25 (Robertson et al., 1995) of lower-case words, float [q, p]; -inf where no word is in common."""
+    import bm25s
+
+    index = bm25s.BM25()
+    index.index([_WORDS.findall(text.lower()) for text in passages], show_progress=False)
+    scores = np.stack([index.get_scores(_WORDS.findall(query.lower())) for query in queries])
+    return np.where(scores > 0, scores, -np.inf)

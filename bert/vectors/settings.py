@@ -1,0 +1,100 @@
+"""The settings of run_vectors.py: pairs or text to train on, how a text becomes a vector, what it is compared with."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from bert.config.entry_point import EntryPoint, Rule
+from bert.config.settings_base import MayDiffer
+from bert.conversion.model_description import VectorForm, read_usage
+from bert.finetuning.config import (
+    FineTuningConfig,
+    TaskDataSettings,
+    implied_settings,
+    modes_of_files,
+    settings_of_the_run,
+    usual_settings,
+)
+from bert.finetuning.inquiries import inquiries
+from bert.finetuning.model_files import named_weights
+from data.text.inputs import Findings, list_inputs, total_bytes
+
+_BYTES_OF_A_PAIR = 3_000  # of text, about
+# The time decides the end: the rate is stable until its last share; the epochs are the most.
+_TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
+_BATCH = {
+    "eval_freq": 100,
+    "batch_size": 32,
+    "global_batch_size": 128,
+}  # pairs; negatives are of the whole batch, memory of 32
+
+
+class VectorDataSettings(TaskDataSettings):
+    text: Path | None = Field(
+        None, description="own text, a folder or file: titles, questions and paragraphs are pairs"
+    )
+    train_file: Path | None = Field(None, description="table of queries, passages and perhaps negatives to train on")
+    eval_file: Path | None = Field(None, description="pairs to measure on; without, a part is held out")
+    hours: MayDiffer[float | None] = Field(
+        None, gt=0, description="time for the training, of all starts together; none: epochs by the size of the data"
+    )
+    query_column: str | None = Field(None, description="column of the queries; inferred if not named")
+    passage_column: str | None = Field(None, description="column of the passages; inferred if not named")
+    held_out_fraction: float = Field(0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval")
+    compare: MayDiffer[Path | None] = Field(None, description="another model to measure on the same queries")
+    pooling: Literal["mean", "cls"] = Field("mean", description="the vector: mean of all tokens' states, or of [CLS]")
+    query_prefix: str = Field("", description='before each query, such as "query: "; kept with the model')
+    passage_prefix: str = Field("", description='before each passage, such as "passage: "; kept with the model')
+    temperature: float = Field(0.05, gt=0, description="cosines are divided by it in the loss")
+    shortest_vector: int = Field(0, ge=0, description="train also halves of the vector down to this size; 0: no")
+
+
+class VectorConfig(FineTuningConfig):
+    """Vectors of texts for search."""
+
+    data: VectorDataSettings
+
+    def stage(self) -> str:
+        return "vectors"
+
+    def form(self) -> VectorForm:
+        data, halves = self.data, [self.model.hidden_size >> shift for shift in range(1, 16)]
+        sizes = tuple(size for size in halves if size >= data.shortest_vector > 0)
+        return VectorForm(data.pooling, True, data.query_prefix, data.passage_prefix, sizes)
+
+    def needed_files(self) -> dict[str, str]:
+        """As of every task; text stands for a file to train on, and a part of what is trained on is held out."""
+        spared = {"train_file"} if self.data.text else set()
+        spared |= {"eval_file"} if self.run.do_train and self.data.eval_file is None else set()
+        return {name: mode for name, mode in super().needed_files().items() if name not in spared}
+
+
+def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the weights, among them how their vectors were made; those of a training by the size of the data."""
+    source = values.get("text") or values.get("train_file")
+    implied = modes_of_files({**values, "train_file": source}, held_out=True) | implied_settings(values)
+    weights = named_weights(values)
+    if weights is not None and (form := read_usage(weights if weights.is_dir() else weights.parent).vectors):
+        implied |= {name: getattr(form, name) for name in ("pooling", "query_prefix", "passage_prefix")}
+    if source is not None:
+        flag = "text" if values.get("text") else "train_file"
+        files = list_inputs([Path(str(source)).expanduser()], "auto", Findings(), flag=flag)
+        usual = usual_settings(total_bytes(files) // _BYTES_OF_A_PAIR, {**implied, **values})
+        implied |= usual | _BATCH | (_TIMED if values.get("hours") else {}) | settings_of_the_run(values, "vectors")
+    return implied
+
+
+_TASK = "bert.vectors.task:VectorTask"
+ENTRY = EntryPoint(
+    script="run_vectors.py",
+    config_class=VectorConfig,
+    task=_TASK,
+    recipes={},
+    inquiries=inquiries(_TASK),
+    aliases={"train_file": ("--pairs",), "eval_file": ("--eval",), "from_pretrained_params": ("--model",)},
+    rules=(Rule(implies=_implied),),
+    usage="(--text FOLDER | --pairs FILE) --model WEIGHTS",
+    description="Train vectors of texts for search, and measure how well they find.",
+)

@@ -1,0 +1,155 @@
+"""Vectors of texts as a fine-tuning task: pairs -> batches of texts, vectors -> recall beside that of BM25."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from bert.arrays.ragged import offsets_of, ragged_indices
+from bert.config.training_settings import derive
+from bert.conversion.model_description import Usage
+from bert.finetuning.loader import FeatureTable, FineTuningLoader
+from bert.finetuning.run import FineTuning
+from bert.finetuning.task import Features, FineTuningTask, Outputs, Part
+from bert.labels.features import sentence_features
+from bert.launching.previous_run import newest_loop_state
+from bert.model.contrastive import ContrastiveObjective
+from bert.runtime.distributed import Group
+from bert.samples.collation import MicroBatch
+from bert.tokenization.library import text_tokenizer
+from bert.vectors.pairs import NEIGHBOURS, SAME_TEXT, cleaned, divided, table_pairs, text_pairs
+from bert.vectors.retrieval import cosines, found
+from bert.vectors.settings import VectorConfig
+from data.text.encodings import Decoding
+
+_LEAST_SCORED, _MOST_SCORED = 20, 1_000  # queries
+
+
+@dataclass(frozen=True)
+class PairTable(FeatureTable):
+    """The texts of n pairs: n queries, their n passages, then the negatives of all pairs.
+
+    Attributes:
+        groups: int64 [texts].
+        negatives: int64 [n + 1], offsets of each pair's negatives among them.
+    """
+
+    groups: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    negatives: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.negatives) - 1
+
+
+class PairLoader(FineTuningLoader):
+    """Micro-batches of the texts of some pairs, with what the loss reads of the whole batch."""
+
+    _table: PairTable
+
+    def micro_batch(self, index: int, micro_step: int) -> MicroBatch:
+        table, ids, own = self._table, self.sample_ids(index), self._own_samples(micro_step)
+        counts, numbers = np.diff(table.negatives)[ids], np.arange(len(ids))
+        negatives = 2 * len(table) + ragged_indices(table.negatives[ids], counts)
+        texts = np.concatenate([ids, len(table) + ids, negatives])
+        owners = np.concatenate([numbers, numbers, np.repeat(numbers, counts)])
+        places = np.flatnonzero((owners >= own.start) & (owners < own.stop))
+        labels = {"text_places": places, "text_groups": table.groups[texts], "pair_numbers": numbers}
+        number = np.array([len(ids) / self._micro_batch_size], np.float32)
+        return self._padded(texts[places], {**labels, "num_micro_batches": number})
+
+
+class VectorTask(FineTuningTask):
+    """Contrastive training of an encoder, measured as a search for the passages of held-out queries."""
+
+    unit = "pairs"
+    best_metric = "eval_ndcg_at_10"
+    evaluates_first = True
+    loader = PairLoader
+
+    @classmethod
+    def open(cls, config: VectorConfig, group: Group) -> FineTuning:
+        """The run of the task, which ends with its hours."""
+        if (hours := config.data.hours) is not None:
+            used = (newest_loop_state(config).get("totals") or {}).get("total_seconds", 0.0)
+            config = derive(config, finish_in=max(1.0, hours * 3600 - used))
+        return FineTuning(config, group, cls(config))
+
+    def __init__(self, config: VectorConfig) -> None:
+        super().__init__(config)
+        self._config, self._form, data, run = config, config.form(), config.data, config.run
+        self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
+        self.notes: list[str] = []
+        self._held_out: pd.DataFrame | None = None
+        if run.do_train:
+            self.training_file = data.text or data.train_file
+            pairs = self.read(Part("train", Path(str(self.training_file))))
+            if config.model.hidden_dropout_prob == 0 and (alone := pairs.kind == SAME_TEXT).any():
+                self.notes.append(f"left out: {SAME_TEXT}, as the model has none: {alone.sum():,}")
+                pairs = pairs[~alone]
+            if run.do_eval and data.eval_file is None:
+                pairs, self._held_out = divided(pairs, data.held_out_fraction, run.seed, self.notes)
+            self.training = pairs
+        if run.do_eval:
+            self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
+
+    def objective(self) -> ContrastiveObjective:
+        form, config = self._form, self._config
+        own = replace(ContrastiveObjective(config.model, config.hardware.fuse_mha), pooling=form.pooling)
+        return replace(own, temperature=config.data.temperature, dimensions=form.dimensions)
+
+    def usage(self) -> Usage:
+        return Usage("vectors", self._config.data.max_seq_length, vectors=self._form)
+
+    def read(self, part: Part) -> pd.DataFrame:
+        if part.name == "held_out" and self._held_out is not None:
+            return self._held_out
+        data, decoding = self._config.data, Decoding(self._config.data.encoding or "auto")
+        if part.path == data.text:
+            pairs = text_pairs(part.path, decoding, self.notes)
+        else:
+            pairs = table_pairs(part.path, data.query_column, data.passage_column, decoding)
+        return cleaned(pairs, part.path, self.notes)
+
+    def windows(self, part: Part) -> Iterator[pd.DataFrame]:
+        return iter(())
+
+    def features(self, examples: pd.DataFrame, training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
+        """The texts of pairs; to measure those of the scored queries, then of all passages."""
+        further = [text for texts in examples.negatives for text in texts] if training else []
+        queries = examples["query"] if training else scored(examples)["query"]
+        texts = [f"{self._form.query_prefix}{text}" for text in queries]
+        texts += [f"{self._form.passage_prefix}{text}" for text in (*examples.passage, *further)]
+        table, counts = sentence_features(self._tokenizer, [texts], self._config.data.max_seq_length)
+        counts |= {"pairs": len(examples), "texts": len(texts)}
+        if not training:
+            return table, counts
+        known = dict(zip(examples.passage, examples.group, strict=True))  # a negative may be another query's passage
+        others = np.array([known.get(text, -1 - number) for number, text in enumerate(further)], np.int64)
+        groups = np.concatenate([examples.group, examples.group, others])
+        return PairTable(**vars(table), groups=groups, negatives=offsets_of(examples.negatives.map(len))), counts
+
+    def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
+        line = f"{path}: {counts['pairs']:,} pairs, {counts['tokens'] / counts['texts']:.1f} tokens in a text"
+        return [f"{line}, {counts['truncated']:,} cut to --max-seq-length {self._config.data.max_seq_length}"]
+
+    def decode(self, features: Features, outputs: Outputs) -> np.ndarray:
+        return outputs["vectors"]
+
+    def score(self, part: Part, features: Features, predictions: np.ndarray) -> dict[str, float]:
+        passages, queries = features.examples, scored(features.examples)
+        metrics = dict[str, float]()
+        for size, name in [(None, ""), *((size, f"_of_{size}") for size in self._form.dimensions)]:
+            values = found(cosines(predictions, len(queries), size), queries.group.values, passages.group.values)
+            metrics |= {f"eval_{metric}{name}": float(each.mean()) for metric, each in values.items()}
+        return metrics
+
+    def render(self, part: Part, features: Features, predictions: np.ndarray) -> Sequence[bytes]:
+        return ()
+
+
+def scored(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The pairs whose queries are searched for: at most 1,000 rows, titles and questions, if there are enough."""
+    answers = pairs[~pairs.kind.isin([NEIGHBOURS, SAME_TEXT])]
+    return (answers if len(answers) >= _LEAST_SCORED else pairs[pairs.kind != SAME_TEXT]).head(_MOST_SCORED)
