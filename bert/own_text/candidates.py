@@ -203,7 +203,7 @@ def _candidate(
     learns_pairs = request.weights is not None and "next-sentence head" in request.weights.heads
     objective = request.setting("objective", "mlm_nsp" if learns_pairs else constants.OBJECTIVE)
     masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else constants.MASKED_SHARE)
-    has_lamb = rule is not None and (rule.dropout is not None or not model.is_modern())
+    has_lamb = rule is not None and (rule is not constants.MODELS[0] or not model.is_modern())
     optimizer = request.setting("optimizer", "Lamb" if has_lamb else "AdamW")
     return Candidate(
         **vars(network),
