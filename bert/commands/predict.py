@@ -1,28 +1,27 @@
 """`run_predict.py`: use a trained model on texts of files, a pipe or a terminal."""
 
 import argparse
-import re
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-from pydantic import Field, model_validator
+from typing import TYPE_CHECKING, Any
 
 from bert import exit_codes
 from bert.config.command_line import usage_errors
+from bert.files import write_atomically
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output
 from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
-from bert.inference.settings import ModelSettings, model_parser, refuse_address
+from bert.inference.settings import PredictRequest, model_parser, refuse_address
 from bert.printable import printable
 from bert.reporting.progress import progress
-from data.text.encodings import Decoding, check_encoding
 from data.text.tables import user_table
 
 if TYPE_CHECKING:  # Paddle takes a second to load
-    from bert.inference.trained_model import NearestSentences, TrainedModel
+    from bert.inference.nearest import NearestSentences
+    from bert.inference.trained_model import TrainedModel
 
 _DESCRIPTION = (
     "Use a trained model: fill [MASK]s, make sentence vectors, answer questions, classify texts, find entities. The "
@@ -33,92 +32,6 @@ _DESCRIPTION = (
     "columns of the training data; their other keys come back with the result."
 )
 _LISTED = 10  # bad lines that are reported one by one
-
-
-class PredictRequest(ModelSettings):
-    """What to predict, from the flags."""
-
-    files: tuple[Path, ...] = Field((), description="files of lines (default: standard input)")
-    output: Path | None = Field(
-        None,
-        description="write to a file; the same command resumes. A .csv, .tsv or .parquet gets the columns of the input "
-        "and those of the results, a .npy vectors, another JSON lines",
-    )
-    input_format: Literal["auto", "text", "tsv", "csv", "jsonl"] = Field(
-        "auto", description="of the lines; auto: by name and first line"
-    )
-    text_column: str | None = Field(None, description="column of the text in a table; none: as in the training")
-    text_pair_column: str | None = Field(None, description="column of the second text, if there are two")
-    header: bool | None = Field(
-        None, description="the first line of a CSV or TSV names the columns; none: as in the training"
-    )
-    encoding: str | None = Field(
-        None, description="of the files, such as cp1250; none: as in the training where they are not UTF-8, or detected"
-    )
-    language: str | None = Field(None, description="of the text, by which code pages are told apart")
-    nearest: Path | None = Field(None, description="find the lines of this file nearest to each line of the input")
-    show: Path | None = Field(
-        None,
-        description="show what the model can do with a text, a file or a folder: masked words and nearest sentences",
-    )
-    layers: str | None = Field(
-        None, description="with --encode: layers whose states are joined, as -1,-2; -1 is the last, 0 the embeddings"
-    )
-    pooling: Literal["none", "mean", "cls", "max"] = Field(
-        "mean", description="with --encode: how the tokens' states become a vector; none: tokens and a vector of each"
-    )
-    escape_formulas: bool = Field(
-        False, description="in a CSV or TSV, put ' before what a spreadsheet would run as a formula (=, +, -, @)"
-    )
-    batch_size: int = Field(32, ge=1, description="sequences that run at a time")
-
-    def is_resumable(self) -> bool:
-        """Whether the inputs can be read again from the place where an interruption left them."""
-        return bool(self.files) and all(path.is_file() for path in self.files)
-
-    def form(self) -> str:
-        """Of the output: csv, tsv, parquet, npy or jsonl. Standard output is CSV if the input is."""
-        if self.output is not None:
-            suffix = self.output.suffix.lower().removeprefix(".")
-            return suffix if suffix in ("csv", "tsv", "parquet", "npy") else "jsonl"
-        is_csv = self.input_format == "csv" or (self.input_format == "auto" and self.files)
-        return "csv" if is_csv and all(".csv" in path.suffixes for path in self.files) else "jsonl"
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        named = [("FILE", path) for path in self.files] + ([("--nearest", self.nearest)] if self.nearest else [])
-        for flag, path in named:
-            if path.is_dir() or not path.exists():
-                raise ValueError(f"{flag} {path} must be an existing file; check the path")
-        if self.nearest and self.task != "encoder":
-            raise ValueError(f"--nearest compares sentence vectors; omit --task {self.task}")
-        if self.show and (self.files or self.nearest or self.output):
-            raise ValueError("--show prints what the model can do; omit FILE, --nearest and --output")
-        if self.output and not self.output.absolute().parent.is_dir():
-            raise ValueError(f"--output {self.output}: the folder does not exist; make it first")
-        if self.output and self.output.is_dir():
-            raise ValueError(f"--output {self.output} is a folder; name a file in it")
-        if self.output and self.output.resolve() in (path.resolve() for path in self.files):
-            raise ValueError(f"--output {self.output} is an input, which it would replace; name another file")
-        check_encoding(self.encoding or "auto")
-        if self.text_pair_column and not self.text_column:
-            raise ValueError(f"text_pair_column={self.text_pair_column} needs text_column; pass --text-column")
-        if self.form() == "parquet" and [path.suffix.lower() for path in self.files] != [".parquet"]:
-            raise ValueError(f"--output {self.output} is for one .parquet as input; name a .csv or .jsonl")
-        if self.form() == "npy" and (self.task != "encoder" or self.nearest):
-            raise ValueError(f"--output {self.output} is for vectors; pass --encode, or name a .jsonl file")
-        if self.layers and not re.fullmatch(r"-?\d{1,4}(,-?\d{1,4})*", self.layers):
-            raise ValueError(f"layers={self.layers} must be numbers with commas between them; pass --layers -1,-2")
-        if (self.layers or self.pooling != "mean") and (self.task != "encoder" or self.nearest):
-            raise ValueError("--layers and --pooling are for vectors; pass --encode, and omit --nearest")
-        if self.form() == "npy" and self.pooling == "none":
-            raise ValueError(f"--output {self.output} has a vector for each line; name a .jsonl, or another --pooling")
-        return self
-
-    def of_vectors(self) -> dict[str, Any]:
-        """The arguments of `load_model` for vectors."""
-        layers = [int(layer) for layer in (self.layers or "").split(",") if layer]
-        return {"layers": layers, "pooling": self.pooling} if self.task == "encoder" else {}
 
 
 def parse_request(argv: Sequence[str] | None) -> PredictRequest:
@@ -136,7 +49,9 @@ def parse_request(argv: Sequence[str] | None) -> PredictRequest:
     refuse_address(words.pop("url", ""))
     if words.pop("encode", False) and words.setdefault("task", "encoder") != "encoder":
         raise ValueError(f"--encode makes vectors, --task {words['task']} something else; omit one of them")
-    if "nearest" in words:
+    if "nearest" in words and "in_" not in words:
+        words["in_"] = words.pop("nearest")
+    if "in_" in words:
         words.setdefault("task", "encoder")
     return PredictRequest(**words)
 
@@ -150,8 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(request: PredictRequest) -> int:
     """Load the model and use it; returns the exit code."""
     from bert.inference.heads import load_from_settings  # loads Paddle
-    from bert.inference.terminal import talk
-    from bert.inference.trained_model import NearestSentences
+    from bert.inference.nearest import NearestSentences
+    from bert.inference.terminal import result_lines, talk
 
     model = load_from_settings(request, request.batch_size, **request.of_vectors())
     if request.show:
@@ -159,8 +74,13 @@ def run(request: PredictRequest) -> int:
 
         print("\n".join(map(printable, demonstrate(model, request.show))))
         return exit_codes.OK
-    nearest = NearestSentences(model, request.nearest) if request.nearest else None
+    nearest = NearestSentences.of(request, model) if request.in_ else None
     print(model.opened.describe(), file=sys.stderr)
+    if nearest and request.nearest:
+        (result,) = nearest.run([model.request(request.nearest)], itself=True)
+        lines = result_lines(result, {}) if sys.stdout.isatty() else [json.dumps(result, ensure_ascii=False)]
+        print("\n".join(map(printable, lines)))
+        return exit_codes.OK
     if not request.files and sys.stdin.isatty():
         return talk(model, sys.stdin, sys.stdout, nearest.run if nearest else None)
     prediction = _Prediction(request, model, nearest)
@@ -202,9 +122,7 @@ class _Prediction:
     def __init__(self, request: PredictRequest, model: "TrainedModel", nearest: "NearestSentences | None") -> None:
         self._request, self._model, self.num_rows, self.num_bad = request, model, 0, 0
         self._run: Callable[..., list[dict[str, Any]]] = nearest.run if nearest else model.run
-        names = tuple(name for name in (request.text_column, request.text_pair_column) if name is not None)
-        decoding = Decoding.of(request, model.opened.usage)
-        form = model.row_form(request.input_format, [names] if names else (), decoding)
+        form = request.row_form(model)
         self._rows = Rows(request.files, form)
         columns = nearest.columns() if nearest else model.columns()
         self._output = Output(
@@ -240,11 +158,11 @@ class _Prediction:
         sys.stdout.buffer.write(self._output.end(self.num_rows, self.num_bad))
 
     def _write_file(self, path: Path) -> None:
-        output = self._output
+        output, command = self._output, self._command() if self._request.is_resumable() else None
         total = None if self._has_tables else sum(file.stat().st_size for file in self._request.files) or None
         files = PredictionFiles(
             {path: output.row_ends},
-            self._command() if self._request.is_resumable() else None,
+            command,
             flag="--output",
             unit="lines",
             log=lambda line: print(line, file=sys.stderr),
@@ -256,6 +174,8 @@ class _Prediction:
                 bar.update((self.num_rows if self._has_tables else self._rows.num_bytes) - bar.n)
             files.append([output.end(self.num_rows, self.num_bad)])
             output.finish(files.files[0], self.num_rows)
+        if self._request.form() == "npy":
+            write_atomically(Path(f"{path}.json"), json.dumps(command, indent=1, default=str).encode())
 
     def _contents(self, done: int) -> Iterator[tuple[bytes, int]]:
         """What windows append to the output, and the number of their first row; windows of done rows are left out."""
@@ -284,5 +204,5 @@ class _Prediction:
         """What decides the results."""
         request, opened = self._request, self._model.opened
         settings = request.model_dump(exclude={"batch_size", "device", "cpu_threads"})
-        files = [*request.files, *([request.nearest] if request.nearest else [])]
+        files = [*request.files, *([request.in_] if request.in_ else [])]
         return {"settings": settings, "model": [opened.describe(), opened.fingerprint()], "files": stamps(files)}

@@ -43,7 +43,7 @@ def value_flags(field: FieldInfo) -> Mapping[Any, tuple[str, str]]:
 
 
 def flag_name(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "--" + name.rstrip("_").replace("_", "-")  # in_: `in` is a word of Python
 
 
 class Parser(HelpParser):

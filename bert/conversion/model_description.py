@@ -4,6 +4,7 @@ config.json, bert_config.json   sizes, read as BertConfig, and written
 labels.json                     classes
 task.json                       our tasks: name, longest sequence, columns of the texts, context of sentences
 tokenizer_config.json           do_lower_case and strip_accents, as Hugging Face's, and word_segmenter
+modules.json, 1_Pooling ...     how sentence-transformers makes vectors
 question_answering.json         windows and answers, of our fine-tuning for questions
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -110,6 +111,7 @@ TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"
 _TOKENIZER_JSON = "tokenizer.json"
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
+POOLING_KEYS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}  # of sentence-transformers
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class VectorForm:
         dimensions: shorter vectors that were trained too, the first so many numbers of each (Kusupati et al., 2022).
     """
 
-    pooling: str = "mean"
+    pooling: Literal["mean", "cls"] = "mean"
     normalize: bool = True
     query_prefix: str = ""
     passage_prefix: str = ""
@@ -181,8 +183,26 @@ def read_usage(folder: Path) -> Usage:
         except (KeyError, TypeError, ValueError) as error:
             raise ConversionError(f"{path} does not describe a task ({error}); remove or correct it") from None
         return usage
+    if form := _sentence_transformers_form(folder):
+        length = _value(folder, "sentence_bert_config.json", ("max_seq_length",))
+        return Usage(max_seq_length=length if isinstance(length, int) else None, vectors=form)
     several = _SEVERAL_LABELS in (_value(folder, name, ("problem_type",)) for name in CONFIG_FILES)
     return Usage(label_separator=",") if several else Usage()
+
+
+def _sentence_transformers_form(folder: Path) -> VectorForm | None:
+    """How a model of sentence-transformers makes vectors; None without one, or with other layers and poolings."""
+    modules, pooling = _value(folder, "modules.json", ()), _value(folder, "1_Pooling/config.json", ())
+    prompts = _value(folder, "config_sentence_transformers.json", ("prompts",)) or {}
+    with suppress(AttributeError, KeyError, TypeError, ValueError):  # another content
+        (key,) = [key for key, value in pooling.items() if key.startswith("pooling_mode") and value]
+        kinds = [module["type"].rpartition(".")[2] for module in modules]
+        if kinds[:2] == ["Transformer", "Pooling"] and kinds[2:] in ([], ["Normalize"]):
+            passages = [prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)]
+            values = {"pooling": POOLING_KEYS.get(key, pooling[key]), "normalize": kinds[2:] != []}
+            values |= {"query_prefix": prompts.get("query") or "", "passage_prefix": next(iter(passages), "")}
+            return TypeAdapter(VectorForm).validate_python(values)
+    return None
 
 
 def kept_texts(folder: Path) -> dict[str, str]:
@@ -191,7 +211,7 @@ def kept_texts(folder: Path) -> dict[str, str]:
     for name, content in ((READER_FILE, "settings"), (TASK_FILE, "a task")):
         if (folder / name).is_file():
             texts[name] = json.dumps(read_json(folder / name, content), indent=1, ensure_ascii=False) + "\n"
-    if TASK_FILE not in texts and (usage := read_usage(folder)).label_separator:
+    if TASK_FILE not in texts and ((usage := read_usage(folder)).label_separator or usage.vectors):
         texts[TASK_FILE] = usage.to_json()
     return texts
 

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from bert.conversion import tensor_layout, tensor_names
 from bert.conversion.model import Model
-from bert.conversion.model_description import LABELS_FILE
+from bert.conversion.model_description import LABELS_FILE, POOLING_KEYS, VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.vocabularies import write_vocabulary
 
@@ -46,6 +46,30 @@ def write_hugging_face(folder: Path, model: Model) -> None:
     model.write_tokenizer(folder)
     if model.task == "encoder":
         _note_absent_pooler(model, "transformers")
+        if form := read_usage(model.folder).vectors:
+            _write_sentence_transformers(folder, model, form)
+
+
+def _write_sentence_transformers(folder: Path, model: Model, form: VectorForm) -> None:
+    """What sentence-transformers reads beside transformers' files."""
+    modules = {"": "Transformer", "1_Pooling": "Pooling", **({"2_Normalize": "Normalize"} if form.normalize else {})}
+    listed = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules.items()]
+    pooling = {"word_embedding_dimension": model.config.hidden_size}
+    for name in filter(None, modules):
+        (folder / name).mkdir()
+    length = read_usage(model.folder).max_seq_length or model.config.max_position_embeddings
+    files = {
+        "modules": [{"idx": number, "name": str(number), **module} for number, module in enumerate(listed)],
+        "1_Pooling/config": pooling | {key: mode == form.pooling for key, mode in POOLING_KEYS.items()},
+        "sentence_bert_config": {"max_seq_length": length, "do_lower_case": False},
+        "config_sentence_transformers": {
+            "prompts": {"query": form.query_prefix, "document": form.passage_prefix},
+            "default_prompt_name": "document" if form.passage_prefix else None,  # as ours: a text is a passage
+            "similarity_fn_name": "cosine",
+        },
+    }
+    for name, content in files.items():
+        write_json(folder / f"{name}.json", content)
 
 
 def write_paddlenlp(folder: Path, model: Model) -> None:

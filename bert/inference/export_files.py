@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.conversion.converting import Request
+from bert.conversion.model_description import VectorForm
 from bert.conversion.raw_tensors import ConversionError
 from bert.interpreter import install_command
 from bert.model.head_specs import HEADS
@@ -18,6 +19,7 @@ OPENVINO_FILE = "openvino_model.xml"  # as optimum names it; the weights are in 
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
 Arrays = Mapping[str, np.ndarray]  # of a network's inputs or outputs
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
+VECTORS = "sentence_embedding"  # the output of a model of vectors, as optimum names it
 NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa
 
 
@@ -37,8 +39,10 @@ def missing_package(user: str, package: str, extra: str, purpose: str = "") -> s
     return f"{user} needs the {package} package, which {purpose}is not installed; {install_command(extra)}"
 
 
-def outputs_of(task: str, with_pooler: bool) -> dict[str, tuple[str, ...]]:
-    """Outputs of an exported model of a task, by name."""
+def outputs_of(task: str, with_pooler: bool, vectors: VectorForm | None = None) -> dict[str, tuple[str, ...]]:
+    """Outputs of an exported model of a task, by name; of an encoder that was trained for vectors, these alone."""
+    if vectors and task == "encoder":
+        return {VECTORS: ("hidden",)}
     if not HEADS[task].is_exported:
         served = ", ".join(name for name, head in HEADS.items() if head.is_exported)
         raise ConversionError(

@@ -79,15 +79,17 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
 
     calibration = sample_of(request.calibration) if request.calibration else None
     sample = sample_of(request.sample) if request.sample else calibration or random_sample(model.config)
-    network = Network(model.parameters, model.config, with_pooler=True)
+    network = Network(model.parameters, model.config, with_pooler=True, vectors=usage.vectors)
+    outputs = outputs_of(model.task, model.has_pooler(), usage.vectors)
     description: dict[str, Any] = {
         "format": request.to_format,
         "task": model.task,
         "inputs": list(INPUTS if model.config.has_token_types() else NO_TOKEN_TYPES),
-        "outputs": {name: ["batch", *shape] for name, shape in outputs_of(model.task, model.has_pooler()).items()},
+        "outputs": {name: ["batch", *shape] for name, shape in outputs.items()},
         "labels": model.labels,
         "max_length": model.config.max_position_embeddings,
         "precision": request.precision,
+        **({"vectors": dataclasses.asdict(usage.vectors)} if usage.vectors else {}),
     }
     if request.to_format == "paddle-inference":
         network.save(model.task, folder)
@@ -121,7 +123,7 @@ def _check_outputs(
             end of an answer; None for vectors and numbers."""
     batches = [(network(model.task, feed), exported(feed), feed["attention_mask"] > 0) for feed in sample.batches()]
     errors, largest = [], 0.0
-    for name, shape in outputs_of(model.task, model.has_pooler()).items():
+    for name, shape in outputs_of(model.task, model.has_pooler(), read_usage(model.folder).vectors).items():
         squares = scale = 0.0
         for ours, theirs, mask in batches:
             places = mask if shape[0] == "s" else slice(None)

@@ -78,14 +78,14 @@ def _rounded(number: float) -> float:
 
 
 class SentenceEncoder(TrainedModel):
-    """Sentence vectors: means of the last hidden states, or what `pooling` and the layers of the opened model say."""
+    """Sentence vectors: as the model was trained for, else means of the last hidden states (`pooling`, layers)."""
 
     task = "encoder"
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         if self.pooling != "none":
             return vector_results(self.encode([text for (text,) in requests]))
-        table = self.table(requests)
+        table = self.sequences([text for (text,) in requests])
         results: list[Result] = [{} for _ in requests]
         for row, states, *_ in self.outputs(self.task, table):
             ids = table.input_ids[table.offsets[row] : table.offsets[row + 1]].tolist()
@@ -329,7 +329,7 @@ def load_model(
     max_seq_length: int | None = None,
     batch_size: int = 32,
     top_k: int = 5,
-    pooling: str = "mean",
+    pooling: str | None = None,
     **settings: Any,
 ) -> TrainedModel:
     """A model with the methods of its head: predict, encode, fill_mask or answer.
@@ -337,12 +337,12 @@ def load_model(
     Args:
         source: a checkpoint, the output folder of a run, an export, another library's model or a published name.
         task: one of PREDICTIONS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
-        pooling: of vectors, as of `TrainedModel`.
+        pooling: of vectors, as of `TrainedModel`; None: as the model was trained for them, else mean.
     """
     refuse_address(source)
-    opened = open_model(source, task, **settings)
+    opened = open_model(source, task, pooling=pooling, **settings)
     model = _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)
-    model.pooling = pooling
+    model.pooling = pooling or "mean"
     return model
 
 

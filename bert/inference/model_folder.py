@@ -70,6 +70,7 @@ def open_model(
     model: BertConfig | None = None,
     cpu_threads: int = 1,
     layers: Sequence[int] = (),
+    pooling: str | None = None,
 ) -> OpenedModel:
     """Find, read and check a model.
 
@@ -80,6 +81,7 @@ def open_model(
         task: one of PREDICTIONS; None: that of the model's head. Every checkpoint has an encoder.
         layers: whose states the encoder gives, one after the other: 0 for the embeddings, 1 for the first layer, -1 for
             the last; none: the last.
+        pooling: of the states, by who asks for it; None: the encoder gives vectors if it was trained for them.
     """
     path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():
@@ -88,6 +90,8 @@ def open_model(
                 f"layers={','.join(map(str, layers))}: {path} is an export, which gives the last layer's states alone; "
                 "use the checkpoint that it was made from, or omit --layers"
             )
+        if pooling and read_usage(path).vectors:
+            raise ValueError(f"pooling={pooling}: {path} is an export with a pooling inside; omit --pooling")
         predictor = Predictor(path, device=device, cpu_threads=cpu_threads)
         return _open_export(predictor, task, partial(_tokens, path, vocab_file, do_lower_case, strip_accents))
     if device == "tensorrt":
@@ -115,13 +119,15 @@ def open_model(
     labels = None
     if "classification" in task:
         labels = _classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
-    network = Network(pretrained.parameters, config, device, layers=_from_the_first(layers, config.num_hidden_layers))
+    usage, numbers = read_usage(folder), _from_the_first(layers, config.num_hidden_layers)
+    vectors = None if layers or pooling else usage.vectors
+    network = Network(pretrained.parameters, config, device, layers=numbers, vectors=vectors)
     return OpenedModel(
         path=folder,
         task=task,
         forward=network.run,
         tokens=tokens,
-        usage=read_usage(folder),
+        usage=usage,
         labels=labels,
         most_positions=config.max_position_embeddings,
         hidden_size=config.hidden_size * max(1, len(layers)),
@@ -156,7 +162,8 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
     labels = plain_labels(description.get("labels") or (), str(path / DESCRIPTION_FILE))
     if task not in PREDICTIONS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
-    if lacking := [name for name in outputs_of(task, with_pooler=False) if name not in predictor.outputs]:
+    usage = read_usage(path)
+    if lacking := [name for name in outputs_of(task, False, usage.vectors) if name not in predictor.outputs]:
         raise ConversionError(
             f"{path / DESCRIPTION_FILE} lacks {' and '.join(lacking)} of {task}; export the model again"
         )
@@ -173,7 +180,7 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
     ):  # the export does not say how many outputs it has
         outputs = predictor.run(dict.fromkeys(predictor.inputs, np.ones((1, 2), np.int64)))
         if task == "encoder":
-            hidden_size = outputs["last_hidden_state"].shape[-1]
+            hidden_size = outputs[predictor.outputs[0]].shape[-1]
         else:
             labels = _classes((), outputs["logits"].shape[-1])
     return OpenedModel(
@@ -181,7 +188,7 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
         task=task,
         forward=lambda task, feed: predictor.run(feed),
         tokens=tokens,
-        usage=read_usage(path),
+        usage=usage,
         labels=labels or None,
         most_positions=int(description["max_length"]),
         hidden_size=hidden_size,

@@ -19,6 +19,7 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import tensor_layout
 from bert.conversion.model import Model
+from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
 
@@ -169,6 +170,17 @@ class _Graph:
         output = self.dense(expanded, f"{prefix}.output.dense")
         return self.norm(self.node("Add", hidden, output), f"{prefix}.output.LayerNorm")
 
+    def sentence_vectors(self, hidden: str, states: str, form: VectorForm) -> str:
+        """[b, hidden], of the states of tokens, [T, hidden], and of places, [b, s, hidden]."""
+        vectors = self.node("Gather", hidden, self.first, axis=0)
+        if form.pooling == "mean":
+            mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
+            number = self.node("Max", self.node("ReduceSum", mask, self.integers(1), keepdims=1), self.number(1.0))
+            weights = self.node("Unsqueeze", self.node("Div", mask, number), self.integers(1))  # [b, 1, s]
+            vectors = self.node("Squeeze", self.node("MatMul", weights, states), self.integers(1))
+        lengths = self.node("Max", self.node("ReduceL2", vectors, axes=(-1,), keepdims=1), self.number(1e-12))
+        return self.node("Div", vectors, lengths) if form.normalize else vectors
+
     def pooled(self, first: str) -> str:
         return self.node("Tanh", self.dense(first, "bert.pooler.dense"))
 
@@ -199,16 +211,19 @@ def write_onnx(file: Path, model: Model) -> None:
     hidden = graph.embeddings()
     for index in range(layers):
         hidden = graph.layer(hidden, index, model.task == "sequence-classification" and index == layers - 1)
-    outputs = outputs_of(model.task, model.has_pooler())
-    for name, source in zip(outputs, _results(graph, model.task, hidden), strict=True):
+    form = read_usage(model.folder).vectors
+    outputs = outputs_of(model.task, model.has_pooler(), form)
+    for name, source in zip(outputs, _results(graph, model.task, hidden, form), strict=True):
         graph.node("Identity", source, name=name)
     onnx.save(_model(graph, outputs, onnx), file)
 
 
-def _results(graph: _Graph, task: str, hidden: str) -> list[str]:
+def _results(graph: _Graph, task: str, hidden: str, form: VectorForm | None) -> list[str]:
     """The outputs in the order of `outputs_of`."""
     if task == "encoder":
         states = graph.at_places(hidden, graph.config.hidden_size)
+        if form is not None:
+            return [graph.sentence_vectors(hidden, states, form)]
         has_pooler = "bert.pooler.dense.weight" in graph.parameters
         return [states, *([graph.pooled(graph.node("Gather", hidden, graph.first, axis=0))] if has_pooler else [])]
     if task == "question-answering":

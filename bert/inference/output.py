@@ -5,7 +5,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,7 +25,7 @@ class Output:
 
     Args:
         form: csv, tsv, npy (float32 [rows, width], NaN for a row that cannot be used), parquet (JSON lines, until
-            `convert` writes it) or jsonl.
+            `convert` writes it; a vector is a list of float32) or jsonl.
         columns: of the results (`records.flat`), and their types.
         width: numbers in a vector.
         escapes: whether cells of a CSV that a spreadsheet takes for formulas become text.
@@ -36,7 +36,8 @@ class Output:
         self._cell = _text_cell if escapes else _cell
         self._is_csv = form in ("csv", "tsv")
         self._columns: Sequence[str] = ()  # of a CSV
-        self.convert = partial(write_parquet, source=rows.paths[0], added=columns) if form == "parquet" else None
+        self._own: Sequence[str] = ()  # those of the input
+        self.convert = self._write_parquet if form == "parquet" else None
 
     def row_ends(self, file: BinaryIO) -> Iterator[int]:
         """Where the whole rows of a file end."""
@@ -50,7 +51,7 @@ class Output:
 
     def begin(self) -> None:
         """Take the columns of the first rows, which were read."""
-        own = self._rows.columns or self._rows.names or ["text"]
+        own = self._own = self._own or self._rows.columns or self._rows.names or ["text"]
         self._columns = self._columns or [*own, *(free_name(name, own) for name in (*self._results, "error"))]
 
     def content(self, records: Sequence[Record], *, is_first: bool) -> bytes:
@@ -98,6 +99,34 @@ class Output:
             file.seek(0)
             file.write(npy_header(num_rows, self._width))
 
+    def _write_parquet(self, lines: BinaryIO, target: Path) -> None:
+        """Write a Parquet file with the columns of the input, the results and the errors, from JSON lines of rows."""
+        writer = None
+        for table, results in self._parts(lines):
+            names = table.schema.names
+            for name, kind in {**self._results, "error": str}.items():
+                values = [result.get(free_name(name, names)) for result in results]
+                type_: Any = pa.string() if kind is str else pa.from_numpy_dtype(kind)
+                if name == "vector":
+                    values = [value and json.loads(value) for value in values]
+                    type_ = pa.list_(pa.float32(), self._width)
+                table = table.append_column(free_name(name, names), pa.array(values, type_))
+            writer = writer or pq.ParquetWriter(target, table.schema)
+            writer.write_table(table)
+        assert writer is not None, "the rows were counted"
+        writer.close()
+
+    def _parts(self, lines: BinaryIO) -> Iterator[tuple[Any, list[Record]]]:
+        """Some columns of the input, as they are in a single .parquet, else as text; and their results."""
+        if [path.suffix.lower() for path in self._rows.paths] == [".parquet"]:
+            for batch in pq.ParquetFile(self._rows.paths[0]).iter_batches(_BATCH_ROWS):
+                yield pa.Table.from_batches([batch]), [json.loads(next(lines)) for _ in range(len(batch))]
+            return
+        while results := [json.loads(line) for line in islice(lines, _BATCH_ROWS)]:
+            columns = {name: [result.get(name) for result in results] for name in self._own}
+            cells = {name: [v if v is None else str(_cell(v)) for v in values] for name, values in columns.items()}
+            yield pa.table(cells, pa.schema([(name, pa.string()) for name in cells])), results
+
 
 def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else value
@@ -115,19 +144,3 @@ def npy_header(rows: int, width: int) -> bytes:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
     return header.getvalue()
-
-
-def write_parquet(lines: BinaryIO, target: Path, *, source: Path, added: Mapping[str, type]) -> None:
-    """Write a Parquet file with the columns of the results, and of the errors, from JSON lines, one for each row."""
-    writer = None
-    for batch in pq.ParquetFile(source).iter_batches(_BATCH_ROWS):
-        results = [json.loads(next(lines)) for _ in range(len(batch))]
-        table = pa.Table.from_batches([batch])
-        for name, kind in {**added, "error": str}.items():
-            name = free_name(name, batch.schema.names)
-            type_ = pa.string() if kind is str else pa.from_numpy_dtype(kind)
-            table = table.append_column(name, pa.array([result.get(name) for result in results], type_))
-        writer = writer or pq.ParquetWriter(target, table.schema)
-        writer.write_table(table)
-    assert writer is not None, "the rows were counted"
-    writer.close()

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
+from bert.conversion.model_description import VectorForm
 from bert.files import checksum_of
-from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, Arrays, outputs_of
+from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, VECTORS, Arrays, outputs_of
 from bert.model.head_specs import HEADS
 from bert.model.objectives import OBJECTIVES, Objective
 from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.paddle_api import paddle, place_of, read_variable, static, unique_name
-from bert.samples.packing import Packing, pack
+from bert.samples.packing import NO_TOKEN, Packing, pack
 
 _DENSE = 0.95  # share of real tokens from which gathering them costs more than computing on padding
 
@@ -49,10 +50,12 @@ def build_program(
     packed: bool = False,
     cpu_kernels: bool = False,
     layers: tuple[int, ...] = (),
+    vectors: VectorForm | None = None,
 ) -> ForwardProgram:
     """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only.
 
-    With `layers` an encoder gives their states [b, s, layers * hidden] instead, as `EncoderObjective` numbers them.
+    With `layers` an encoder gives their states [b, s, layers * hidden] instead, as `EncoderObjective` numbers them;
+    with `vectors` those of texts, [b, hidden].
     """
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
     objective = objective_of(task, config, num_outputs, with_pooler, layers)
@@ -62,7 +65,14 @@ def build_program(
         feed, network = objective.inputs(with_labels=False), objective.network()
         network.eval()
         outputs = objective.outputs(feed, network)
-        names: Iterable[str] = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler)
+        if vectors:
+            states = outputs["last_hidden_state"]  # [b, s, hidden]
+            is_real = feed["token_of_place"] != NO_TOKEN if packed else feed["attention_mask"] == 1
+            weights = is_real.astype("float32").unsqueeze(-1)
+            means = (states * weights).sum(1) / weights.sum(1).clip(min=1)
+            found = means if vectors.pooling == "mean" else states[:, 0]
+            outputs = {VECTORS: paddle.nn.functional.normalize(found, axis=-1) if vectors.normalize else found}
+        names: Iterable[str] = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler, vectors)
         names = ("hidden_states",) if task == "encoder" and layers else names
         outputs = {name: paddle.assign(outputs[name]) for name in names}
     if cpu_kernels:
@@ -78,7 +88,7 @@ class Network:
     Args:
         parameters: by our names, vocabulary padded, float32.
         with_pooler: whether the task encoder has the pooled output too.
-        layers: as of `build_program`.
+        layers, vectors: of an encoder, as of `build_program`.
     """
 
     def __init__(
@@ -89,8 +99,9 @@ class Network:
         *,
         with_pooler: bool = False,
         layers: tuple[int, ...] = (),
+        vectors: VectorForm | None = None,
     ) -> None:
-        self.config, self._layers = config, layers
+        self.config, self._layers, self._vectors = config, layers, vectors
         self._with_pooler = with_pooler and "bert.pooler.dense.weight" in parameters
         place, self.scope, self._on_cpu = place_of(device), static.Scope(), device == "cpu"
         self.executor = static.Executor(place)
@@ -115,10 +126,14 @@ class Network:
 
     def _build(self, task: str, packed: bool) -> ForwardProgram:
         kind: dict[str, Any] = {"packed": packed, "cpu_kernels": self._on_cpu, "layers": self._layers}
-        program = build_program(task, self.config, self._num_outputs, self._with_pooler, **kind)
+        program = self._program(task, **kind)
         self.check(task, program.main)
         self._programs[task, packed] = program
         return program
+
+    def _program(self, task: str, **kind: Any) -> ForwardProgram:
+        vectors = self._vectors if task == "encoder" else None
+        return build_program(task, self.config, self._num_outputs, self._with_pooler, vectors=vectors, **kind)
 
     def checksums(self) -> list[str]:
         """Of all weights, by their names."""
@@ -135,7 +150,7 @@ class Network:
 
     def save(self, task: str, folder: Path) -> None:
         """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""
-        program = build_program(task, self.config, self._num_outputs, self._with_pooler)
+        program = self._program(task)
         names = program.feed if self.config.has_token_types() else NO_TOKEN_TYPES
         feeds, outputs = [program.feed[name] for name in names], list(program.outputs.values())
         with static.scope_guard(self.scope):

@@ -1,12 +1,10 @@
-"""The base of all heads: what a trained model takes, how it runs over many texts; sentence vectors, nearest sentences.
+"""The base of all heads: what a trained model takes, how it runs over many texts, vectors of texts.
 
 The result for a text is a dictionary of values for JSON.
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +12,9 @@ from scipy.special import softmax
 
 from bert.finetuning.loader import FeatureTable, check_finite, prediction_batches
 from bert.inference.model_folder import OpenedModel
-from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm, filled_rows, texts_of
+from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm, texts_of
 from bert.labels.features import sentence_features
 from bert.model.head_specs import HEADS
-from bert.printable import printable
 from bert.tokenization.library import LibraryTokenizer, text_tokenizer
 from data.text.encodings import Decoding
 
@@ -119,9 +116,13 @@ class TrainedModel:
         """The columns of a table that the results become (`records.flat`), and their types."""
         raise NotImplementedError
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """The mean (`pooling`) of the last hidden states over all tokens of each text, float32 [n, hidden]; long texts
-        are cut."""
+    def encode(self, texts: Sequence[str], input_type: str = "passage") -> np.ndarray:
+        """Vectors of texts, float32 [n, hidden]: as the model was trained for, else means (`pooling`) of the last
+        hidden states over all tokens. Long texts are cut.
+
+        Args:
+            input_type: "query" or "passage", whose prefix the texts get; "": none.
+        """
         if isinstance(texts, str):
             raise ValueError("texts must be a list of texts, not one text; pass [text]")
         if not self.opened.can_encode():
@@ -131,12 +132,19 @@ class TrainedModel:
             )
         if not texts:
             return np.zeros((0, 0), "float32")
-        table = self.table([(text,) for text in texts])
-        lengths = table.lengths()
-        pooled = {
-            row: POOLING[self.pooling](outputs[0][: lengths[row]]) for row, *outputs in self.outputs("encoder", table)
-        }
-        return np.stack([pooled[row] for row in range(len(texts))])
+        return self.vectors(self.sequences(texts, input_type))
+
+    def sequences(self, texts: Sequence[str], input_type: str = "passage") -> FeatureTable:
+        """Texts with the prefix of their kind, as `encode` reads them."""
+        prefix = getattr(self.opened.usage.vectors, f"{input_type}_prefix", "")
+        return self.table([(prefix + text,) for text in texts])
+
+    def vectors(self, table: FeatureTable) -> np.ndarray:
+        """The vectors of sequences, as of `encode`."""
+        lengths, vectors = table.lengths(), dict[int, np.ndarray]()
+        for row, states, *_ in self.outputs("encoder", table):  # or the vector, of a model that was trained for it
+            vectors[row] = states if states.ndim == 1 else POOLING[self.pooling](states[: lengths[row]])
+        return np.stack([vectors[row] for row in range(len(vectors))])
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
         """The `top_k` most likely tokens at each [MASK] of a text: [{"token": ..., "probability": ...}, ...]."""
@@ -174,36 +182,9 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     return softmax(logits.astype(np.float64), axis=-1)
 
 
-class NearestSentences:
-    """The different sentences of a file with their vectors, in memory: 4 bytes x hidden size for each."""
-
-    def __init__(self, model: TrainedModel, path: Path) -> None:
-        self._model = model
-        texts: dict[str, None] = {}
-        for row in filled_rows(path, model.row_form()):
-            if row.error:
-                print(printable(f"{row.where}: {row.error}; left out"), file=sys.stderr)
-            else:
-                texts[row.texts[0]] = None
-        self.texts = list(texts)
-        if len(self.texts) < 2:
-            raise ValueError(f"{path} has {len(self.texts)} sentences; at least two are needed, one on each line")
-        self._vectors = model.encode(self.texts)
-
-    def run(self, requests: Sequence[Request]) -> list[Result]:
-        """The `top_k` nearest for each text; never the text itself."""
-        texts, top_k = [text for (text,) in requests], self._model.top_k
-        results: list[Result] = []
-        for text, row in zip(texts, cosines(self._model.encode(texts), self._vectors), strict=True):
-            near = np.argpartition(-row, min(top_k, len(row) - 1))[: top_k + 1]  # one more, for the text itself
-            best = [i for i in near[np.argsort(-row[near], kind="stable")].tolist() if self.texts[i] != text]
-            listed = [{"text": self.texts[i], "similarity": round(float(row[i]), 4)} for i in best[:top_k]]
-            results.append({"nearest": listed})
-        return results
-
-    def columns(self) -> dict[str, type]:
-        """As of `TrainedModel`."""
-        return {"nearest": str}
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """The vectors [..., width] with length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -211,6 +192,4 @@ def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
 
     BERT's mean states share one large direction; without it, cosines tell sentences apart (Mu and Viswanath, 2018).
     """
-    centered = [values - others.mean(0) for values in (vectors, others)]
-    units = [values / np.maximum(np.linalg.norm(values, axis=-1, keepdims=True), 1e-12) for values in centered]
-    return units[0] @ units[1].T
+    return unit(vectors - others.mean(0)) @ unit(others - others.mean(0)).T

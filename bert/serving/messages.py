@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from bert.conversion.model_description import VectorForm
+
 PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
 # What became of an input, as the status of HTTP, and what comes with it: JSON, but for the last two nothing.
 DONE = 200  # the result
@@ -47,3 +49,5 @@ class Description:
     fingerprint: str  # of all that its results depend on: weights, vocabulary, labels, settings, version
     columns: tuple[str, ...] = ()  # of the texts in the training data
     gives_labels: bool = False  # a text may have several
+    hidden_size: int = 0  # of its vectors
+    vectors: VectorForm | None = None  # as it was trained to make them

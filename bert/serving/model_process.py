@@ -68,6 +68,8 @@ class ModelServer:
             fingerprint=sha256_of(json.dumps(deciding).encode()),
             columns=tuple(opened.usage.text_columns),
             gives_labels=opened.usage.label_separator is not None,
+            hidden_size=opened.hidden_size,
+            vectors=opened.usage.vectors,
         )
 
     def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
@@ -109,7 +111,9 @@ class ModelServer:
         if kind == PREDICT:
             self.model.top_k = max(top_k for _, top_k in requests)
             return self.model.run(texts)
-        return vector_results(self.model.encode([text for (text,) in texts]))
+        table = self.model.sequences([text for (text,) in texts], "")  # with their prefixes
+        vectors = vector_results(self.model.vectors(table))
+        return [{**vector, "tokens": tokens} for vector, tokens in zip(vectors, table.lengths().tolist(), strict=True)]
 
 
 def _cut(result: Result, top_k: int) -> Result:

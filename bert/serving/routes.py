@@ -5,27 +5,28 @@ import base64
 import contextlib
 import hmac
 import ipaddress
+import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from email.message import Message as Header
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from pydantic import BaseModel
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert import __version__
 from bert.serving.connections import HEADER_BYTES
-from bert.serving.messages import ENCODE, PREDICT, Description
+from bert.serving.messages import DONE, ENCODE, PREDICT, Description
 from bert.serving.request_handling import (
     LISTED,
     METRICS,
@@ -36,11 +37,12 @@ from bert.serving.request_handling import (
     not_ready,
     problem,
 )
-from bert.serving.schemas import Problem, request_schemas, text_fields
+from bert.serving.schemas import Problem, embeddings_schema, request_schemas, text_fields
 
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
 _ALWAYS = {"/health", "/ready", "/metrics", *_PAGE_FILES}  # answered without a model
+EMBEDDINGS = "/v1/embeddings"
 _PROBES = ("/health", "/ready")  # need no key
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The body is too large"},
@@ -98,36 +100,60 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
         own = {"inputs": text_fields(description, PREDICT), "fingerprint": service.fingerprint}
         return {**asdict(description), **own, **limits}
 
-    def add_post(kind: str, summary: str) -> None:
+    async def answer_of(kind: str, inputs: Sequence[tuple[str, ...]], request: Request, body: Any) -> Response:
+        leaving = asyncio.create_task(_gone(request))
+        if prefix := getattr(description.vectors, f"{getattr(body, 'input_type', '')}_prefix", ""):
+            inputs = [(prefix + text,) for (text,) in inputs]
+        try:
+            client = request.client.host if request.client else ""
+            return await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), client, leaving)
+        finally:
+            leaving.cancel()
+
+    def add_post(path: str, handle: Callable[..., Any], schemas: Sequence[Any], summary: str) -> None:
+        handle.__annotations__["body"], kind = schemas[0], path.rpartition("/")[2]
+        kinds: dict[str, Any] = {"methods": ["POST"], "operation_id": kind, "response_class": Response}
+        answers: Any = {200: {"model": schemas[1]}} if len(schemas) > 1 else {}
+        app.add_api_route(path, handle, summary=summary, responses={**answers, **_PROBLEMS}, **kinds)
+
+    def add_inputs(kind: str, summary: str) -> None:
         fields = text_fields(description, kind)
 
-        async def handle(request: Request, body: BaseModel) -> Response:
-            inputs = [
-                tuple(text for field in fields if (text := getattr(values, field)) is not None)
-                for values in body.inputs  # type: ignore[attr-defined]
-            ]
-            leaving = asyncio.create_task(_gone(request))
-            try:
-                client = request.client.host if request.client else ""
-                return await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), client, leaving)
-            finally:
-                leaving.cancel()
+        async def handle(request: Request, body: Any) -> Response:
+            given = [[getattr(values, field) for field in fields] for values in body.inputs]
+            inputs = [tuple(text for text in texts if text is not None) for texts in given]
+            return await answer_of(kind, inputs, request, body)
 
-        handle.__annotations__["body"], answer = request_schemas(description, kind, settings)
-        app.add_api_route(
-            f"/{kind}",
-            handle,
-            methods=["POST"],
-            summary=summary,
-            operation_id=kind,
-            responses={200: {"model": answer}, **_PROBLEMS},
-            response_class=Response,
-        )
+        add_post(f"/{kind}", handle, request_schemas(description, kind, settings), summary)
 
-    add_post(PREDICT, f"Results of {description.summary}")
+    async def embeddings(request: Request, body: Any) -> Response:
+        answer = await answer_of(ENCODE, [(text,) for text in body.input], request, body)
+        return answer if answer.status_code != DONE else _as_embeddings(answer, body, description.name)
+
+    add_inputs(PREDICT, f"Results of {description.summary}")
     if description.can_encode:
-        add_post(ENCODE, "Sentence vectors")
+        add_inputs(ENCODE, "Sentence vectors")
+        schema = embeddings_schema(description, settings)
+        add_post(EMBEDDINGS, embeddings, [schema], "Sentence vectors, in the form of OpenAI's clients")
     app.openapi_schema = None  # made again at the next request for it
+
+
+def _as_embeddings(answer: Response, asked: Any, name: str) -> Response:
+    """The answer of /encode in OpenAI's form."""
+    data, tokens = [], 0
+    for index, result in enumerate(json.loads(bytes(answer.body))["results"]):
+        vector = np.array(result["vector"], "<f4")
+        if asked.dimensions:
+            vector = vector[: asked.dimensions]
+            vector /= np.maximum(np.linalg.norm(vector), 1e-12)
+        embedding = (
+            base64.b64encode(vector.tobytes()).decode() if asked.encoding_format == "base64" else vector.tolist()
+        )
+        data.append({"object": "embedding", "index": index, "embedding": embedding})
+        tokens += result["tokens"]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    content = {"object": "list", "data": data, "model": name, "usage": usage}
+    return JSONResponse(content, headers={MODEL_HEADER: answer.headers[MODEL_HEADER]})
 
 
 def _other_than_json(headers: Mapping[bytes, bytes]) -> str:
@@ -220,7 +246,7 @@ class Guard:
             refusal = problem(401, "the key of this server (BERT_API_KEY) is missing or wrong")
             refusal.headers["www-authenticate"] = "Basic realm=bert"  # browsers then ask for it
             return refusal
-        is_question = scope["method"] == "POST" and scope["path"] in (f"/{PREDICT}", f"/{ENCODE}")
+        is_question = scope["method"] == "POST" and scope["path"] in (f"/{PREDICT}", f"/{ENCODE}", EMBEDDINGS)
         if is_question and (reason := _other_than_json(headers)):
             return problem(415, reason)
         return None

@@ -1,6 +1,6 @@
 """The JSON of requests and answers, as pydantic models made for the model that is served and the limits."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,7 @@ from bert.serving.settings import Limits
 
 _MOST_KEYS = 16
 _MOST_TOP_K = 100
+_INPUT_TYPE: Any = (Literal["passage", "query"], "passage")  # whose prefix a text gets
 _EXAMPLES = {
     "text": "Anna Lindqvist opened her bakery in 1987.",
     "text_pair": "The bakery was opened in 1987.",
@@ -80,7 +81,7 @@ _PLACE = {"probability": float, "start": int, "end": int}
 _FILLED = "A text with its masks filled, and the most likely tokens at each mask."
 _RESULTS: dict[str, Any] = {
     "masked-lm": _result("FilledMasks", _FILLED, filled=str, masks=list[list[Fill]]),
-    "encoder": _result("Vector", "The mean of the last hidden states over all tokens.", vector=list[float]),
+    "encoder": _result("Vector", "The vector of a text.", vector=list[float], tokens=(int | None, None)),
     "sequence-classification": _result("Class", None, label=str, probability=float, probabilities=dict[str, float]),
     "several labels": _result("Labels", None, labels=list[str], probabilities=dict[str, float]),
     "regression": _result("Value", "The number that a regression gives.", value=float),
@@ -102,9 +103,7 @@ def text_fields(description: Description, kind: str) -> dict[str, bool]:
 
 def request_schemas(description: Description, kind: str, limits: Limits) -> tuple[type[BaseModel], type[BaseModel]]:
     """The models of a request of POST /predict or /encode, and of its answer."""
-    text = Annotated[
-        str, StringConstraints(strict=True, min_length=1, max_length=limits.max_characters), AfterValidator(_not_blank)
-    ]
+    text = _text(limits)
     texts, name = text_fields(description, kind), kind.title()
     fields: dict[str, Any] = {field: (text, ...) if needed else (text | None, None) for field, needed in texts.items()}
     values: Any = create_model(f"{name}Input", __base__=RequestObject, **fields)
@@ -112,7 +111,7 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
     single: Any = BeforeValidator(lambda given: {"text": given} if isinstance(given, str) else given, values | text)
     item = Annotated[values, single] if texts.get("text") and sum(texts.values()) == 1 else values
     inputs = Annotated[list[item], Field(min_length=1, max_length=limits.max_inputs), FailFast()]  # type: ignore[valid-type]
-    top_k: dict[str, Any] = {}
+    top_k: dict[str, Any] = {"input_type": _INPUT_TYPE} if kind == ENCODE else {}
     if kind == PREDICT and description.task in ("masked-lm", "question-answering"):
         top_k["top_k"] = (Annotated[int, Field(ge=1, le=_MOST_TOP_K, strict=True)], description.top_k)
     request = create_model(f"{name}Request", __base__=RequestObject, inputs=(inputs, ...), **top_k)
@@ -120,6 +119,27 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
     task = "several labels" if description.gives_labels and kind == PREDICT else task
     result = _RESULTS[task]
     return request, create_model(f"{name}Answer", results=(list[result], ...))  # type: ignore[valid-type]
+
+
+def embeddings_schema(description: Description, limits: Limits) -> type[BaseModel]:
+    """The model of a request of POST /v1/embeddings, as OpenAI's clients send it."""
+    listed: Any = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+    texts: Any = Annotated[list[_text(limits)], Field(min_length=1, max_length=limits.max_inputs), FailFast(), listed]  # type: ignore[misc]
+    sizes = (description.hidden_size, *(description.vectors.dimensions if description.vectors else ()))
+    fields: dict[str, Any] = {
+        "input": (texts, ...),
+        "model": (str, description.name),
+        "encoding_format": (Literal["float", "base64"], "float"),
+        "dimensions": (Literal[sizes] | None, None),
+        "user": (str, ""),
+        "input_type": _INPUT_TYPE,
+    }
+    return create_model("EmbeddingsRequest", __base__=RequestObject, **fields)
+
+
+def _text(limits: Limits) -> Any:
+    lengths = StringConstraints(strict=True, min_length=1, max_length=limits.max_characters)
+    return Annotated[str, lengths, AfterValidator(_not_blank)]
 
 
 def _not_blank(text: str) -> str:

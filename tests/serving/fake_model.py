@@ -10,6 +10,7 @@ import os
 import sys
 import time
 
+from bert.conversion.model_description import VectorForm
 from bert.parent_death import end_with
 from bert.serving.messages import DONE, FAILED, REFUSED, Description, Figures, Outcome
 
@@ -21,13 +22,15 @@ def description(task: str) -> Description:
     several, task = task == "several-labels", task.replace("several-labels", "sequence-classification")
     summary = f"a fake for {task}"
     labels = LABELS.get(task)
-    return Description("fake", task, summary, labels, False, num_texts, 128, 3, True, "0", "f", ("note",), several)
+    form = VectorForm(query_prefix="query: ", dimensions=(1,))
+    fixed = (128, 3, True, "0", "f", ("note",), several, 2, form)
+    return Description("fake", task, summary, labels, False, num_texts, *fixed)
 
 
 def result(task: str, kind: str, texts: tuple[str, ...], top_k: int) -> dict:
     text = texts[-1]
     if kind == "encode" or task == "encoder":
-        return {"vector": [float(len(text)), 0.5]}
+        return {"vector": [float(len(text)), 0.5], "tokens": len(text)}
     if task == "question-answering":
         start = max(text.find(texts[0]), 0)
         found = {"probability": 0.75, "start": start, "end": start + len(texts[0])}

@@ -1,5 +1,6 @@
 """The server over HTTP with a model process that obeys orders: answers, limits, failures, the end."""
 
+import base64
 import concurrent.futures
 import contextlib
 import json
@@ -8,6 +9,7 @@ import signal
 import socket
 import time
 
+import numpy as np
 import psutil
 import pytest
 import requests
@@ -46,6 +48,34 @@ def test_the_client_of_the_readme_runs_as_written(server):
     names: dict = {}
     exec(client.replace("http://localhost:8000", server.url), names)
     assert [result["label"] for result in names["results"]] == ["good"] * len(names["texts"])
+
+
+def test_vectors_come_as_openais_clients_ask_for_them(server):
+    """With the bodies that the client of openai 3.57 sends, which asks for base64 by itself."""
+
+    def ask(path="/v1/embeddings", **body):
+        return requests.post(f"{server.url}{path}", json=body, timeout=30)
+
+    found = ask(input=["four", "seventy"], model="any", encoding_format="base64").json()
+    vectors = [np.frombuffer(base64.b64decode(each["embedding"]), "<f4").tolist() for each in found["data"]]
+    assert vectors == [[4.0, 0.5], [7.0, 0.5]] and [each["index"] for each in found["data"]] == [0, 1]
+    assert (found["object"], found["model"]) == ("list", "fake")
+    assert found["usage"] == {"prompt_tokens": 11, "total_tokens": 11}
+    answer = ask(input="four", model="any", dimensions=1, user="me", input_type="query")  # "query: four"
+    assert answer.json()["data"] == [{"object": "embedding", "index": 0, "embedding": [1.0]}]
+    assert answer.json()["usage"]["total_tokens"] == 11 and answer.headers["x-bert-model"] == "f"
+    results = ask("/encode", inputs=["four"], input_type="query").json()["results"]
+    assert results == [{"vector": [11.0, 0.5], "tokens": 11}]
+    for body, where, reason in (
+        ({"input": "four", "dimensions": 3}, ["dimensions"], "2 or 1"),
+        ({"input": [[5, 6]]}, ["input", 0], "valid string"),  # tokens of another vocabulary
+        ({"input": []}, ["input"], "at least 1 item"),
+        ({"input": ["a", " "]}, ["input", 1], "the text is empty"),
+        ({"input": "a", "encoding_format": "hex"}, ["encoding_format"], "'float' or 'base64'"),
+    ):
+        answer = ask(**body)
+        (mistake,) = answer.json()["detail"]
+        assert answer.status_code == 422 and mistake["loc"] == ["body", *where] and reason in mistake["msg"], mistake
 
 
 def test_the_pages_need_nothing_from_elsewhere(server):
