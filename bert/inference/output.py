@@ -109,7 +109,7 @@ class Output:
                 type_: Any = pa.string() if kind is str else pa.from_numpy_dtype(kind)
                 if name == "vector":
                     values = [value and json.loads(value) for value in values]
-                    type_ = pa.list_(pa.float32(), self._width)
+                    type_ = pa.list_(pa.float32())
                 table = table.append_column(free_name(name, names), pa.array(values, type_))
             writer = writer or pq.ParquetWriter(target, table.schema)
             writer.write_table(table)

@@ -1,0 +1,121 @@
+"""Models trained for vectors: encoded, exported and searched with the pooling, length and prefixes of their own."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import run_predict
+from bert.conversion.model_description import TASK_FILE, Usage, VectorForm, read_usage, usage_texts
+from bert.inference.heads import load_model
+from bert.inference.trained_model import unit
+from bert.tokenization.normalization import UNCASED
+from tests.conversion import test_networks
+from tests.conversion.test_parity import our_outputs
+from tests.inference.models import export, feed_of, model
+from tests.support.commands import refused
+
+MEAN = VectorForm("mean", True, "word9 ", "word8 ", (4,))
+CLS = VectorForm("cls", False)
+TEXTS = ["word1 word4", "word3 word2 word1 word0", "word7"]
+IDS = {"query": [2, 14, 6, 9, 3], "passage": [2, 13, 6, 9, 3], "": [2, 6, 9, 3]}  # of the first text
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A checkpoint for each form, and a ModernBERT."""
+    root = tmp_path_factory.mktemp("vectors")
+    for name, form in (("mean", MEAN), ("cls", CLS)):
+        model(root / name, "encoder", Usage("vectors", 9, vectors=form))
+    folder = test_networks.native(root / "modernbert", "encoder")
+    for file, text in usage_texts(Usage("vectors", 9, vectors=MEAN), UNCASED).items():
+        (folder / file).write_text(text)
+    (folder / "manifest.json").unlink()
+    return root
+
+
+def test_a_text_is_encoded_as_its_model_was_trained(models):
+    for kind, ids in IDS.items():
+        states = our_outputs(models / "mean", "encoder", feed_of(ids))["last_hidden_state"][0]
+        found = load_model(models / "mean").encode(TEXTS, kind)
+        np.testing.assert_allclose(found[0], unit(states.mean(0)), atol=1e-6)
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    states = our_outputs(models / "cls", "encoder", feed_of(IDS[""]))["last_hidden_state"][0]
+    np.testing.assert_allclose(load_model(models / "cls").encode(TEXTS)[0], states[0], atol=1e-6)
+    states = our_outputs(models / "mean", "encoder", feed_of(IDS["passage"]))["last_hidden_state"][0]
+    np.testing.assert_allclose(load_model(models / "mean", pooling="max").encode(TEXTS)[0], states.max(0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "to_format"),
+    [(name, kind) for name in ("mean", "cls") for kind in ("onnx", "openvino", "paddle-inference", "hf")]
+    + [("modernbert", "paddle-inference"), ("modernbert", "hf")],
+)
+def test_an_export_gives_the_same_vectors(models, tmp_path, name, to_format):
+    ours, theirs = load_model(models / name), load_model(export(models / name, tmp_path / "x", "--format", to_format))
+    for kind in IDS:
+        np.testing.assert_allclose(theirs.encode(TEXTS, kind), ours.encode(TEXTS, kind), rtol=0, atol=1e-5)
+    if to_format != "hf":
+        serving = json.loads((tmp_path / "x/serving.json").read_text())
+        assert list(serving["outputs"]) == ["sentence_embedding"]
+        assert serving["vectors"]["query_prefix"] == ours.opened.usage.vectors.query_prefix
+        with pytest.raises(ValueError, match="pooling=max: .* is an export with a pooling inside; omit --pooling"):
+            load_model(tmp_path / "x", pooling="max")
+
+
+@pytest.mark.parametrize(("name", "form"), [("mean", MEAN), ("cls", CLS)])
+def test_a_folder_of_sentence_transformers_is_written_and_read(models, tmp_path, name, form):
+    """Version 6.2 opened such folders, of BERT and of ModernBERT, and gave the same vectors to 1e-6."""
+    folder = export(models / name, tmp_path / "x", "--format", "hf")
+    kinds = [module["type"].rpartition(".")[2] for module in json.loads((folder / "modules.json").read_text())]
+    assert kinds == ["Transformer", "Pooling", *["Normalize"] * form.normalize]
+    settings = json.loads((folder / "config_sentence_transformers.json").read_text())
+    assert settings["default_prompt_name"] == ("document" if form.passage_prefix else None)
+    wanted = load_model(folder).encode(TEXTS)
+    (folder / TASK_FILE).unlink()  # now it could be of any origin
+    read = read_usage(folder)
+    assert (read.max_seq_length, read.vectors) == (9, VectorForm(*list(vars(form).values())[:4]))
+    np.testing.assert_array_equal(load_model(folder).encode(TEXTS), wanted)
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode": "weightedmean"}')
+    assert read_usage(folder).vectors is None  # which is not built here
+
+
+def predict(*words) -> None:
+    assert run_predict.main([str(word) for word in words]) == 0
+
+
+def test_vectors_on_the_disk_are_searched(models, tmp_path, capsys):
+    texts = [f"word{number % 20} word{number // 20} word{number % 7}" for number in range(60)]
+    lines = [*texts[:30], "", texts[3], *texts[30:]]  # one that cannot be used, one twice
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    for output in ("out.npy", "out.parquet"):
+        predict(models / "mean", tmp_path / "in.txt", "--encode", "--output", tmp_path / output)
+    vectors, table = np.load(tmp_path / "out.npy"), pq.read_table(tmp_path / "out.parquet")
+    encoder = load_model(models / "mean")
+    np.testing.assert_allclose(np.delete(vectors, 30, 0), encoder.encode([t for t in lines if t]), atol=1e-6)
+    assert table.column_names == ["text", "vector", "error"] and table["text"].to_pylist()[:30] == texts[:30]
+    np.testing.assert_allclose(table["vector"].to_pylist()[31], vectors[31], atol=1e-6)
+    capsys.readouterr()
+    cosines = encoder.encode(texts) @ encoder.encode([texts[3]], "query")[0]
+    best = sorted(zip(cosines.tolist(), texts, strict=True), reverse=True)[:4]
+    for file in ("out.npy", "in.txt"):
+        predict(models / "mean", "--nearest", texts[3], "--in", tmp_path / file, "--top-k", 4)
+        found = json.loads(capsys.readouterr().out)["nearest"]
+        assert [near["similarity"] for near in found] == pytest.approx([cosine for cosine, _ in best], abs=1e-3)
+        assert len({near["text"] for near in found}) == 4 and {near["text"] for near in found} <= set(texts)
+
+
+def test_vectors_of_other_models_and_texts_are_not_searched(models, tmp_path):
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS))
+    predict(models / "mean", tmp_path / "in.txt", "--encode", "--output", tmp_path / "out.npy")
+    search = ("--nearest", "word1", "--in", str(tmp_path / "out.npy"))
+    with refused("has vectors of another model, --layers or --pooling; make it again by --encode"):
+        run_predict.main([str(models / "cls"), *search])
+    (tmp_path / "in.txt").write_text("word5\nword6\n")
+    with refused("in.txt changed after .*out.npy; make it again by --encode"):
+        run_predict.main([str(models / "mean"), *search])
+    shutil.move(tmp_path / "out.npy.json", tmp_path / "elsewhere")
+    with refused("out.npy needs out.npy.json beside it"):
+        run_predict.main([str(models / "mean"), *search])
