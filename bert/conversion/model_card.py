@@ -18,6 +18,7 @@ import yaml
 from bert.checkpoints.directories import CARD_FILE, weights_folder
 from bert.conversion.locating import published_model
 from bert.conversion.model import Model
+from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.files import read_json
 from bert.model.head_specs import HEADS
@@ -73,12 +74,17 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
     elif to_format != "native":  # which is no export
         from huggingface_hub import ModelCardData  # here: it loads slowly
 
-        runs, pipeline = runs_of(model.folder), HEADS[model.task].pipeline[0]
+        runs, pipeline, library = runs_of(model.folder), HEADS[model.task].pipeline[0], _LIBRARIES.get(to_format)
+        tags = [*([model.task] if model.task != pipeline else [])]
+        if _form(model):
+            stated["widget"] = [{"source_sentence": _QUERY, "sentences": list(_PASSAGES)}]
+            tags, pipeline = ["sentence-transformers", pipeline], "sentence-similarity"
+            library = "sentence-transformers" if to_format == "hf" else library
         metadata = ModelCardData(
-            library_name=_LIBRARIES.get(to_format, "paddlepaddle"),
+            library_name=library or "paddlepaddle",
             pipeline_tag=pipeline or None,
             base_model=_published(_beginning(runs[0])) if runs else None,
-            tags=[model.config.model_type, "bert-on-paddle", *([model.task] if model.task != pipeline else [])],
+            tags=[model.config.model_type, "bert-on-paddle", *tags],
             **stated,
         )
         content = f"---\n{metadata.to_yaml()}\n---\n\n" + to_markdown(name, _blocks(model, to_format, runs, name))
@@ -135,6 +141,9 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str) 
         f"in a text, {sum(array.size for array in model.parameters.values()):,} parameters, for {model.task}."
     )
     classes = f"Classes: {', '.join(labels[:_MOST_LABELS])}{' ...' * (len(labels) > _MOST_LABELS)}"
+    if form := _form(model):
+        prefixes = f"{form.query_prefix!r} before a query, {form.passage_prefix!r} before a passage"
+        sizes += f" A text's vector is by {form.pooling} pooling, with the prefixes {prefixes}."
     blocks = [text(sizes), *([text(classes)] if labels else []), heading("Use"), _use(model, to_format, name)]
     for run in runs:
         try:
@@ -160,12 +169,24 @@ _CUTTING = (
 )
 
 
+_QUERY = "How is a commit undone?"
+_PASSAGES = ("A new commit reverses the changes.", "The library opens at nine.")
+
+
+def _form(model: Model) -> VectorForm | None:
+    return read_usage(model.folder).vectors if model.task == "encoder" else None
+
+
 def _use(model: Model, to_format: str, name: str) -> Block:
     pipeline, example = HEADS[model.task].pipeline
     if model.tokens is not None:
         example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
     said, lines = json.dumps(name, ensure_ascii=False), []
-    if to_format == "hf" and pipeline:
+    if to_format == "hf" and _form(model):
+        lines = ["from sentence_transformers import SentenceTransformer", "", f"model = SentenceTransformer({said})"]
+        lines += [f'query = model.encode("{_QUERY}", prompt_name="query")']
+        lines += [f'print(model.similarity(query, model.encode({json.dumps(_PASSAGES)}, prompt_name="document")))']
+    elif to_format == "hf" and pipeline:
         call = f'pipeline("{pipeline}", {said})'
         lines = ["from transformers import pipeline", "", f"model = {call}", f"print(model({example}))"]
     elif to_format == "paddlenlp":

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub.repocard import metadata_load
 
 import run_predict
 from bert.conversion.model_description import TASK_FILE, Usage, VectorForm, read_usage, usage_texts
@@ -73,6 +74,9 @@ def test_a_folder_of_sentence_transformers_is_written_and_read(models, tmp_path,
     assert kinds == ["Transformer", "Pooling", *["Normalize"] * form.normalize]
     settings = json.loads((folder / "config_sentence_transformers.json").read_text())
     assert settings["default_prompt_name"] == ("document" if form.passage_prefix else None)
+    card = metadata_load(folder / "README.md")
+    assert (card["pipeline_tag"], card["library_name"]) == ("sentence-similarity", "sentence-transformers")
+    assert "feature-extraction" in card["tags"] and card["widget"][0]["source_sentence"]
     wanted = load_model(folder).encode(TEXTS)
     (folder / TASK_FILE).unlink()  # now it could be of any origin
     read = read_usage(folder)
