@@ -11,11 +11,12 @@ from bert.config.architecture import BertConfig, FusedKernels
 from bert.conversion.model_description import VectorForm
 from bert.files import checksum_of
 from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, VECTORS, Arrays, outputs_of
+from bert.model.contrastive import ContrastiveObjective
 from bert.model.head_specs import HEADS
 from bert.model.objectives import OBJECTIVES, Objective
 from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.paddle_api import paddle, place_of, read_variable, static, unique_name
-from bert.samples.packing import NO_TOKEN, Packing, pack
+from bert.samples.packing import Packing, pack
 
 _DENSE = 0.95  # share of real tokens from which gathering them costs more than computing on padding
 
@@ -58,7 +59,9 @@ def build_program(
     with `vectors` those of texts, [b, hidden].
     """
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
-    objective = objective_of(task, config, num_outputs, with_pooler, layers)
+    objective: Objective = objective_of(task, config, num_outputs, with_pooler, layers)
+    if vectors:
+        objective = ContrastiveObjective(config, pooling=vectors.pooling)
     objective = replace(objective, kernels=FusedKernels(unpad=packed))
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
@@ -66,11 +69,7 @@ def build_program(
         network.eval()
         outputs = objective.outputs(feed, network)
         if vectors:
-            states = outputs["last_hidden_state"]  # [b, s, hidden]
-            is_real = feed["token_of_place"] != NO_TOKEN if packed else feed["attention_mask"] == 1
-            weights = is_real.astype("float32").unsqueeze(-1)
-            means = (states * weights).sum(1) / weights.sum(1).clip(min=1)
-            found = means if vectors.pooling == "mean" else states[:, 0]
+            found = outputs["vectors"]
             outputs = {VECTORS: paddle.nn.functional.normalize(found, axis=-1) if vectors.normalize else found}
         names: Iterable[str] = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler, vectors)
         names = ("hidden_states",) if task == "encoder" and layers else names

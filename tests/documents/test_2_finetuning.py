@@ -93,3 +93,11 @@ def test_the_recipes_of_glue_resolve(clone):
         (".venv/bin/python run_glue.py --task-name AX", "do_predict: true"),
     ):
         resolves(start, clone, data)
+
+
+def test_own_documents_are_made_searchable(clone):
+    """After the quickstart and the text of one's own; test_3 encodes and searches."""
+    line = command("bash scripts/run_vectors.sh --text").replace("--hours 0.2", "--epochs 1")
+    output_of(line, clone, "BM25", "recall", timeout=900)
+    output_of(command(".venv/bin/python run_export.py --checkpoint results/vectors-raw"), clone, "changes:")
+    assert (clone / "results/sentences/modules.json").is_file()
