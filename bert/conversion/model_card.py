@@ -67,8 +67,8 @@ class CardRequest:
 
 def write_card(folder: Path, model: Model, to_format: str, request: CardRequest, name: str) -> None:
     """Write the card of an export, or copy the one beside the weights; `name` is what users call the model."""
-    own, stated = model.folder / CARD_FILE, {"license": request.license, "language": list(request.languages)}
-    stated = {key: value for key, value in stated.items() if value}
+    own, said = model.folder / CARD_FILE, {"license": request.license, "language": list(request.languages)}
+    stated: dict[str, Any] = {key: value for key, value in said.items() if value}
     if own.is_file():
         _copy(own, folder / CARD_FILE, stated)
     elif to_format != "native":  # which is no export
