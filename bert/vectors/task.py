@@ -1,8 +1,9 @@
 """Vectors of texts as a fine-tuning task: pairs -> batches of texts, vectors -> recall beside that of BM25."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,17 +14,20 @@ from bert.conversion.model_description import Usage
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part
+from bert.inference.heads import load_model
 from bert.labels.features import sentence_features
 from bert.launching.previous_run import newest_loop_state
 from bert.model.contrastive import ContrastiveObjective
+from bert.reporting.comparison import verdict
 from bert.runtime.distributed import Group
 from bert.samples.collation import MicroBatch
 from bert.tokenization.library import text_tokenizer
 from bert.vectors.pairs import NEIGHBOURS, SAME_TEXT, cleaned, divided, table_pairs, text_pairs
-from bert.vectors.retrieval import cosines, found
+from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.settings import VectorConfig
 from data.text.encodings import Decoding
 
+_REMEDY = "More --hours, more pairs or a better --model may help"
 _LEAST_SCORED, _MOST_SCORED = 20, 1_000  # queries
 
 
@@ -145,8 +149,32 @@ class VectorTask(FineTuningTask):
             metrics |= {f"eval_{metric}{name}": float(each.mean()) for metric, each in values.items()}
         return metrics
 
+    def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
+        """What BM25 finds, and the model of --compare, of the same queries; the verdict on this model beside each."""
+        passages, queries = features.examples, scored(features.examples)
+        texts, number = (queries["query"].tolist(), passages.passage.tolist()), len(queries)
+        others = {"bm25": bm25(*texts)}
+        if self._config.data.compare is not None:
+            model = load_model(self._config.data.compare)
+            vectors = [model.encode(*kind) for kind in zip(texts, ("query", "passage"), strict=True)]
+            others["compared"] = cosines(np.concatenate(vectors), number)
+        ours, *theirs = (
+            found(scores, queries.group.values, passages.group.values)
+            for scores in (cosines(predictions, number), *others.values())
+        )
+        figures, sentences = dict[str, Any](), list[str]()
+        for name, each in zip(others, theirs, strict=True):
+            figures |= {f"eval_{name}_{metric}": float(values.mean()) for metric, values in each.items()}
+            title = "BM25, words alone," if name == "bm25" else str(self._config.data.compare)
+            sentences.append(verdict(title, _means(ours), _means(each), number, unit="queries", remedy=_REMEDY))
+        return figures | {"verdict": " ".join(sentences)}
+
     def render(self, part: Part, features: Features, predictions: np.ndarray) -> Sequence[bytes]:
         return ()
+
+
+def _means(values: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], dict[str, float]]:
+    return lambda rows: {name: float(each[rows].mean()) for name, each in values.items()}
 
 
 def scored(pairs: pd.DataFrame) -> pd.DataFrame:

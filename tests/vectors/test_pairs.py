@@ -1,0 +1,107 @@
+"""Pairs of text and of tables, what is left out and why, their batches on ranks, and the figures of a search."""
+
+import numpy as np
+import pytest
+
+from bert.vectors.pairs import cleaned, divided, document_pairs, table_pairs, text_pairs
+from bert.vectors.retrieval import bm25, cosines, found
+from bert.vectors.task import PairLoader, PairTable
+from data.text.encodings import DETECTED
+
+BODY = "A lock is taken before the tree is read."
+MORE = "The tree is kept in memory until it is closed."
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        (f"# Locks\n{BODY}\n\n{MORE}", [("title and body", "Locks", BODY), ("neighbouring paragraphs", BODY, MORE)]),
+        (f"Guide\n=====\n\nReading\n-------\n{BODY}", [("title and body", "Guide Reading", BODY)]),
+        (f"Q: When is a lock taken?\nA: {BODY}", [("question and answer", "When is a lock taken?", BODY)]),
+        (BODY, [("a text under two dropouts", BODY, BODY)]),
+        ("Locks", []),
+    ],
+)
+def test_headings_questions_and_paragraphs_make_pairs(text, pairs):
+    assert document_pairs(text) == pairs
+
+
+def test_whole_documents_are_held_out_and_what_is_like_them_is_not_trained_on(tmp_path):
+    for number in range(30):
+        words = " ".join(f"word{number // 2}x{place}" for place in range(20))
+        (tmp_path / f"{number}.md").write_text(f"# Title {number}\n{words}.\n")
+    (tmp_path / "empty.md").write_text("")
+    notes = []
+    pairs = cleaned(text_pairs(tmp_path, DETECTED, notes), tmp_path, notes)
+    train, held_out = divided(pairs, 0.2, 42, notes)
+    assert len(pairs) == 30 and len(held_out) >= 6
+    assert not set(train["unit"]) & set(held_out["unit"]) and not set(train.group) & set(held_out.group)
+    assert len(train) + len(held_out) < 30, "texts are in two documents each, of which one may be held out"
+    with pytest.raises(ValueError, match="1 pairs are too few to hold some out; add some, or pass --eval FILE"):
+        divided(pairs[:1], 0.2, 42, [])
+
+
+def test_bad_rows_are_counted_and_named(tmp_path):
+    file = tmp_path / "pairs.csv"
+    rows = ["1,open a file,It is opened.,", "1,open a file,It is opened.,", "2,close it,,", "3,same,Same,"]
+    rows += ["4,lock,A lock is taken.,It is free.", "4,unlock,A lock is freed.,", "5,start,A lock is taken.,", "6"]
+    file.write_text("\n".join(["id,question,answer,negative", *rows]) + "\n")
+    notes = []
+    pairs = cleaned(table_pairs(file, None, None, DETECTED), file, notes)
+    assert pairs["query"].tolist() == ["open a file", "start"]
+    assert notes == [
+        "2 pairs: rows of the table 2",
+        "left out: an empty side, or a row that cannot be read: 2 (first: row 4)",
+        "left out: equal sides: 1 (first: row 5)",
+        "left out: a pair a second time: 1 (first: row 3)",
+        "left out: an id that another query has: 2 (first: row 6)",
+    ]
+    with pytest.raises(ValueError, match="must have a column of queries and one of passages, among id, question"):
+        list(table_pairs(file, "text", None, DETECTED))
+
+
+def test_equal_queries_and_nearly_equal_passages_are_no_negatives_of_each_other(tmp_path):
+    file, long = tmp_path / "pairs.tsv", " ".join(map(str, range(60)))
+    rows = [f"one\t{long}", f"two\t{long} 61", "two\tanother answer", "three\tsomething else"]
+    file.write_text("\n".join(["query\tpassage", *rows]) + "\n")
+    assert cleaned(table_pairs(file, None, None, DETECTED), file, []).group.tolist() == [0, 0, 0, 3]
+
+
+def test_the_batches_of_two_ranks_are_that_of_one():
+    """Each text of the global batch is in one micro-batch; all know the groups of the whole."""
+    negatives = np.array([0, 2, 2, 3, 3, 3, 4])
+    texts = 2 * 6 + 4
+    table = PairTable(
+        np.arange(3 * texts), np.arange(0, 3 * texts + 1, 3), groups=np.arange(texts) % 6, negatives=negatives
+    )
+
+    def batches(world_size, micro_batch_size):
+        loaders = [
+            PairLoader(table, global_batch_size=4, micro_batch_size=micro_batch_size, rank=rank, world_size=world_size)
+            for rank in range(world_size)
+        ]
+        steps = 4 // (world_size * micro_batch_size)
+        return [loader.micro_batch(1, step).feed for loader in loaders for step in range(steps)]
+
+    (whole,) = batches(1, 4)
+    assert whole["text_places"].tolist() == list(range(len(whole["text_groups"])))
+    parts = batches(2, 1)
+    order = np.argsort(np.concatenate([part["text_places"] for part in parts]))
+    np.testing.assert_array_equal(np.concatenate([part["input_ids"] for part in parts])[order], whole["input_ids"])
+    assert all((part["text_groups"] == whole["text_groups"]).all() for part in parts)
+    assert [part["num_micro_batches"].tolist() for part in parts] == [[4.0]] * 4
+
+
+def test_figures_of_a_search_are_those_by_hand():
+    scores = np.array([[0.9, 0.5, 0.1], [0.9, 0.5, 0.1], [0.2, -np.inf, 0.1]])
+    values = found(scores, np.array([7, 8, 8]), np.array([7, 8, 8]))
+    assert values["recall_at_1"].tolist() == [1, 0, 0]
+    assert values["recall_at_10"].tolist() == [1, 1, 0.5]
+    assert values["mrr_at_10"].tolist() == [1, 0.5, 0.5]
+    gains = 1 / np.log2([2, 3, 4])
+    assert values["ndcg_at_10"] == pytest.approx(
+        [1, (gains[1] + gains[2]) / gains[:2].sum(), gains[1] / gains[:2].sum()]
+    )
+    assert cosines(np.array([[3.0, 4.0], [3.0, 0.0], [0.0, 2.0]]), 1) == pytest.approx(np.array([[0.6, 0.8]]))
+    words = bm25(["Open the LOCK", "nothing"], ["a lock", "the open door", "tree"])
+    assert words.argmax(axis=1)[0] == 1 and np.isneginf(words[1]).all() and np.isneginf(words[0, 2])
