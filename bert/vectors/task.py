@@ -132,7 +132,9 @@ class VectorTask(FineTuningTask):
         known = dict(zip(examples.passage, examples.group, strict=True))  # a negative may be another query's passage
         others = np.array([known.get(text, -1 - number) for number, text in enumerate(further)], np.int64)
         groups = np.concatenate([examples.group, examples.group, others])
-        return PairTable(**vars(table), groups=groups, negatives=offsets_of(examples.negatives.map(len))), counts
+        return PairTable(
+            **vars(table), groups=groups, negatives=offsets_of(examples.negatives.map(len).to_numpy())
+        ), counts
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
         line = f"{path}: {counts['pairs']:,} pairs, {counts['tokens'] / counts['texts']:.1f} tokens in a text"
@@ -156,8 +158,7 @@ class VectorTask(FineTuningTask):
         others = {"bm25": bm25(*texts)}
         if self._config.data.compare is not None:
             model = load_model(self._config.data.compare)
-            vectors = [model.encode(*kind) for kind in zip(texts, ("query", "passage"), strict=True)]
-            others["compared"] = cosines(np.concatenate(vectors), number)
+            others["compared"] = cosines(np.concatenate([model.encode(part) for part in texts]), number)
         ours, *theirs = (
             found(scores, queries.group.values, passages.group.values)
             for scores in (cosines(predictions, number), *others.values())

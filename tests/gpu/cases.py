@@ -43,9 +43,10 @@ class Case:
     kernels: FusedKernels = FusedKernels()
 
     def objective(self):
-        from bert.model import objectives
+        from bert.model import contrastive, objectives
 
-        return getattr(objectives, self.objective_name)(self.model, self.fuse_mha, self.kernels)
+        objective = getattr(objectives, self.objective_name, None) or getattr(contrastive, self.objective_name)
+        return objective(self.model, self.fuse_mha, self.kernels)
 
     def inputs(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the largest micro-batch."""
@@ -55,7 +56,10 @@ class Case:
         packed = dict.fromkeys(("input_ids", "token_type_ids", "position_ids"), tokens)
         packed["sequence_offsets"] = (batch + 2,)
         declared = {**objective.encoder_inputs(), **objective.labels}
-        masked = {name: (batch * self.predictions,) for name in declared if name.startswith("masked_lm_")}
+        batch_texts = (2 * batch * self.micro_steps * self.num_ranks, self.model.hidden_size)
+        packed |= {"text_groups": batch_texts[:1], "pair_numbers": (batch_texts[0] // 2,)}
+        masked = {"batch_vectors": batch_texts}
+        masked |= {name: (batch * self.predictions,) for name in declared if name.startswith("masked_lm_")}
         shapes = {name: shape for name, (shape, _) in declared.items() if -1 in shape}
         return {
             name: masked.get(name) or (len(shape) == 1 and packed.get(name)) or sizes[len(shape)]
@@ -115,6 +119,8 @@ def all_cases() -> dict[str, Case]:
         "SequenceClassificationObjective", GLUE_RECIPES["mnli_large"](), "bert-large-uncased"
     )
     found["sts-b_large"] = dataclasses.replace(found["mnli_large"], objective_name="SequenceRegressionObjective")
+    pairs = {"batch_size": 64, "global_batch_size": 1024, "max_seq_length": 128, "amp": True}
+    found["vectors_base"] = fine_tuning("ContrastiveObjective", pairs, "bert-base-uncased")
     large = RECIPES["phase1_large"]()
     found["phase1_large_32_nodes"] = pretraining(large, 32 * NUM_RANKS)
     found["phase1_large_32_nodes_bfloat16"] = pretraining(derive(large, amp_dtype="bfloat16"), 32 * NUM_RANKS)

@@ -1,0 +1,44 @@
+"""run_vectors.py on a tiny model: it learns to find, resumes exactly, and stands beside BM25."""
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import run_vectors
+from bert.conversion.model_description import VectorForm, read_usage
+from bert.runtime.paddle_api import static
+from tests.glue.test_glue import WORDS, weights  # noqa: F401
+from tests.support import tiny
+
+
+def run(folder, words: str) -> dict:
+    common = f"--device cpu --no-visualdl --report-file {folder}/report.json --log-freq 4 --peak-tflops 1"
+    with static.scope_guard(static.Scope()):
+        assert run_vectors.main(shlex.split(f"--output-dir {folder}/out {words} {common}")) == 0
+    return json.loads((folder / "out/vectors/summary.json").read_text())
+
+
+@pytest.mark.long
+def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_not(weights, tmp_path):  # noqa: F811
+    """A passage shares no word with its query: it has the next word of the vocabulary for each."""
+    rng, rows = np.random.RandomState(1), ["query,passage,negative"]
+    for _ in range(240):
+        numbers = rng.choice(len(WORDS) // 2 - 1, 4, replace=False) * 2
+        rows.append(",".join(" ".join(WORDS[number + shift] for number in numbers) for shift in (0, 1)) + ",")
+    (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
+    training = (
+        f"--pairs {tmp_path}/pairs.csv --model {weights} --batch-size 8 --global-batch-size 24 --max-steps 60 "
+        "--learning-rate 0.004 --max-seq-length 16 --num-steps-per-checkpoint 30 --query-prefix q: --shortest-vector 16"
+    )
+    whole = run(tmp_path / "whole", training)
+    run(tmp_path / "parts", f"{training} --steps-this-run 30")
+    resumed = f"{training} --from-checkpoint {tmp_path}/parts/out --last-step-of-checkpoint auto"
+    assert run(tmp_path / "parts", resumed)["eval_ndcg_at_10"] == whole["eval_ndcg_at_10"]
+    folders = [next((tmp_path / name / "out").rglob("vectors/60")) for name in ("whole", "parts")]
+    tiny.assert_identical(*(load_file(next(folder.glob("*.safetensors"))) for folder in folders))
+    assert read_usage(folders[0]).vectors == VectorForm(query_prefix="q:", dimensions=(16,))
+    assert whole["eval_recall_at_10"] > 0.3 + whole["initial_eval_recall_at_10"]
+    assert whole["eval_bm25_recall_at_10"] == 0 and "is better than BM25, words alone," in whole["verdict"]
