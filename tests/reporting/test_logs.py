@@ -168,8 +168,8 @@ def test_the_progress_is_never_half_written(tmp_path, monkeypatch):
     log, replaced = Log(tmp_path, total_steps=2, stream=io.StringIO()), []
     replace = Path.replace
     monkeypatch.setattr(Path, "replace", lambda old, new: replaced.append(strict(old.read_text())) or replace(old, new))
-    for step in (1, 2):
-        log.advance(step, 3.0, 0.5)
+    for step, eta_seconds in ((1, 3.0), (2, 0.0)):
+        log.advance(step, eta_seconds, 0.5)
     log.close()
     assert [values["step"] for values in replaced] == [1, 2]
     assert strict((tmp_path / "progress.json").read_text()) == replaced[1] and not list(tmp_path.glob(".*"))
