@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.files import sha256_of
-from bert.inference.trained_model import MASK, TrainedModel, cosines
+from bert.inference.trained_model import MASK, TrainedModel, unit
 from data.text.sentences import split_sentences
 
 _MARKS = re.escape(string.punctuation + "،؛؟۔।॥։。")
@@ -105,7 +105,8 @@ def _nearest_pairs(model: TrainedModel, sentences: Sequence[str]) -> list[tuple[
     if len(sentences) < 2:
         return []
     vectors = model.encode(sentences)
-    similarity = cosines(vectors, vectors)
+    units = unit(vectors - vectors.mean(0))
+    similarity = units @ units.T
     words = [set(_words_of(sentence)) for sentence in sentences]
     pairs: dict[tuple[int, int], float] = {}
     for row, column in zip(*np.unravel_index(np.argsort(-similarity, axis=None), similarity.shape), strict=True):

@@ -32,7 +32,7 @@ class NearestSentences:
         self._model, self._texts, form = model, texts, model.opened.usage.vectors
         first = {text: row for row, text in reversed([*enumerate(texts)]) if text}
         self._usable = np.isin(np.arange(len(texts)), [*first.values()])
-        self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)  # why: `cosines`
+        self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)  # why: `unit`
         self._vectors = vectors if form and form.normalize else unit(vectors - self._mean)
 
     @classmethod

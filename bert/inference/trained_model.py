@@ -183,13 +183,9 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """The vectors [..., width] with length 1."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    """The vectors [..., width] with length 1.
 
-
-def cosines(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The cosines [n, m] of vectors [n, hidden] with others [m, hidden], both without the mean of the others.
-
-    BERT's mean states share one large direction; without it, cosines tell sentences apart (Mu and Viswanath, 2018).
+    BERT's mean states share one large direction; without their mean, cosines tell sentences apart (Mu and Viswanath,
+    2018).
     """
-    return unit(vectors - others.mean(0)) @ unit(others - others.mean(0)).T
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

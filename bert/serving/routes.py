@@ -8,7 +8,7 @@ import ipaddress
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from email.message import Message as Header
 from pathlib import Path
@@ -100,41 +100,34 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
         own = {"inputs": text_fields(description, PREDICT), "fingerprint": service.fingerprint}
         return {**asdict(description), **own, **limits}
 
-    async def answer_of(kind: str, inputs: Sequence[tuple[str, ...]], request: Request, body: Any) -> Response:
-        leaving = asyncio.create_task(_gone(request))
-        if prefix := getattr(description.vectors, f"{getattr(body, 'input_type', '')}_prefix", ""):
-            inputs = [(prefix + text,) for (text,) in inputs]
-        try:
-            client = request.client.host if request.client else ""
-            return await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), client, leaving)
-        finally:
-            leaving.cancel()
-
-    def add_post(path: str, handle: Callable[..., Any], schemas: Sequence[Any], summary: str) -> None:
-        handle.__annotations__["body"], kind = schemas[0], path.rpartition("/")[2]
-        kinds: dict[str, Any] = {"methods": ["POST"], "operation_id": kind, "response_class": Response}
-        answers: Any = {200: {"model": schemas[1]}} if len(schemas) > 1 else {}
-        app.add_api_route(path, handle, summary=summary, responses={**answers, **_PROBLEMS}, **kinds)
-
-    def add_inputs(kind: str, summary: str) -> None:
+    def add_post(path: str, kind: str, schemas: Sequence[Any], summary: str) -> None:
         fields = text_fields(description, kind)
 
         async def handle(request: Request, body: Any) -> Response:
+            prefix = getattr(description.vectors, f"{getattr(body, 'input_type', '')}_prefix", "")
             given = [[getattr(values, field) for field in fields] for values in body.inputs]
-            inputs = [tuple(text for text in texts if text is not None) for texts in given]
-            return await answer_of(kind, inputs, request, body)
+            inputs = [tuple(prefix + text for text in texts if text is not None) for texts in given]
+            leaving = asyncio.create_task(_gone(request))
+            try:
+                client = request.client.host if request.client else ""
+                answer = await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), client, leaving)
+            finally:
+                leaving.cancel()
+            is_openais = path == EMBEDDINGS and answer.status_code == DONE
+            return _as_embeddings(answer, body, description.name) if is_openais else answer
 
-        add_post(f"/{kind}", handle, request_schemas(description, kind, settings), summary)
+        handle.__annotations__["body"] = schemas[0]
+        answers: Any = {200: {"model": schema} for schema in schemas[1:]}  # noqa: B035 - at most one
+        kinds: dict[str, Any] = {"methods": ["POST"], "operation_id": path[1:], "response_class": Response}
+        app.add_api_route(path, handle, summary=summary, responses={**answers, **_PROBLEMS}, **kinds)
 
-    async def embeddings(request: Request, body: Any) -> Response:
-        answer = await answer_of(ENCODE, [(text,) for text in body.input], request, body)
-        return answer if answer.status_code != DONE else _as_embeddings(answer, body, description.name)
-
-    add_inputs(PREDICT, f"Results of {description.summary}")
+    add_post(
+        f"/{PREDICT}", PREDICT, request_schemas(description, PREDICT, settings), f"Results of {description.summary}"
+    )
     if description.can_encode:
-        add_inputs(ENCODE, "Sentence vectors")
-        schema = embeddings_schema(description, settings)
-        add_post(EMBEDDINGS, embeddings, [schema], "Sentence vectors, in the form of OpenAI's clients")
+        schemas = request_schemas(description, ENCODE, settings)
+        add_post(f"/{ENCODE}", ENCODE, schemas, "Sentence vectors")
+        add_post(EMBEDDINGS, ENCODE, [embeddings_schema(description, schemas[0])], "Vectors for OpenAI's clients")
     app.openapi_schema = None  # made again at the next request for it
 
 

@@ -1,6 +1,6 @@
 """The JSON of requests and answers, as pydantic models made for the model that is served and the limits."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -103,7 +103,9 @@ def text_fields(description: Description, kind: str) -> dict[str, bool]:
 
 def request_schemas(description: Description, kind: str, limits: Limits) -> tuple[type[BaseModel], type[BaseModel]]:
     """The models of a request of POST /predict or /encode, and of its answer."""
-    text = _text(limits)
+    text = Annotated[
+        str, StringConstraints(strict=True, min_length=1, max_length=limits.max_characters), AfterValidator(_not_blank)
+    ]
     texts, name = text_fields(description, kind), kind.title()
     fields: dict[str, Any] = {field: (text, ...) if needed else (text | None, None) for field, needed in texts.items()}
     values: Any = create_model(f"{name}Input", __base__=RequestObject, **fields)
@@ -121,13 +123,13 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
     return request, create_model(f"{name}Answer", results=(list[result], ...))  # type: ignore[valid-type]
 
 
-def embeddings_schema(description: Description, limits: Limits) -> type[BaseModel]:
-    """The model of a request of POST /v1/embeddings, as OpenAI's clients send it."""
-    listed: Any = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
-    texts: Any = Annotated[list[_text(limits)], Field(min_length=1, max_length=limits.max_inputs), FailFast(), listed]  # type: ignore[misc]
+def embeddings_schema(description: Description, encode: type[BaseModel]) -> type[BaseModel]:
+    """The model of a request of POST /v1/embeddings, as OpenAI's clients send it, of that of POST /encode."""
+    inputs: Any = get_type_hints(encode, include_extras=True)["inputs"]
+    several = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
     sizes = (description.hidden_size, *(description.vectors.dimensions if description.vectors else ()))
     fields: dict[str, Any] = {
-        "input": (texts, ...),
+        "inputs": (Annotated[inputs, several], Field(alias="input")),
         "model": (str, description.name),
         "encoding_format": (Literal["float", "base64"], "float"),
         "dimensions": (Literal[sizes] | None, None),
@@ -135,11 +137,6 @@ def embeddings_schema(description: Description, limits: Limits) -> type[BaseMode
         "input_type": _INPUT_TYPE,
     }
     return create_model("EmbeddingsRequest", __base__=RequestObject, **fields)
-
-
-def _text(limits: Limits) -> Any:
-    lengths = StringConstraints(strict=True, min_length=1, max_length=limits.max_characters)
-    return Annotated[str, lengths, AfterValidator(_not_blank)]
 
 
 def _not_blank(text: str) -> str:
