@@ -51,13 +51,18 @@ class NearestSentences:
             return cls(model, [*texts], model.encode([*texts]))
         if not (record := read_json(Path(f"{path}.json"))):
             raise ValueError(f"{path} needs {path.name}.json beside it; --encode FILE --output {path} writes both")
-        made = PredictRequest(**record["settings"])
-        if record["model"][1] != model.opened.fingerprint() or made.layers or made.pooling:
+        try:
+            made, fingerprint = PredictRequest(**record["settings"]), record["model"][1]
+            changed, vectors = stamps(made.files) != record["files"], np.load(path, mmap_mode="r")
+        except (LookupError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ValueError(f"{path}, {path.name}.json: {reason}; make both again by --encode") from None
+        if fingerprint != model.opened.fingerprint() or made.layers or made.pooling:
             raise ValueError(f"{path} has vectors of another model, --layers or --pooling; make it again by --encode")
-        if stamps(made.files) != record["files"]:
+        if changed:
             raise ValueError(f"{', '.join(map(str, made.files))} changed after {path}; make it again by --encode")
         rows = (row for row in Rows(made.files, made.row_form(model)) if row is not None)
-        return cls(model, ["".join(row.texts) for row in rows], np.load(path, mmap_mode="r"))
+        return cls(model, ["".join(row.texts) for row in rows], vectors)
 
     def run(self, requests: Sequence[Request], *, itself: bool = False) -> list[Result]:
         """The `top_k` nearest for each text; the text itself only if `itself`."""

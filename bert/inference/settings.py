@@ -121,7 +121,8 @@ class PredictRequest(ModelSettings):
         named = [("--in" if self.nearest else "--nearest", self.in_)] if self.in_ else []
         for flag, path in [*(("FILE", path) for path in self.files), *named]:
             if path.is_dir() or not path.exists():
-                raise ValueError(f"{flag} {path} must be an existing file; check the path")
+                more = ", or name what to search for this text: --in FILE" if flag == "--nearest" else ""
+                raise ValueError(f"{flag} {path} must be an existing file; check the path{more}")
         if self.nearest and (not self.in_ or self.files or self.output):
             raise ValueError(f"--nearest {self.nearest!r} needs --in FILE, without another FILE and --output")
         if self.in_ and self.task != "encoder":

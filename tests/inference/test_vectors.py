@@ -120,6 +120,9 @@ def test_vectors_of_other_models_and_texts_are_not_searched(models, tmp_path):
     (tmp_path / "in.txt").write_text("word5\nword6\n")
     with refused("in.txt changed after .*out.npy; make it again by --encode"):
         run_predict.main([str(models / "mean"), *search])
+    (tmp_path / "out.npy").write_bytes((tmp_path / "out.npy").read_bytes()[:130])
+    with refused("out.npy, out.npy.json: .*; make both again by --encode"):
+        run_predict.main([str(models / "mean"), *search])
     shutil.move(tmp_path / "out.npy.json", tmp_path / "elsewhere")
     with refused("out.npy needs out.npy.json beside it"):
         run_predict.main([str(models / "mean"), *search])
