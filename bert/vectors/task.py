@@ -28,6 +28,7 @@ from bert.vectors.settings import VectorConfig
 from data.text.encodings import Decoding
 
 _REMEDY = "More --hours, more pairs or a better --model may help"
+_ENOUGH_NEIGHBOURS = 5_000
 _LEAST_SCORED, _MOST_SCORED = 20, 1_000  # queries
 
 
@@ -94,9 +95,18 @@ class VectorTask(FineTuningTask):
                 pairs = pairs[~alone]
             if run.do_eval and data.eval_file is None:
                 pairs, self._held_out = divided(pairs, data.held_out_fraction, run.seed, self.notes)
-            self.training = pairs
+            self.training = self._with_fewer_neighbours(pairs)
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
+
+    def _with_fewer_neighbours(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        """At most as many pairs of neighbouring paragraphs as others, which are what is searched for."""
+        are_neighbours = pairs.kind == NEIGHBOURS
+        most = max(_ENOUGH_NEIGHBOURS, len(pairs) - are_neighbours.sum())
+        kept = pairs[are_neighbours].sample(min(most, are_neighbours.sum()), random_state=self._config.run.seed)
+        if fewer := are_neighbours.sum() - len(kept):
+            self.notes.append(f"left out: {NEIGHBOURS}, beyond as many as other pairs: {fewer:,}")
+        return pairs.drop(pairs[are_neighbours].index.difference(kept.index))
 
     def objective(self) -> ContrastiveObjective:
         form, config = self._form, self._config
@@ -158,7 +168,8 @@ class VectorTask(FineTuningTask):
         others = {"bm25": bm25(*texts)}
         if self._config.data.compare is not None:
             model = load_model(self._config.data.compare)
-            others["compared"] = cosines(np.concatenate([model.encode(part) for part in texts]), number)
+            vectors = [model.encode(*kind) for kind in zip(texts, ("query", "passage"), strict=True)]
+            others["compared"] = cosines(np.concatenate(vectors), number)
         ours, *theirs = (
             found(scores, queries.group.values, passages.group.values)
             for scores in (cosines(predictions, number), *others.values())
