@@ -24,22 +24,14 @@ from data.text.inputs import Findings, list_inputs, total_bytes
 _BYTES_OF_A_PAIR = 3_000  # of text, about
 # The time decides the end: the rate is stable until its last share; the epochs are the most.
 _TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
-_BATCH = {
-    "eval_freq": 100,
-    "batch_size": 32,
-    "global_batch_size": 128,
-}  # pairs; negatives are of the whole batch, memory of 32
+_BATCH = {"eval_freq": 100, "batch_size": 32, "global_batch_size": 128}  # pairs: of memory, and of negatives
 
 
 class VectorDataSettings(TaskDataSettings):
-    text: Path | None = Field(
-        None, description="own text, a folder or file: titles, questions and paragraphs are pairs"
-    )
-    train_file: Path | None = Field(None, description="table of queries, passages and perhaps negatives to train on")
-    eval_file: Path | None = Field(None, description="pairs to measure on; without, a part is held out")
-    hours: MayDiffer[float | None] = Field(
-        None, gt=0, description="time for the training, of all starts together; none: epochs by the size of the data"
-    )
+    text: Path | None = Field(None, description="own text: its titles and paragraphs are pairs")
+    train_file: Path | None = Field(None, description="table of queries and passages")
+    eval_file: Path | None = Field(None, description="pairs to measure on; none: a part is held out")
+    hours: MayDiffer[float | None] = Field(None, gt=0, description="time for the training, of all starts together")
     query_column: str | None = Field(None, description="column of the queries; inferred if not named")
     passage_column: str | None = Field(None, description="column of the passages; inferred if not named")
     held_out_fraction: float = Field(0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval")
