@@ -99,11 +99,11 @@ class SettingsParser(Parser):
 
     def add_settings(self, entry: EntryPoint) -> None:
         """The flags of an entry point, in a group for each section of its settings."""
-        start = self.group(START)
+        start, recipe = self.group(START), next(iter(entry.recipes), None)
         start.add_argument(
             "--config",
             metavar="NAME_OR_FILE",
-            help=f"a recipe ({next(iter(entry.recipes), 'none')}, ...), or a YAML file of flag names and values",
+            help=(f"a recipe ({recipe}, ...), or " if recipe else "") + "a YAML file of flag names and values",
         )
         start.add_argument(
             "--show-config", action=_ShowConfig, nargs="?", help="print every resolved setting as YAML, and stop"

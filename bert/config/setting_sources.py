@@ -68,7 +68,8 @@ def _load_layer(name_or_file: str, entry: EntryPoint) -> dict[str, Any]:
         return {name: value for section in recipe for name, value in section[1]}
     path = Path(name_or_file)
     if not path.is_file():
-        hint = suggest(name_or_file, entry.recipes, f"the recipes are {', '.join(list(entry.recipes)[:6])} ...")
+        listed = f"the recipes are {', '.join([*entry.recipes][:6])} ..." if entry.recipes else "there are no recipes"
+        hint = suggest(name_or_file, entry.recipes, listed)
         raise ValueError(f"config={name_or_file} must be a recipe or a YAML file; {hint}")
     return _read_yaml(path, entry)
 

@@ -57,12 +57,13 @@ class Launcher:
     def topics(self) -> dict[str, str]:
         """What `--help TOPIC` shows, beside groups of flags."""
         rows = [f"  {number:2} {row.name:30} {row.default}" for number, row in enumerate(self.positional, 1)]
-        names = (
+        names = [
             textwrap.fill(f"{title}: {', '.join(listed)}.", 100, break_on_hyphens=False)
             for title, listed in self.names.items()
-        )
+        ]
         title = "Positional arguments and their defaults (- means the default):"
-        return {**({"positional": "\n".join([title, *rows])} if rows else {}), "recipes": "\n\n".join(names)}
+        shown = {"positional": "\n".join([title, *rows]) if rows else "", "recipes": "\n\n".join(names)}
+        return {topic: text for topic, text in shown.items() if text}
 
 
 class CommandLine(NamedTuple):

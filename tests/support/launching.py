@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 from bert import REPOSITORY
-from bert.commands import classify, glue, ner, squad
+from bert.commands import classify, glue, ner, squad, vectors
 from bert.commands.pretrain import LAUNCHER
 from bert.launching.arguments import CommandLine, read_command_line
 
 RANKS = REPOSITORY / "tests" / "ranks"
-LAUNCHERS = {"squad": squad.LAUNCHER, "glue": glue.LAUNCHER, "classify": classify.LAUNCHER, "ner": ner.LAUNCHER}
-LAUNCHERS = {"squad": squad.LAUNCHER, "glue": glue.LAUNCHER, "classify": classify.LAUNCHER, "ner": ner.LAUNCHER}
+COMMANDS = {"squad": squad, "glue": glue, "classify": classify, "ner": ner, "vectors": vectors}
+LAUNCHERS = {task: command.LAUNCHER for task, command in COMMANDS.items()}
 
 
 def line_of(*words: str) -> CommandLine:
