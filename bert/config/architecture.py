@@ -100,8 +100,8 @@ class BertConfig(Settings):
     local_rope_theta: float = Field(
         10_000.0, gt=1, description="modernbert: base of the rotary positions of layers that attend to near ones"
     )
-    classifier_pooling: MayDiffer[Literal["cls", "mean"]] = Field(  # of older ModernBERTs: cls, as beside the weights
-        "mean", description="modernbert: what classifiers of texts read: the first token, or the mean of all"
+    classifier_pooling: MayDiffer[Literal["cls", "mean"]] = Field(  # cls: what older records, without it, mean
+        "cls", description="modernbert: what classifiers of texts read: the first token, or the mean of all"
     )
 
     @model_validator(mode="after")
@@ -303,6 +303,7 @@ _MODERN: dict[str, Any] = {
     "layer_norm_eps": 1e-5,
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
+    "classifier_pooling": "mean",
 }
 
 # tiny, mini and small: Turc et al., 2019. quickstart: learns something in minutes on two CPU cores, where dropout

@@ -88,7 +88,7 @@ def _must_equal(config: TrainingConfig, name: str, value: Any, old: Any) -> bool
     section, field = flat_fields(type(config))[name]
     if MAY_DIFFER in type(config).model_fields[section].metadata:
         return False
-    if MAY_DIFFER in field.metadata and not _chooses_weights(config, name):
+    if MAY_DIFFER in field.metadata and not _decides(config, name):
         return False
     return not _may_extend(config, name, value, old)
 
@@ -103,8 +103,10 @@ def without_effect(config: TrainingConfig, names: Collection[str] | None = None)
     )
 
 
-def _chooses_weights(config: TrainingConfig, name: str) -> bool:
-    """Whether a file decides which weights are best: labelled lines, or where it is evaluated SQuAD's."""
+def _decides(config: TrainingConfig, name: str) -> bool:
+    """Whether a setting that may differ elsewhere decides here what is learned or which weights are best."""
+    if name == "classifier_pooling":  # a pre-training reads it nowhere
+        return hasattr(config.run, "do_train")
     if name == "predict_file":
         return getattr(config.run, "do_eval", False) and "eval_file" not in flat_fields(type(config))
     return name == "probe_file" and getattr(config.run, "best_by", "") == "probe"

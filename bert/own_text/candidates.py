@@ -230,6 +230,7 @@ def _architecture(
             sizes["model_type"] = constants.CPU_MODEL_TYPE
         if request.setting("model_type", sizes["model_type"]) == "modernbert":  # as many parameters in 3 matrices
             sizes |= {"intermediate_size": -(-2 * base.intermediate_size // 24) * 8, "layer_norm_eps": 1e-5}
+            sizes["classifier_pooling"] = "mean"
     given = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
     return BertConfig(**{**sizes, **given})
 

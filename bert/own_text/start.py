@@ -107,6 +107,7 @@ def training_config(request: TextRequest, record: TextRecord) -> PretrainingConf
     plan, output_dir, length = record.plan, request.output_dir, request.length
     steps = length.updates(plan.updates, plan.seconds, lambda passes: corpus.updates_of(request, plan, passes))
     settings: dict[str, Any] = {
+        "classifier_pooling": "cls",  # of a plan of an earlier version, which does not name it
         **plan.settings,
         "phase": 1,
         "output_dir": output_dir,

@@ -53,8 +53,10 @@ def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str,
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The limit of predictions follows the share of them that is given, the objective the type of the model."""
+    """The limit of predictions follows the share of them that is given, objective and pooling the type of the model."""
     implied = {"objective": "mlm"} if values.get("model_type") in ("modernbert", "roberta") else {}
+    if values.get("model_type") == "modernbert":  # masked words alone train no first token
+        implied["classifier_pooling"] = "mean"
     try:
         length = int(values.get("max_seq_length", DataSettings.model_fields["max_seq_length"].default))
         return {**implied, "max_predictions_per_seq": predictions_of(length, float(values["masked_lm_ratio"]))}
@@ -73,6 +75,7 @@ ENTRY = EntryPoint(
     rules=(
         Rule(given=LENGTHS, drops=LENGTHS),
         Rule(given=("masked_lm_ratio",), drops=("max_predictions_per_seq",)),
+        Rule(given=("model_type",), drops=("classifier_pooling",)),
         Rule(implies=_implied),
     ),
     default_model="bert-large-uncased",

@@ -22,6 +22,7 @@ from bert.glue.config import GlueConfig
 from bert.launching import previous_run
 from bert.launching.previous_run import is_done, kept_start, refuse_other_run, settings_asked_for, without_effect
 from bert.pretraining.config import PretrainingConfig
+from bert.pretraining.entry import ENTRY as PRETRAINING
 
 
 @pytest.fixture
@@ -181,6 +182,32 @@ def test_a_finished_training_is_followed_by_predictions(entry, tmp_path):
     else:
         with pytest.raises(ValueError, match="eval_file=b differs from None"):
             refuse_other_run(derive(config, do_eval=True, eval_file="b"), 1)
+
+
+def test_a_record_without_a_pooling_means_the_first_token_which_decides_in_a_fine_tuning_alone(trained, tmp_path):
+    """Runs of ModernBERTs from before there was a choice; a recipe of today pools means."""
+
+    def refuse(run, **settings):
+        asked = settings_asked_for(run)
+        lines = dump_yaml(run).splitlines()
+        asked.write_text("\n".join(line for line in lines if not line.startswith("classifier_pooling")))
+        (run.checkpoint_dir() / "7").mkdir(parents=True, exist_ok=True)
+        refuse_other_run(derive(run, **settings), 1)
+
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    words = ["--vocab-file", tmp_path / "vocab.txt", "--output-dir", tmp_path, "--do-train", "--train-file", "a"]
+    fine_tuning = parse_arguments(GLUE, [*map(str, words), "--model-type", "modernbert"])
+    refuse(trained, classifier_pooling="mean")
+    refuse(fine_tuning, classifier_pooling="cls")
+    with pytest.raises(ValueError, match="classifier_pooling=mean differs from cls of the run in"):
+        refuse(fine_tuning, classifier_pooling="mean")
+    new = ["--config", "quickstart_phase1"]
+    for more, pooling in (
+        ((), "cls"),
+        (("--model-type", "modernbert"), "mean"),
+        (("--bert-model", "modernbert-base"), "mean"),
+    ):
+        assert parse_arguments(PRETRAINING, [*new, *more]).model.classifier_pooling == pooling
 
 
 def test_a_run_may_be_extended_and_shortened_to_what_it_has_not_made(trained):
