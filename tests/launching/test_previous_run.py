@@ -201,7 +201,7 @@ def test_a_record_without_a_pooling_means_the_first_token_which_decides_in_a_fin
     refuse(fine_tuning, classifier_pooling="cls")
     with pytest.raises(ValueError, match="classifier_pooling=mean differs from cls of the run in"):
         refuse(fine_tuning, classifier_pooling="mean")
-    new = ["--config", "quickstart_phase1"]
+    new = ["--config", "quickstart_phase1", "--objective", "mlm"]
     for more, pooling in (
         ((), "cls"),
         (("--model-type", "modernbert"), "mean"),
