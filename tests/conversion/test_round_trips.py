@@ -176,6 +176,7 @@ def test_what_a_reader_of_paragraphs_needs_goes_along(tmp_path):
     source = native(tmp_path / "ours", ("qa",))
     settings = {"windows": {"max_seq_length": 99, "lowercase": False}, "answers": {"n_best_size": 7}}
     (source / "question_answering.json").write_text(json.dumps(settings))
+    (source / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False}))
     (source / "manifest.json").unlink()
     checkpoint_files.write_manifest(source, step=7)
     back = convert(convert(source, tmp_path / "hf", "hf"), tmp_path / "back", "native")

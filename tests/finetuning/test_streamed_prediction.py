@@ -157,8 +157,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_memory_does_not_grow_with_the_file(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("bert.finetuning.text_files._BLOCK", 1 << 13)
+def test_memory_does_not_grow_with_the_file(name, tmp_path):
     make, read = READERS[name]
     peaks = []
     for number in (300, 3000):

@@ -114,7 +114,7 @@ def test_a_resumed_warmup_is_the_uninterrupted_one_and_begins_as_a_run_of_small_
 def test_the_plan_and_epochs_count_the_smaller_updates(shards):
     config = tiny.pretraining_config(shards, input_dir=shards / "shards", max_steps=-1, epochs=1, **WARMUP)
     assert with_steps(config, 60, 1).run.max_steps == 7
-    text = dry_run_report(derive(config, epochs=None, max_steps=7), 1)
+    text = " ".join(dry_run_report(derive(config, epochs=None, max_steps=7), 1).split())
     assert "; the first 4 grow by 4 from 4, with 2 of each size, 24 sequences in all" in text
     plans = [
         make_plan(derive(config, epochs=None, max_steps=steps), parse_hardware("1xA100-80GB")) for steps in (5, 500)

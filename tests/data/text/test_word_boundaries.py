@@ -103,7 +103,8 @@ def test_each_word_is_masked_whole_or_not_at_all_and_the_tokens_are_those_withou
         assert set(occurrences(with_jieba, word)) == {0, len(word)}, word
     assert len(occurrences(without, list("北京大学"))) > 2  # each character by itself
     assert [tokens for tokens, _ in samples(with_jieba)] == [tokens for tokens, _ in samples(without)]
-    assert not [name for name in read_manifest(without).settings if "segmenter" in name]
+    settings = read_manifest(without).settings
+    assert settings["word_segmenter"] is None and "word_segmenter_version" not in settings
 
 
 def test_the_budget_and_the_limit_of_predictions_hold(corpus, tmp_path, with_jieba):
