@@ -123,8 +123,10 @@ class PredictRequest(ModelSettings):
             if path.is_dir() or not path.exists():
                 more = ", or name what to search for this text: --in FILE" if flag == "--nearest" else ""
                 raise ValueError(f"{flag} {path} must be an existing file; check the path{more}")
-        if self.nearest and (not self.in_ or self.files or self.output):
-            raise ValueError(f"--nearest {self.nearest!r} needs --in FILE, without another FILE and --output")
+        if self.nearest is not None and (not self.nearest.strip() or not self.in_ or self.files or self.output):
+            raise ValueError(
+                f"--nearest {self.nearest!r} needs a text and --in FILE, without another FILE and --output"
+            )
         if self.in_ and self.task != "encoder":
             raise ValueError(f"--nearest compares sentence vectors; omit --task {self.task}")
         if self.show and (self.files or self.in_ or self.output):

@@ -126,10 +126,9 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
 def embeddings_schema(description: Description, encode: type[BaseModel]) -> type[BaseModel]:
     """The model of a request of POST /v1/embeddings, as OpenAI's clients send it, of that of POST /encode."""
     inputs: Any = get_type_hints(encode, include_extras=True)["inputs"]
-    several = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
     sizes = (description.hidden_size, *(description.vectors.dimensions if description.vectors else ()))
     fields: dict[str, Any] = {
-        "inputs": (Annotated[inputs, several], Field(alias="input")),
+        "inputs": (Annotated[inputs, BeforeValidator(_openais_input)], Field(alias="input")),
         "model": (str, description.name),
         "encoding_format": (Literal["float", "base64"], "float"),
         "dimensions": (Literal[sizes] | None, None),
@@ -137,6 +136,13 @@ def embeddings_schema(description: Description, encode: type[BaseModel]) -> type
         "input_type": _INPUT_TYPE,
     }
     return create_model("EmbeddingsRequest", __base__=RequestObject, **fields)
+
+
+def _openais_input(given: Any) -> Any:
+    """A list of what may be a single text. Raises ValueError: tokens, which other clients send by themselves."""
+    if isinstance(given, list) and given and isinstance(given[0], int | list):
+        raise ValueError("must be texts, not tokens; with LangChain pass check_embedding_ctx_length=False")
+    return [given] if isinstance(given, str) else given
 
 
 def _not_blank(text: str) -> str:

@@ -136,13 +136,29 @@ def _first_alike(texts: Iterable[str]) -> np.ndarray:
 
 
 def divided(frame: pd.DataFrame, fraction: float, seed: int, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The pairs to train on, and about a fraction of them that is held out, in whole units."""
+    """The pairs to train on, without those that share a text with the others, of which about a fraction is held out."""
     codes, units = pd.factorize(frame.unit)
     order = permutation(stream_key(seed, "held-out pairs"), len(units))
     number = int(np.searchsorted(np.cumsum(np.bincount(codes)[order]), fraction * len(frame))) + 1
     held_out = np.isin(codes, order[:number])
-    alike = frame.group.isin(frame.group[held_out]) & ~held_out
+    # The query of neighbouring paragraphs may be a passage of others.
+    as_passage = frame.plain_query.map(dict(zip(frame.plain_passage, frame.alike, strict=True)))
+    alike = frame.group.isin(frame.group[held_out]) | as_passage.isin(frame.alike[held_out])
+    alike = (alike | frame.alike.isin(as_passage[held_out])) & ~held_out
     if (held_out | alike).all():
         raise ValueError(f"{len(frame):,} pairs are too few to hold some out; add some, or pass --eval FILE")
     notes.append(f"held out: {held_out.sum():,} pairs; left out of the others as they are like these: {alike.sum():,}")
     return frame[~held_out & ~alike], frame[held_out]
+
+
+def without(frame: pd.DataFrame, evaluated: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """The pairs that are not among those of --eval, whose passages may be searched for by other queries too."""
+    sides = ["plain_query", "plain_passage"]
+    is_in_both = pd.MultiIndex.from_frame(frame[sides]).isin(pd.MultiIndex.from_frame(evaluated[sides]))
+    if is_in_both.all():
+        raise ValueError(
+            "all pairs to train on are in --eval too; take them out of one, or omit --eval to hold some out"
+        )
+    if number := is_in_both.sum():
+        notes.append(f"left out: pairs that are in --eval too: {number:,}")
+    return frame[~is_in_both]

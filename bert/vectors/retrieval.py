@@ -44,6 +44,7 @@ def bm25(queries: Sequence[str], passages: Sequence[str]) -> np.ndarray:
     import bm25s
 
     index = bm25s.BM25()
-    index.index([_WORDS.findall(text.lower()) for text in passages], show_progress=False)
-    scores = np.stack([index.get_scores(_WORDS.findall(query.lower())) for query in queries])
+    # A text without a word, such as "!?", gets one that no other has: bm25s takes no empty list.
+    index.index([_WORDS.findall(text.lower()) or ["!"] for text in passages], show_progress=False)
+    scores = np.stack([index.get_scores(_WORDS.findall(query.lower()) or ["?"]) for query in queries])
     return np.where(scores > 0, scores, -np.inf)

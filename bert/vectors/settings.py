@@ -54,6 +54,11 @@ class VectorConfig(FineTuningConfig):
     def form(self) -> VectorForm:
         data, halves = self.data, [self.model.hidden_size >> shift for shift in range(1, 16)]
         sizes = tuple(size for size in halves if size >= data.shortest_vector > 0)
+        if data.shortest_vector and not sizes:
+            raise ValueError(
+                f"shortest_vector={data.shortest_vector} must be at most {halves[0]}, half of the model's vector; "
+                "lower --shortest-vector"
+            )
         return VectorForm(data.pooling, True, data.query_prefix, data.passage_prefix, sizes)
 
     def needed_files(self) -> dict[str, str]:

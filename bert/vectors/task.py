@@ -10,6 +10,7 @@ import pandas as pd
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.config.training_settings import derive
+from bert.conversion.locating import resolve
 from bert.conversion.model_description import Usage
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.run import FineTuning
@@ -22,7 +23,7 @@ from bert.reporting.comparison import verdict
 from bert.runtime.distributed import Group
 from bert.samples.collation import MicroBatch
 from bert.tokenization.library import text_tokenizer
-from bert.vectors.pairs import NEIGHBOURS, SAME_TEXT, cleaned, divided, table_pairs, text_pairs
+from bert.vectors.pairs import NEIGHBOURS, SAME_TEXT, cleaned, divided, table_pairs, text_pairs, without
 from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.settings import VectorConfig
 from data.text.encodings import Decoding
@@ -95,7 +96,12 @@ class VectorTask(FineTuningTask):
                 pairs = pairs[~alone]
             if run.do_eval and data.eval_file is None:
                 pairs, self._held_out = divided(pairs, data.held_out_fraction, run.seed, self.notes)
+            elif run.do_eval:
+                self._held_out = self.read(Part("held_out", Path(str(data.eval_file))))
+                pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
+        if data.compare is not None:
+            resolve(data.compare, weights=False)  # named now if there is none
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
 

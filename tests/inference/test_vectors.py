@@ -117,6 +117,8 @@ def test_vectors_of_other_models_and_texts_are_not_searched(models, tmp_path):
     search = ("--nearest", "word1", "--in", str(tmp_path / "out.npy"))
     with refused("has vectors of another model, --layers or --pooling; make it again by --encode"):
         run_predict.main([str(models / "cls"), *search])
+    with refused("--nearest ' ' needs a text and --in FILE"):
+        run_predict.main([str(models / "mean"), "--nearest", " ", *search[2:]])
     (tmp_path / "in.txt").write_text("word5\nword6\n")
     with refused("in.txt changed after .*out.npy; make it again by --encode"):
         run_predict.main([str(models / "mean"), *search])

@@ -68,7 +68,8 @@ def test_vectors_come_as_openais_clients_ask_for_them(server):
     assert results == [{"vector": [11.0, 0.5], "tokens": 11}]
     for body, where, reason in (
         ({"input": "four", "dimensions": 3}, ["dimensions"], "2 or 1"),
-        ({"input": [[5, 6]]}, ["input", 0], "valid dictionary"),  # tokens of another vocabulary
+        ({"input": [[5, 6]]}, ["input"], "must be texts, not tokens"),  # of another vocabulary
+        ({"input": [5, 6]}, ["input"], "must be texts, not tokens"),
         ({"input": []}, ["input"], "at least 1 item"),
         ({"input": ["a", " "]}, ["input", 1, "text"], "the text is empty"),
         ({"input": "a", "encoding_format": "hex"}, ["encoding_format"], "'float' or 'base64'"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.vectors.pairs import cleaned, divided, document_pairs, table_pairs, text_pairs
+from bert.vectors.pairs import cleaned, divided, document_pairs, table_pairs, text_pairs, without
 from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.task import PairLoader, PairTable
 from data.text.encodings import DETECTED
@@ -39,6 +39,29 @@ def test_whole_documents_are_held_out_and_what_is_like_them_is_not_trained_on(tm
     assert len(train) + len(held_out) < 30, "texts are in two documents each, of which one may be held out"
     with pytest.raises(ValueError, match="1 pairs are too few to hold some out; add some, or pass --eval FILE"):
         divided(pairs[:1], 0.2, 42, [])
+
+
+def test_no_text_of_a_held_out_pair_is_trained_on_at_the_other_side(tmp_path):
+    """A passage is the query of a neighbouring paragraph: in the next unit of a long document, and in its copies."""
+    paragraphs = [
+        f"Paragraph {number} " + " ".join(f"w{number}x{place}" for place in range(9)) for number in range(320)
+    ]
+    (tmp_path / "long.md").write_text(".\n\n".join(["# Title", *paragraphs, ""]))
+    (tmp_path / "copy.md").write_text(".\n\n".join(["# Copy", *paragraphs[:120], ""]))
+    pairs = cleaned(text_pairs(tmp_path, DETECTED, []), tmp_path, [])
+    train, held_out = divided(pairs, 0.2, 42, [])
+    texts = [{*frame["query"], *frame.passage} for frame in (train, held_out)]
+    assert len(train) > 100 and len(held_out) > 50 and not texts[0] & texts[1]
+
+
+def test_pairs_of_the_evaluation_are_not_trained_on(tmp_path):
+    file, notes = tmp_path / "pairs.csv", []
+    file.write_text("query,passage\none,first\ntwo,second\nthree,second\n")
+    pairs = cleaned(table_pairs(file, None, None, DETECTED), file, [])
+    assert without(pairs, pairs[1:2], notes)["query"].tolist() == ["one", "three"]
+    assert notes == ["left out: pairs that are in --eval too: 1"]
+    with pytest.raises(ValueError, match="all pairs to train on are in --eval too"):
+        without(pairs, pairs, [])
 
 
 def test_bad_rows_are_counted_and_named(tmp_path):
@@ -103,5 +126,6 @@ def test_figures_of_a_search_are_those_by_hand():
         [1, (gains[1] + gains[2]) / gains[:2].sum(), gains[1] / gains[:2].sum()]
     )
     assert cosines(np.array([[3.0, 4.0], [3.0, 0.0], [0.0, 2.0]]), 1) == pytest.approx(np.array([[0.6, 0.8]]))
-    words = bm25(["Open the LOCK", "nothing"], ["a lock", "the open door", "tree"])
-    assert words.argmax(axis=1)[0] == 1 and np.isneginf(words[1]).all() and np.isneginf(words[0, 2])
+    words = bm25(["Open the LOCK", "nothing", "!?"], ["a lock", "the open door", "tree", "..."])
+    assert words.argmax(axis=1)[0] == 1 and np.isneginf(words[1:]).all() and np.isneginf(words[0, 2:]).all()
+    assert np.isneginf(bm25(["a", "?"], ["!", ""])).all(), "no text has a word"
