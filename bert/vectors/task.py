@@ -163,7 +163,7 @@ class VectorTask(FineTuningTask):
         passages, queries = features.examples, scored(features.examples)
         metrics = dict[str, float]()
         for size, name in [(None, ""), *((size, f"_of_{size}") for size in self._form.dimensions)]:
-            values = found(cosines(predictions, len(queries), size), queries.group.values, passages.group.values)
+            values = _found(cosines(predictions, len(queries), size), queries, passages)
             metrics |= {f"eval_{metric}{name}": float(each.mean()) for metric, each in values.items()}
         return metrics
 
@@ -177,8 +177,7 @@ class VectorTask(FineTuningTask):
             vectors = [model.encode(*kind) for kind in zip(texts, ("query", "passage"), strict=True)]
             others["compared"] = cosines(np.concatenate(vectors), number)
         ours, *theirs = (
-            found(scores, queries.group.values, passages.group.values)
-            for scores in (cosines(predictions, number), *others.values())
+            _found(scores, queries, passages) for scores in (cosines(predictions, number), *others.values())
         )
         figures, sentences = dict[str, Any](), list[str]()
         for name, each in zip(others, theirs, strict=True):
@@ -189,6 +188,12 @@ class VectorTask(FineTuningTask):
 
     def render(self, part: Part, features: Features, predictions: np.ndarray) -> Sequence[bytes]:
         return ()
+
+
+def _found(scores: np.ndarray, queries: pd.DataFrame, passages: pd.DataFrame) -> dict[str, np.ndarray]:
+    """As `found`; a query that is a passage of the pair before it does not find itself."""
+    itself = queries.plain_query.to_numpy()[:, None] == passages.plain_passage.to_numpy()
+    return found(np.where(itself, -np.inf, scores), queries.group.values, passages.group.values)
 
 
 def _means(values: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], dict[str, float]]:

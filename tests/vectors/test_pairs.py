@@ -5,7 +5,7 @@ import pytest
 
 from bert.vectors.pairs import cleaned, divided, document_pairs, table_pairs, text_pairs, without
 from bert.vectors.retrieval import bm25, cosines, found
-from bert.vectors.task import PairLoader, PairTable
+from bert.vectors.task import PairLoader, PairTable, _found
 from data.text.encodings import DETECTED
 
 BODY = "A lock is taken before the tree is read."
@@ -52,6 +52,13 @@ def test_no_text_of_a_held_out_pair_is_trained_on_at_the_other_side(tmp_path):
     train, held_out = divided(pairs, 0.2, 42, [])
     texts = [{*frame["query"], *frame.passage} for frame in (train, held_out)]
     assert len(train) > 100 and len(held_out) > 50 and not texts[0] & texts[1]
+
+
+def test_a_paragraph_does_not_find_itself(tmp_path):
+    (tmp_path / "a.md").write_text(f"{BODY}\n\n{MORE}\n\nThe third paragraph is about another matter.\n")
+    pairs = cleaned(text_pairs(tmp_path, DETECTED, []), tmp_path, [])
+    assert len(pairs) == 2 and pairs["query"][1] == pairs.passage[0]
+    assert _found(np.array([[0.9, 0.1], [1.0, 0.5]]), pairs, pairs)["recall_at_1"].tolist() == [1, 1]
 
 
 def test_pairs_of_the_evaluation_are_not_trained_on(tmp_path):
