@@ -10,7 +10,7 @@ from bert.randomness import integers_below, stream_key
 
 Metrics = Callable[[np.ndarray], Mapping[str, float]]  # rows int64 [m] -> metrics of these rows; the last one decides
 _RESAMPLES = 200
-_REMEDY = "More labelled lines, more hours of own text (--text, --hours) or a better --from-pretrained-params may help"
+_REMEDY = "More labelled lines, more hours of own text (--text, --hours) or a better model to begin with may help"
 
 
 def verdict(

@@ -39,10 +39,12 @@ class PairTable(FeatureTable):
 
     Attributes:
         groups: int64 [texts].
+        numbers: int64 [texts], equal for equal texts: a paragraph is a passage, and the query of the next pair.
         negatives: int64 [n + 1], offsets of each pair's negatives among them.
     """
 
     groups: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    numbers: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     negatives: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __len__(self) -> int:
@@ -61,7 +63,8 @@ class PairLoader(FineTuningLoader):
         texts = np.concatenate([ids, len(table) + ids, negatives])
         owners = np.concatenate([numbers, numbers, np.repeat(numbers, counts)])
         places = np.flatnonzero((owners >= own.start) & (owners < own.stop))
-        labels = {"text_places": places, "text_groups": table.groups[texts], "pair_numbers": numbers}
+        labels = {"text_places": places, "text_groups": table.groups[texts], "text_numbers": table.numbers[texts]}
+        labels["pair_numbers"] = numbers
         number = np.array([len(ids) / self._micro_batch_size], np.float32)
         return self._padded(texts[places], {**labels, "num_micro_batches": number})
 
@@ -148,9 +151,9 @@ class VectorTask(FineTuningTask):
         known = dict(zip(examples.passage, examples.group, strict=True))  # a negative may be another query's passage
         others = np.array([known.get(text, -1 - number) for number, text in enumerate(further)], np.int64)
         groups = np.concatenate([examples.group, examples.group, others])
-        return PairTable(
-            **vars(table), groups=groups, negatives=offsets_of(examples.negatives.map(len).to_numpy())
-        ), counts
+        numbers = pd.factorize(pd.Series([*queries, *examples.passage, *further]))[0]
+        negatives = offsets_of(examples.negatives.map(len).to_numpy())
+        return PairTable(**vars(table), groups=groups, numbers=numbers, negatives=negatives), counts
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
         line = f"{path}: {counts['pairs']:,} pairs, {counts['tokens'] / counts['texts']:.1f} tokens in a text"

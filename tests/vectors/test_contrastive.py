@@ -12,6 +12,7 @@ from tests.support import tiny
 
 NUM_PAIRS, NUM_TEXTS = 6, 14  # two texts are further negatives
 GROUPS = np.array([0, 1, 2, 3, 4, 0, *range(5), 0, 7, 8])  # pairs 0 and 5 are alike
+NUMBERS = np.array([*range(6), 6, 0, *range(8, 14)])  # the query of pair 0 is the passage of pair 1
 
 
 def micro_batches(number: int, objective: ContrastiveObjective) -> list[MicroBatch]:
@@ -19,6 +20,7 @@ def micro_batches(number: int, objective: ContrastiveObjective) -> list[MicroBat
     inputs = {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
     shared = {
         "text_groups": GROUPS,
+        "text_numbers": NUMBERS,
         "pair_numbers": np.arange(NUM_PAIRS),
         "num_micro_batches": np.array([number], "float32"),
     }
@@ -57,12 +59,14 @@ def info_nce(vectors: np.ndarray, temperature: float) -> float:
     units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     queries, passages = units[:NUM_PAIRS], units[NUM_PAIRS:]
     losses = []
-    for first, second, groups, others in (
-        (queries, passages, GROUPS[:NUM_PAIRS], GROUPS[NUM_PAIRS:]),
-        (passages[:NUM_PAIRS], queries, GROUPS[NUM_PAIRS : 2 * NUM_PAIRS], GROUPS[:NUM_PAIRS]),
+    first_texts, second_texts = np.arange(NUM_PAIRS), np.arange(NUM_PAIRS, NUM_TEXTS)
+    for first, second, ours, others in (
+        (queries, passages, first_texts, second_texts),
+        (passages[:NUM_PAIRS], queries, second_texts[:NUM_PAIRS], first_texts),
     ):
         for row in range(NUM_PAIRS):
-            allowed = [j for j in range(len(second)) if j == row or groups[row] != others[j]]
+            alike = (GROUPS[ours[row]] == GROUPS[others]) | (NUMBERS[ours[row]] == NUMBERS[others])
+            allowed = [j for j in range(len(second)) if j == row or not alike[j]]
             scores = np.exp([first[row] @ second[j] / temperature for j in allowed])
             losses.append(-np.log(scores[allowed.index(row)] / scores.sum()))
     return float(np.mean(losses))

@@ -101,9 +101,8 @@ def test_the_batches_of_two_ranks_are_that_of_one():
     """Each text of the global batch is in one micro-batch; all know the groups of the whole."""
     negatives = np.array([0, 2, 2, 3, 3, 3, 4])
     texts = 2 * 6 + 4
-    table = PairTable(
-        np.arange(3 * texts), np.arange(0, 3 * texts + 1, 3), groups=np.arange(texts) % 6, negatives=negatives
-    )
+    groups = {"groups": np.arange(texts) % 6, "numbers": np.arange(texts)}
+    table = PairTable(np.arange(3 * texts), np.arange(0, 3 * texts + 1, 3), **groups, negatives=negatives)
 
     def batches(world_size, micro_batch_size):
         loaders = [
