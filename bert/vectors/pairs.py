@@ -26,11 +26,13 @@ from data.text.tables import user_table
 
 TITLE, QUESTION, TABLE = "title and body", "question and answer", "rows of the table"
 NEIGHBOURS, SAME_TEXT = "neighbouring paragraphs", "a text under two dropouts"
+SENTENCE = "first sentence and the rest"  # of a document of one paragraph, such as a ticket (Lee et al., 2019)
 _QUERIES = "query question title anchor sentence1 premise q".split()
 _PASSAGES = "passage positive answer body document context sentence2 hypothesis content text".split()
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
 _UNIT = 50  # pairs of a document that are held out together, so that a single long one is divided too
 _LEAST_WORDS = 6  # of a paragraph
+_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])(?=.)")  # of a sentence
 _MARKS = re.compile(r"\A(#+|(q|a|question|answer)\s*[:.])\s+", re.IGNORECASE)  # before a heading, question or answer
 _HEADING = re.compile(r"^(#+[ \t].*|.*[?\uff1f])$|^(.+)\n([=\-~^\"'#*+])\3{2,}[ \t]*$", re.MULTILINE)
 Pair = dict[str, Any]
@@ -73,7 +75,8 @@ def text_pairs(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[Pai
 
 
 def document_pairs(text: str) -> list[tuple[str, str, str]]:
-    """(kind, query, passage): a heading or question and the paragraph after it, two paragraphs, or a lone one twice."""
+    """(kind, query, passage): a heading or question and the paragraph after it, or two paragraphs; of a lone paragraph
+    the first sentence and the rest, or the whole twice."""
     blocks, pairs = list(_blocks(text)), list[tuple[str, str, str]]()
     title = next((block for block, is_heading in blocks if is_heading), "")
     for (block, is_heading), (passage, is_next_heading) in pairwise(blocks):
@@ -81,7 +84,8 @@ def document_pairs(text: str) -> list[tuple[str, str, str]]:
         if not is_next_heading:
             query = block if is_question or not is_heading or block == title else f"{title} {block}"
             pairs.append(((QUESTION if is_question else TITLE) if is_heading else NEIGHBOURS, query, passage))
-    return pairs or [(SAME_TEXT, block, block) for block, is_heading in blocks if not is_heading]
+    lone = [_END.split(block, maxsplit=1) for block, is_heading in blocks if not is_heading and not pairs]
+    return pairs or [(SAME_TEXT if len(parts) == 1 else SENTENCE, parts[0], parts[-1]) for parts in lone]
 
 
 def _blocks(text: str) -> Iterator[tuple[str, bool]]:
@@ -146,7 +150,8 @@ def divided(frame: pd.DataFrame, fraction: float, seed: int, notes: list[str]) -
     alike = frame.group.isin(frame.group[held_out]) | as_passage.isin(frame.alike[held_out])
     alike = (alike | frame.alike.isin(as_passage[held_out])) & ~held_out
     if (held_out | alike).all():
-        raise ValueError(f"{len(frame):,} pairs are too few to hold some out; add some, or pass --eval FILE")
+        found = f" ({'; '.join(notes)})" if notes else ""
+        raise ValueError(f"{len(frame):,} pairs are too few to hold some out; add some, or pass --eval FILE{found}")
     notes.append(f"held out: {held_out.sum():,} pairs; left out of the others as they are like these: {alike.sum():,}")
     return frame[~held_out & ~alike], frame[held_out]
 

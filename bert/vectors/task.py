@@ -95,7 +95,8 @@ class VectorTask(FineTuningTask):
             self.training_file = data.text or data.train_file
             pairs = self.read(Part("train", Path(str(self.training_file))))
             if config.model.hidden_dropout_prob == 0 and (alone := pairs.kind == SAME_TEXT).any():
-                self.notes.append(f"left out: {SAME_TEXT}, as the model has none: {alone.sum():,}")
+                how = "the model has none, --hidden-dropout-prob 0.1 gives it some"
+                self.notes.append(f"left out: {SAME_TEXT}, as {how}: {alone.sum():,}")
                 pairs = pairs[~alone]
             if run.do_eval and data.eval_file is None:
                 pairs, self._held_out = divided(pairs, data.held_out_fraction, run.seed, self.notes)

@@ -16,7 +16,7 @@ def test_plans_are_printed(clone):
     quoted = next(block for language, block in FENCE.findall(shown) if language == "text").splitlines()
     line = command(".venv/bin/python run_pretraining.py --plan")
     printed = output_of(line, clone, "--batch-size 512", "at 32 an hour").splitlines()
-    assert len(quoted) == 7 and [line for line in quoted if line not in printed] == []
+    assert len(quoted) == 10 and [line for line in quoted if line not in printed] == []
     output_of(command("bash scripts/run_pretraining.sh --config large --plan"), clone, "together")
     modern = command(".venv/bin/python run_pretraining.py --config phase1_modernbert_base")
     output_of(modern, clone, "phase1 of modernbert-base")

@@ -14,6 +14,7 @@ from pathlib import Path
 _SUGGESTION = re.compile(r"(?:^ +|:  )((?:bash \S*scripts/|\S*python\S* |\S*visualdl ).*?)(?:   .*)?$", re.M)
 SENTENCES = "The function returns the [MASK] of the list.\nUse this to open the [MASK].\n"
 PAIRS = "Where is the list?\tThe function returns the list to the caller.\n"
+LABELLED = "text,label\n" + "".join(f"line {n} of the {kind},{kind}\n" for n in range(30) for kind in ("list", "tree"))
 _PORT = "8137"
 
 
@@ -73,7 +74,9 @@ def try_one(line: str, folder: Path) -> str:
     if "visualdl" in line.split()[0]:
         _try_visualdl(line, folder)
         return ""
-    if "run_pretraining.sh" in line and not line.endswith(("--dry-run", "--help")):
+    if "YOUR.csv" in line:
+        (folder / "YOUR.csv").write_text(LABELLED)
+    if ("run_pretraining.sh" in line or "YOUR.csv" in line) and not line.endswith(("--dry-run", "--help")):
         line += " --dry-run"
     code, output = finished(start(line, folder, subprocess.PIPE), SENTENCES)
     if code == 2 and "separated by a tab" in output:  # a model of pairs says how they are given

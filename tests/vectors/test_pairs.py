@@ -8,6 +8,7 @@ from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.task import PairLoader, PairTable, _found
 from data.text.encodings import DETECTED
 
+KANJI = "木を読む前に錠を取るので木は長い文になりそして終わる"
 BODY = "A lock is taken before the tree is read."
 MORE = "The tree is kept in memory until it is closed."
 
@@ -19,6 +20,8 @@ MORE = "The tree is kept in memory until it is closed."
         (f"Guide\n=====\n\nReading\n-------\n{BODY}", [("title and body", "Guide Reading", BODY)]),
         (f"Q: When is a lock taken?\nA: {BODY}", [("question and answer", "When is a lock taken?", BODY)]),
         (BODY, [("a text under two dropouts", BODY, BODY)]),
+        (f"{BODY} {MORE}", [("first sentence and the rest", BODY, MORE)]),
+        (f"{KANJI}。{KANJI}!", [("first sentence and the rest", f"{KANJI}。", f"{KANJI}!")]),
         ("Locks", []),
     ],
 )
