@@ -47,11 +47,15 @@ def compare(schema: LabelSchema, training: Examples, held_out: Examples, ours: n
 
     for name, form in _METHODS.items():
         vectorizer = TfidfVectorizer(**form, sublinear_tf=True)
+        if not any(map(vectorizer.build_analyzer(), (texts[row] for row in rows))):
+            continue  # of signs alone there are no words
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes that a part lacks
             model.fit(vectorizer.fit_transform([texts[row] for row in rows]), schema.encode(learned.labels or ()))
         windows = (others[start : start + _WINDOW] for start in range(0, len(others), _WINDOW))
         methods[name] = metrics(np.concatenate([model.predict(vectorizer.transform(window)) for window in windows]))
+    if not methods:
+        raise ValueError("no line has a character; check the column of texts")
     tables = {name: method(np.arange(len(truths))) for name, method in methods.items()}
     best = max(tables, key=lambda name: tables[name]["score"])
     words = verdict(best + of_lines, metrics(ours), methods[best], len(truths), held_out.groups)

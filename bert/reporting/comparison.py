@@ -38,4 +38,4 @@ def verdict(
     where = f"{rows:,} {unit}" + (f" of {number:,} groups" if groups is not None else "")
     shown = ", ".join(f"{metric.replace('_', ' ')} {mine[metric]:.3f} against {other[metric]:.3f}" for metric in mine)
     sentence = f"This model {relation} {name} on {where}: {shown} ({gap:+.3f} +- {margin:.3f})."
-    return sentence if gap > margin else f"{sentence} {remedy}."
+    return sentence if gap > margin or mine[decisive] == 1 else f"{sentence} {remedy}."
