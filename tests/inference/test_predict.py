@@ -209,7 +209,7 @@ WRONG = {
     "{model} {file} --output {file}": "in.txt is an input, which it would replace; name another file",
     "{model} --output x.npy": "--output x.npy is for vectors; pass --encode",
     "{model} --nearest words": "--nearest words must be an existing file",
-    "{model} {file} --nearest words --in {file}": "--nearest 'words' needs --in FILE, without another FILE",
+    "{model} {file} --nearest words --in {file}": "--nearest 'words' needs a text and --in FILE, without another FILE",
     "{model} --show x --output y": "--show prints what the model can do",
     "{model} --top-k 0 {file}": "top_k=0 must be greater than or equal to 1; change --top-k",
     "{empty} {file}": "holds no weights of a known format",

@@ -42,7 +42,7 @@ def test_a_process_that_hangs_is_replaced(monkeypatch):
 
     async def test(worker, task):
         _, outcomes = await worker.run(batch("four"))
-        assert outcomes == [Outcome(DONE, b'{"vector": [4.0, 0.5]}')]
+        assert outcomes == [Outcome(DONE, b'{"vector": [4.0, 0.5], "tokens": 4}')]
         first = worker.process.pid
         with pytest.raises(WorkerLost, match="hung"):
             await worker.run(batch("hang", 0.2))
