@@ -186,6 +186,7 @@ def test_another_network_is_refused(models, tmp_path):
         check_refusal(models[name]["masked-lm"], change, rule, tmp_path)
 
 
+@pytest.mark.long
 def test_paddle_inference_serves_a_modernbert_and_other_exports_are_refused(modernbert, tmp_path):
     words = ["--checkpoint", str(modernbert["sequence-classification"]), "--to", str(tmp_path / "x"), "--format"]
     assert run_export.main([*words, "paddle-inference"]) == 0

@@ -104,6 +104,7 @@ def test_programs_that_run_lack_nothing(optimizer):
         assert missing_kernels(program, "cpu") == []
 
 
+@pytest.mark.long
 def test_every_kind_of_program_of_a_combination_is_looked_through(monkeypatch):
     """The programs of GPUs, of which this Paddle lacks the kernels, if it was not built for them."""
     tiny.join(tiny.ONE_RANK)

@@ -72,6 +72,7 @@ def info_nce(vectors: np.ndarray, temperature: float) -> float:
     return float(np.mean(losses))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attributes", [{}, {"pooling": "cls", "dimensions": (16, 8), "temperature": 0.2}], ids=str)
 def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
     """Cached gradients: losses and gradients of 7 micro-batches equal those of one."""
