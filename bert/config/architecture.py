@@ -208,7 +208,11 @@ class BertConfig(Settings):
 
 
 MODERN_ONLY = {
-    *("global_attn_every_n_layers", "local_attention", "global_rope_theta", "local_rope_theta", "classifier_pooling")
+    "global_attn_every_n_layers",
+    "local_attention",
+    "global_rope_theta",
+    "local_rope_theta",
+    "classifier_pooling",
 }
 
 

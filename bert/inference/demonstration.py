@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.arrays.vectors import unit
 from bert.files import sha256_of
-from bert.inference.trained_model import MASK, TrainedModel, unit
+from bert.inference.trained_model import MASK, TrainedModel
 from data.text.sentences import split_sentences
 
 _MARKS = re.escape(string.punctuation + "،؛؟۔।॥։。")
@@ -105,7 +106,7 @@ def _nearest_pairs(model: TrainedModel, sentences: Sequence[str]) -> list[tuple[
     if len(sentences) < 2:
         return []
     vectors = model.encode(sentences)
-    units = unit(vectors - vectors.mean(0))
+    units = unit(vectors - vectors.mean(0))  # why: `NearestSentences`
     similarity = units @ units.T
     words = [set(_words_of(sentence)) for sentence in sentences]
     pairs: dict[tuple[int, int], float] = {}

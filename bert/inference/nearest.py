@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from bert.arrays.vectors import unit
 from bert.files import read_json
 from bert.finetuning.prediction_files import stamps
 from bert.inference.rows import Request, Rows, filled_rows
 from bert.inference.settings import PredictRequest
-from bert.inference.trained_model import Result, TrainedModel, unit
+from bert.inference.trained_model import Result, TrainedModel
 from bert.printable import printable
 
 _BLOCK, _QUERIES = 1 << 16, 64  # vectors and queries whose cosines, 16 MB, are computed at a time
@@ -22,6 +23,9 @@ _BLOCK, _QUERIES = 1 << 16, 64  # vectors and queries whose cosines, 16 MB, are 
 
 class NearestSentences:
     """Texts with their vectors; each different text once.
+
+    BERT's mean states share one large direction; without their mean, cosines tell sentences apart (Mu and Viswanath,
+    2018). Vectors that were trained for search are compared as they are.
 
     Args:
         texts: "" for one that cannot be found.
@@ -32,7 +36,7 @@ class NearestSentences:
         self._model, self._texts, form = model, texts, model.opened.usage.vectors
         first = {text: row for row, text in reversed([*enumerate(texts)]) if text}
         self._usable = np.isin(np.arange(len(texts)), [*first.values()])
-        self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)  # why: `unit`
+        self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)
         self._vectors = vectors if form and form.normalize else unit(vectors - self._mean)
 
     @classmethod

@@ -180,12 +180,3 @@ def probabilities(logits: np.ndarray) -> np.ndarray:
     """Softmax over the last axis, float64."""
     check_finite({"logits": logits})
     return softmax(logits.astype(np.float64), axis=-1)
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """The vectors [..., width] with length 1.
-
-    BERT's mean states share one large direction; without their mean, cosines tell sentences apart (Mu and Viswanath,
-    2018).
-    """
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -13,7 +13,7 @@ from bert.model.heads import ENCODERS
 from bert.model.modeling import BertModel
 from bert.model.objectives import Objective
 from bert.runtime.paddle_api import nn, paddle
-from bert.samples.packing import NO_TOKEN, Packing
+from bert.samples.packing import Packing
 
 F = nn.functional
 BATCH_VECTORS = "batch_vectors"
@@ -59,12 +59,8 @@ class ContrastiveObjective(Objective):
         input_ids, token_type_ids, sequences = self.encoder_arguments(feed)
         layout = network.layout(sequences)
         hidden, _ = network(input_ids, token_type_ids, layout)
-        if self.pooling == "cls":
-            return {"vectors": layout.first_tokens(hidden).astype("float32")}
-        is_real = feed["attention_mask"] == 1 if self.packing() is None else feed["token_of_place"] != NO_TOKEN
-        weights = is_real.astype("float32").unsqueeze(-1)  # [b, s, 1]
-        summed = (layout.padded(hidden).astype("float32") * weights).sum(axis=1)
-        return {"vectors": summed / weights.sum(axis=1)}
+        vectors = layout.first_tokens(hidden).astype("float32") if self.pooling == "cls" else layout.means(hidden)
+        return {"vectors": vectors}
 
     def loss(self, feed: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The mean over all pairs of the batch, both ways; equal in all of its micro-steps."""

@@ -25,6 +25,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert import __version__
+from bert.arrays.vectors import unit
 from bert.serving.connections import HEADER_BYTES
 from bert.serving.messages import DONE, ENCODE, PREDICT, Description
 from bert.serving.request_handling import (
@@ -137,8 +138,7 @@ def _as_embeddings(answer: Response, asked: Any, name: str) -> Response:
     for index, result in enumerate(json.loads(bytes(answer.body))["results"]):
         vector = np.array(result["vector"], "<f4")
         if asked.dimensions:
-            vector = vector[: asked.dimensions]
-            vector /= np.maximum(np.linalg.norm(vector), 1e-12)
+            vector = unit(vector, asked.dimensions)
         embedding = (
             base64.b64encode(vector.tobytes()).decode() if asked.encoding_format == "base64" else vector.tolist()
         )

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert.arrays.vectors import unit
+
 DEPTH = 10
 _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|\w+")  # CJK by character
 
@@ -34,8 +36,7 @@ def found(scores: np.ndarray, query_groups: np.ndarray, passage_groups: np.ndarr
 
 def cosines(vectors: np.ndarray, num_queries: int, size: int | None = None) -> np.ndarray:
     """The cosines [q, p] of the first vectors, those of queries, with the others, of their first `size` numbers."""
-    cut = vectors[:, :size]
-    units = cut / np.maximum(np.linalg.norm(cut, axis=1, keepdims=True), 1e-12)
+    units = unit(vectors, size)
     return units[:num_queries] @ units[num_queries:].T
 
 

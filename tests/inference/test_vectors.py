@@ -9,9 +9,9 @@ import pytest
 from huggingface_hub.repocard import metadata_load
 
 import run_predict
+from bert.arrays.vectors import unit
 from bert.conversion.model_description import TASK_FILE, Usage, VectorForm, read_usage, usage_texts
 from bert.inference.heads import load_model
-from bert.inference.trained_model import unit
 from bert.tokenization.normalization import UNCASED
 from tests.conversion import test_networks
 from tests.conversion.test_parity import our_outputs
