@@ -46,11 +46,10 @@ def export(request: ExportRequest) -> dict[str, Any]:
         require_packages(request.to_format, request.precision)
     converting.check_target(request.target)
     model = read(request)
-    if model.config.is_modern() and (request.to_format != "paddle-inference" or request.precision == "int8"):
+    if model.config.is_modern() and (request.to_format, request.precision) == ("paddle-inference", "int8"):
         raise ConversionError(
-            f"--format {request.to_format} --precision {request.precision}: a ModernBERT gets no ONNX graph here, "
-            "and Paddle quantises no product without a bias; use --format paddle-inference in float32 or bfloat16, or "
-            "--format hf and the exporter of Hugging Face's optimum"
+            "--format paddle-inference --precision int8: Paddle quantises no product without a bias, and a ModernBERT "
+            "has none; use --format onnx --precision int8"
         )
     if request.task is None and not HEADS[model.task].is_exported:
         model.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")

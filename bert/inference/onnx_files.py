@@ -87,7 +87,8 @@ def _to_int8(source: Path, target: Path, request: ExportRequest, calibration: Sa
     if calibration is None:
         quantize_dynamic(prepared, target, **settings)
     else:  # by default in the form QDQ, with scales from the least and the largest activation
-        reader = SimpleNamespace(get_next=partial(next, iter(calibration.batches()), None))
+        batches = calibration.batches(names=[value.name for value in graph.input])
+        reader = SimpleNamespace(get_next=partial(next, iter(batches), None))
         quantize_static(prepared, target, reader, **settings, activation_type=QuantType.QUInt8)
     prepared.unlink()
     return kept

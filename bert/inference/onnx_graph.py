@@ -1,4 +1,4 @@
-"""Builds a BERT as an ONNX graph (opset 17) from its parameters, without tracing and without Paddle.
+"""Builds a BERT or ModernBERT as an ONNX graph (opset 17) from its parameters, without tracing and without Paddle.
 
 The `onnx` package writes the file. Any runtime of opset 17 runs it (ONNX Runtime since 1.12). paddle2onnx 2.1, the
 pinned PaddleNLP's dependency, refuses Paddle 2.6.
@@ -24,6 +24,7 @@ from bert.conversion.raw_tensors import ConversionError
 from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
 
 OPSET, IR_VERSION = 17, 8
+_LAYER = "bert.encoder.layer.{}"
 _MASKED_SCORE = -1e4  # as bert.model.modeling adds it
 _ONNX_PACKAGES = {"onnx": "", "onnxruntime": "checks what was exported and ", "ml_dtypes": "onnxruntime imports and "}
 _OPENVINO_PACKAGES = {"onnx": "", "openvino": "", "nncf": "quantises and "}
@@ -36,6 +37,7 @@ class _Graph:
     Attributes:
         real: int64 [T]: places of the real tokens among the b * s. The first place of a sequence always counts, so
             that a row of padding alone has an output.
+        places: int64 [s]: 0, 1, ..., s - 1.
         columns: int64 [T]: places of the real tokens in their sequences.
         token_of: int64 [b * s]: the token at a place; at padding, the last token before it.
         first: int64 [b]: the first tokens of the sequences.
@@ -53,7 +55,7 @@ class _Graph:
         length = self.node("Slice", self.shape, one, two)
         padding = self.node("Sub", self.number(1.0), self.node("Cast", "attention_mask", to=types.FLOAT))
         self.mask = self.node("Unsqueeze", self.node("Mul", padding, self.number(_MASKED_SCORE)), self.integers(1, 2))
-        columns = self.node("Range", self.index(0), self.node("Squeeze", length, zero), self.index(1))
+        self.places = columns = self.node("Range", self.index(0), self.node("Squeeze", length, zero), self.index(1))
         is_token = self.node("Cast", "attention_mask", to=types.BOOL)
         is_token = self.node("Reshape", self.node("Or", is_token, self.node("Equal", columns, zero)), none)
         self.real = self.node("Reshape", self.node("NonZero", is_token), none)
@@ -91,17 +93,19 @@ class _Graph:
         return self.node("Gather", x, self.index(index), axis=axis)
 
     def dense(self, x: str, *names: str) -> str:
-        """A linear layer, or several of one input side by side."""
+        """A linear layer, with a bias if it has one, or several of one input side by side."""
         joined = "_".join([names[0], *(name.rpartition(".")[2] for name in names[1:])])
-        weight, bias = (
+        weight, *bias = (
             self.parameter(*(f"{name}.{part}" for name in names), name=f"{joined}.{part}")
             for part in ("weight", "bias")
+            if f"{names[0]}.{part}" in self.parameters
         )
-        return self.node("Add", self.node("MatMul", x, weight, name=joined), bias)
+        product = self.node("MatMul", x, weight, name=joined)
+        return self.node("Add", product, *bias) if bias else product
 
     def norm(self, x: str, name: str) -> str:
-        scale, bias = self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
-        return self.node("LayerNormalization", x, scale, bias, axis=-1, epsilon=self.config.layer_norm_eps)
+        parts = [self.parameter(full) for part in ("weight", "bias") if (full := f"{name}.{part}") in self.parameters]
+        return self.node("LayerNormalization", x, *parts, axis=-1, epsilon=self.config.layer_norm_eps)
 
     def activation(self, x: str) -> str:
         if self.config.hidden_act == "relu":
@@ -114,11 +118,15 @@ class _Graph:
         inner = self.node("Tanh", self.node("Mul", cubic, self.number(math.sqrt(2 / math.pi))))
         return self.node("Mul", self.node("Mul", x, self.number(0.5)), self.node("Add", inner, self.number(1.0)))
 
+    def real_tokens(self, name: str) -> str:
+        """The input of that name at the real tokens, int64 [T]."""
+        return self.node("Gather", self.node("Reshape", name, self.integers(-1)), self.real, axis=0)
+
     def embeddings(self) -> str:
         """[T, hidden]."""
         parts = {
-            f"{kind}_embeddings": self.node("Gather", self.node("Reshape", name, self.integers(-1)), self.real, axis=0)
-            for kind, name in (("word", "input_ids"), ("token_type", "token_type_ids"))  # int64 [T] each
+            f"{kind}_embeddings": self.real_tokens(name)
+            for kind, name in (("word", "input_ids"), ("token_type", "token_type_ids"))
             if name in self.inputs
         }
         parts["position_embeddings"] = self.columns
@@ -139,50 +147,127 @@ class _Graph:
         """[T, n] -> [b, s, *sizes], whose product is n."""
         return self.node("Reshape", self.padded(x), self.node("Concat", self.shape, self.integers(*sizes), axis=0))
 
-    def attention(self, hidden: str, prefix: str, first_only: bool) -> str:
+    def at_positions(self, x: str, index: int) -> str:
+        """Queries or keys of a layer, [b, heads, s, head_size], with positions; a BERT's are in the embeddings."""
+        return x
+
+    def scores_mask(self, index: int, first_only: bool) -> str:
+        """What is added to the scores of a layer, [b, 1, 1 or s, s]."""
+        return self.mask
+
+    def attention(self, hidden: str, index: int, first_only: bool) -> str:
         """Context vectors [T, hidden]; with first_only of the first tokens, [b, hidden]."""
         num_heads, head_size = self.config.num_attention_heads, self.config.head_size()
-        names = [f"{prefix}.attention.self.{name}" for name in ("query", "key", "value")]
+        names = [f"{_LAYER.format(index)}.attention.self.{name}" for name in ("query", "key", "value")]
         together = names[1:] if first_only else names
         projected = self.at_places(self.dense(hidden, *together), len(together), num_heads, head_size)
         split = self.node("Transpose", projected, perm=(2, 0, 3, 1, 4))  # [parts, b, heads, s, head_size]
-        if first_only:
-            query = self.dense(self.node("Gather", hidden, self.first, axis=0), names[0])
+        if first_only:  # at position 0
+            query = self.dense(self.first_states(hidden), names[0])
             query = self.node("Reshape", query, self.integers(-1, num_heads, 1, head_size))
         else:
-            query = self.part(split, 0)
-        key, value = (self.part(split, len(together) - 2 + index) for index in (0, 1))
+            query = self.at_positions(self.part(split, 0), index)
+        key, value = self.at_positions(self.part(split, len(together) - 2), index), self.part(split, len(together) - 1)
         query = self.node("Mul", query, self.number(1 / math.sqrt(head_size)))
         scores = self.node("MatMul", query, self.node("Transpose", key, perm=(0, 1, 3, 2)))
-        probabilities = self.node("Softmax", self.node("Add", scores, self.mask), axis=-1)
+        probabilities = self.node("Softmax", self.node("Add", scores, self.scores_mask(index, first_only)), axis=-1)
         context = self.node("Transpose", self.node("MatMul", probabilities, value), perm=(0, 2, 1, 3))
         context = self.node("Reshape", context, self.integers(-1, self.config.hidden_size))
         return context if first_only else self.node("Gather", context, self.real, axis=0)
 
     def layer(self, hidden: str, index: int, first_only: bool = False) -> str:
         """[T, hidden] -> [T, hidden]; with first_only -> [b, hidden] of the first tokens."""
-        prefix = f"bert.encoder.layer.{index}"
-        attended = self.dense(self.attention(hidden, prefix, first_only), f"{prefix}.attention.output.dense")
+        prefix = _LAYER.format(index)
+        attended = self.dense(self.attention(hidden, index, first_only), f"{prefix}.attention.output.dense")
         if first_only:
-            hidden = self.node("Gather", hidden, self.first, axis=0)
+            hidden = self.first_states(hidden)
         hidden = self.norm(self.node("Add", hidden, attended), f"{prefix}.attention.output.LayerNorm")
         expanded = self.activation(self.dense(hidden, f"{prefix}.intermediate.dense"))
         output = self.dense(expanded, f"{prefix}.output.dense")
         return self.norm(self.node("Add", hidden, output), f"{prefix}.output.LayerNorm")
 
-    def sentence_vectors(self, hidden: str, states: str, form: VectorForm) -> str:
-        """[b, hidden], of the states of tokens, [T, hidden], and of places, [b, s, hidden]."""
-        vectors = self.node("Gather", hidden, self.first, axis=0)
-        if form.pooling == "mean":
-            mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
-            number = self.node("Max", self.node("ReduceSum", mask, self.integers(1), keepdims=1), self.number(1.0))
-            weights = self.node("Unsqueeze", self.node("Div", mask, number), self.integers(1))  # [b, 1, s]
-            vectors = self.node("Squeeze", self.node("MatMul", weights, states), self.integers(1))
+    def encode(self, first_only: bool) -> str:
+        """The last layer's states, [T, hidden]; with first_only [b, hidden] of the first tokens."""
+        hidden, last = self.embeddings(), self.config.num_hidden_layers - 1
+        for index in range(last + 1):
+            hidden = self.layer(hidden, index, first_only and index == last)
+        return hidden
+
+    def first_states(self, hidden: str) -> str:
+        return self.node("Gather", hidden, self.first, axis=0)
+
+    def means(self, hidden: str) -> str:
+        """[T, hidden] -> [b, hidden]."""
+        mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
+        number = self.node("Max", self.node("ReduceSum", mask, self.integers(1), keepdims=1), self.number(1.0))
+        weights = self.node("Unsqueeze", self.node("Div", mask, number), self.integers(1))  # [b, 1, s]
+        states = self.at_places(hidden, self.config.hidden_size)
+        return self.node("Squeeze", self.node("MatMul", weights, states), self.integers(1))
+
+    def sentence_vectors(self, hidden: str, form: VectorForm) -> str:
+        """[T, hidden] -> [b, hidden]."""
+        vectors = self.means(hidden) if form.pooling == "mean" else self.first_states(hidden)
         lengths = self.node("Max", self.node("ReduceL2", vectors, axes=(-1,), keepdims=1), self.number(1e-12))
         return self.node("Div", vectors, lengths) if form.normalize else vectors
 
-    def pooled(self, first: str) -> str:
-        return self.node("Tanh", self.dense(first, "bert.pooler.dense"))
+    def pooled(self, states: str) -> str:
+        return self.node("Tanh", self.dense(states, "bert.pooler.dense"))
+
+    def tagged(self, states: str) -> str:
+        """What a head over every token reads."""
+        return states
+
+
+class _ModernGraph(_Graph):
+    """ModernBERT, as `bert.model.modernbert` has it."""
+
+    def embeddings(self) -> str:
+        table = "bert.embeddings.word_embeddings"
+        words = self.node("Gather", self.parameter(f"{table}.weight"), self.real_tokens("input_ids"), name=table)
+        return self.norm(words, "bert.embeddings.LayerNorm")
+
+    def at_positions(self, x: str, index: int) -> str:
+        config, half = self.config, self.config.head_size() // 2
+        theta = config.local_rope_theta if config.uses_local_positions(index) else config.global_rope_theta
+        angles = np.arange(config.max_position_embeddings)[:, None] * theta ** (-np.arange(half) / half)
+        tables = {"cosines": np.cos(angles), "sines": np.sin(angles)}
+        signs = {"cosines": (1, 1), "sines": (-1, 1)}
+        parts = []
+        for name, values in tables.items():
+            table = np.concatenate([sign * values for sign in signs[name]], axis=1).astype("float32")
+            self.constants[f"{name}_{theta:g}"] = table
+            parts.append(self.node("Gather", f"{name}_{theta:g}", self.places, axis=0))  # [s, head_size]
+        exchanged = self.node("Gather", x, self.integers(*range(half, 2 * half), *range(half)), axis=-1)
+        return self.node("Add", self.node("Mul", x, parts[0]), self.node("Mul", exchanged, parts[1]))
+
+    def scores_mask(self, index: int, first_only: bool) -> str:
+        if not self.config.attends_locally(index):
+            return self.mask
+        queries = self.index(0) if first_only else self.node("Unsqueeze", self.places, self.integers(1))
+        distances = self.node("Abs", self.node("Sub", self.places, queries))  # [1 or s, s]
+        is_far = self.node("Greater", distances, self.index(self.config.local_attention // 2))
+        is_far = self.node("Cast", is_far, to=self.onnx.TensorProto.FLOAT)
+        return self.node("Add", self.mask, self.node("Mul", is_far, self.number(_MASKED_SCORE)))
+
+    def layer(self, hidden: str, index: int, first_only: bool = False) -> str:
+        prefix = _LAYER.format(index)
+        normalised = self.norm(hidden, f"{prefix}.attention.LayerNorm") if index else hidden
+        attended = self.dense(self.attention(normalised, index, first_only), f"{prefix}.attention.output.dense")
+        hidden = self.node("Add", self.first_states(hidden) if first_only else hidden, attended)
+        normalised = self.norm(hidden, f"{prefix}.intermediate.LayerNorm")
+        gate = self.dense(normalised, f"{prefix}.intermediate.gate")
+        gated = self.node("Mul", self.activation(self.dense(normalised, f"{prefix}.intermediate.dense")), gate)
+        return self.node("Add", hidden, self.dense(gated, f"{prefix}.output.dense"))
+
+    def encode(self, first_only: bool) -> str:
+        return self.norm(super().encode(first_only), "bert.encoder.LayerNorm")
+
+    def pooled(self, states: str) -> str:
+        dense = self.activation(self.dense(states, "cls.predictions.transform.dense"))
+        return self.norm(dense, "cls.predictions.transform.LayerNorm")
+
+    def tagged(self, states: str) -> str:
+        return self.pooled(states)
 
 
 def require_packages(to_format: str, precision: str) -> None:
@@ -207,30 +292,31 @@ def write_onnx(file: Path, model: Model) -> None:
     parameters = tensor_layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])
     if sum(array.nbytes for array in parameters.values()) > _LARGEST:
         raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold; use paddle-inference")
-    graph, layers = _Graph(parameters, model.config, onnx), model.config.num_hidden_layers
-    hidden = graph.embeddings()
-    for index in range(layers):
-        hidden = graph.layer(hidden, index, model.task == "sequence-classification" and index == layers - 1)
+    graph = (_ModernGraph if model.config.is_modern() else _Graph)(parameters, model.config, onnx)
     form = read_usage(model.folder).vectors
     outputs = outputs_of(model.task, model.has_pooler(), form)
-    for name, source in zip(outputs, _results(graph, model.task, hidden, form), strict=True):
+    for name, source in zip(outputs, _results(graph, model.task, form), strict=True):
         graph.node("Identity", source, name=name)
     onnx.save(_model(graph, outputs, onnx), file)
 
 
-def _results(graph: _Graph, task: str, hidden: str, form: VectorForm | None) -> list[str]:
+def _results(graph: _Graph, task: str, form: VectorForm | None) -> list[str]:
     """The outputs in the order of `outputs_of`."""
+    if task == "sequence-classification":
+        is_mean = graph.config.classifier_pooling == "mean"
+        hidden = graph.encode(first_only=not is_mean)
+        return [graph.dense(graph.pooled(graph.means(hidden) if is_mean else hidden), "classifier")]
+    hidden = graph.encode(first_only=False)
     if task == "encoder":
-        states = graph.at_places(hidden, graph.config.hidden_size)
         if form is not None:
-            return [graph.sentence_vectors(hidden, states, form)]
+            return [graph.sentence_vectors(hidden, form)]
+        states = graph.at_places(hidden, graph.config.hidden_size)
         has_pooler = "bert.pooler.dense.weight" in graph.parameters
-        return [states, *([graph.pooled(graph.node("Gather", hidden, graph.first, axis=0))] if has_pooler else [])]
+        return [states, *([graph.pooled(graph.first_states(hidden))] if has_pooler else [])]
+    hidden = graph.tagged(hidden)
     if task == "question-answering":
         logits = graph.at_places(graph.dense(hidden, "qa_outputs"), 2)
         return [graph.part(logits, index, axis=2) for index in (0, 1)]
-    if task == "sequence-classification":
-        return [graph.dense(graph.pooled(hidden), "classifier")]
     return [graph.at_places(graph.dense(hidden, "classifier"), len(graph.parameters["classifier.bias"]))]
 
 

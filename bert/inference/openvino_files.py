@@ -40,7 +40,7 @@ def _to_int8(network: Any, calibration: Sample) -> Any:
     os.environ["NNCF_CI"] = "1"
     import nncf
 
-    batches = calibration.batches()
+    batches = calibration.batches(names=[port.any_name for port in network.inputs])
     with redirect_stdout(sys.stderr):  # its progress
         return nncf.quantize(
             network,

@@ -13,6 +13,7 @@ from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig
 from bert.conversion.model_description import stated_normalization
 from bert.finetuning.loader import FeatureTable, prediction_batches
+from bert.inference.export_files import INPUTS
 from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, RowForm, filled_rows, texts_of
 from bert.randomness import integers_below, stream_key
 from bert.tokenization.segmentation import with_spaces
@@ -31,9 +32,10 @@ class Sample:
     table: FeatureTable
     max_length: int
 
-    def batches(self, size: int = _BATCH_SIZE) -> list[dict[str, np.ndarray]]:
-        """int64 [b, s] by the names of export_files.INPUTS, sorted by length; b is at most `size`."""
-        return [batch.feed for batch in prediction_batches(self.table, size, max_seq_length=self.max_length)]
+    def batches(self, size: int = _BATCH_SIZE, names: Sequence[str] = INPUTS) -> list[dict[str, np.ndarray]]:
+        """int64 [b, s] by the names of the inputs, sorted by length; b is at most `size`."""
+        batches = prediction_batches(self.table, size, max_seq_length=self.max_length)
+        return [{name: batch.feed[name] for name in names} for batch in batches]
 
 
 def read_texts(path: Path, columns: Sequence[str] = ()) -> Texts:

@@ -187,16 +187,40 @@ def test_another_network_is_refused(models, tmp_path):
 
 
 @pytest.mark.long
-def test_paddle_inference_serves_a_modernbert_and_other_exports_are_refused(modernbert, tmp_path):
+def test_paddle_inference_serves_a_modernbert_but_not_in_int8(modernbert, tmp_path):
     words = ["--checkpoint", str(modernbert["sequence-classification"]), "--to", str(tmp_path / "x"), "--format"]
     assert run_export.main([*words, "paddle-inference"]) == 0
     served, feed = Predictor(tmp_path / "x"), random_feed()
     assert served.inputs == ["input_ids", "attention_mask"]
     expected = our_outputs(modernbert["sequence-classification"], "sequence-classification")
     np.testing.assert_allclose(served.run(feed)["logits"], expected["logits"], atol=1e-5)
-    for more in (["onnx"], ["paddle-inference", "--precision", "int8", "--calibration", __file__]):
-        with refused("a ModernBERT gets no ONNX graph here.*use --format paddle-inference"):
-            run_export.main([*words[:2], "--to", str(tmp_path / "y"), "--format", *more])
+    more = ["paddle-inference", "--precision", "int8", "--calibration", __file__]
+    with refused("quantises no product without a bias.*use --format onnx --precision int8"):
+        run_export.main([*words[:2], "--to", str(tmp_path / "y"), "--format", *more])
+
+
+@pytest.mark.parametrize(("name", "task"), [case for case in CASES if case[0] != "roberta" and case[1] != "masked-lm"])
+def test_onnx_computes_what_transformers_computed_of_a_modernbert(models, name, task, tmp_path):
+    pytest.importorskip("onnxruntime")
+    words = ["--checkpoint", str(models[name][task]), "--to", str(tmp_path / "x"), "--format", "onnx"]
+    assert run_export.main(words) == 0
+    real, outputs = random_feed()["attention_mask"] > 0, Predictor(tmp_path / "x").run(random_feed())
+    with np.load(recorded_outputs.GOLDEN / f"{name}_outputs.npz") as arrays:
+        for output, found in outputs.items():
+            places = real if found.shape[:2] == real.shape else slice(None)
+            np.testing.assert_allclose(found[places], arrays[f"{task}/{output}"][places], rtol=0, atol=1e-4)
+
+
+@pytest.mark.long
+def test_layers_without_a_bias_are_quantised(modernbert, tmp_path):
+    """Random weights of eight units show that it runs, not what INT8 loses."""
+    pytest.importorskip("nncf")
+    texts, source = tmp_path / "texts.txt", str(modernbert["token-classification"])
+    texts.write_text("word1 word2\nword3\n")
+    for to_format, *more in (["onnx"], ["onnx", "--calibration"], ["openvino", "--calibration"]):
+        words = ["--checkpoint", source, "--to", str(tmp_path / f"{to_format}{len(more)}"), "--format", to_format]
+        words += ["--precision", "int8", "--tolerance", "1", *more, *[str(texts)] * len(more)]
+        assert run_export.main(words) == 0
 
 
 def test_paddlenlp_has_no_modernbert_and_a_tokenizer_without_special_tokens_are_refused(modernbert, tmp_path):
