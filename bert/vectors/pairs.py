@@ -1,8 +1,11 @@
 """Pairs of a query and a passage: rows of a user's table, or made of own text; cleaned, grouped and held out.
 
+To measure on, also texts of classes, each of which is a query for the others of its class, and pairs with a score.
+
 A frame of pairs has the columns `query`, `passage`, `negatives` (lists of passages that answer the query wrongly),
-`kind` and `where` (how the pair was found, and in which row or document), `unit` (pairs of one are held out together)
-and `group` (pairs of equal queries or nearly equal passages have one: they are no negatives of each other).
+`kind` and `where` (how the pair was found, and in which row or document), `unit` (pairs of one are held out together),
+`value` (a class or a score) and `group` (pairs of equal queries or nearly equal passages, or of a class, have one: they
+are no negatives of each other).
 """
 
 import re
@@ -17,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from bert.randomness import permutation, stream_key
-from data.text.columns import TableForm, fitting
+from data.text.columns import LABEL_NAMES, TEXT_NAMES, TableForm, fitting
 from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import Decoding, NotTextError
 from data.text.inputs import DamagedError, Findings, list_inputs
@@ -25,11 +28,15 @@ from data.text.readers import Reading, read_pieces
 from data.text.tables import user_table
 
 TITLE, QUESTION, TABLE = "title and body", "question and answer", "rows of the table"
-NEIGHBOURS, SAME_TEXT = "neighbouring paragraphs", "a text under two dropouts"
+LABELLED, SCORED = "texts with a class", "pairs with a score"
+LATER, NEIGHBOURS = "title and a later paragraph", "neighbouring paragraphs"
+SAME_TEXT = "a text under two dropouts"
 SENTENCE = "first sentence and the rest"  # of a document of one paragraph, such as a ticket (Lee et al., 2019)
 _QUERIES = "query question title anchor sentence1 premise q".split()
 _PASSAGES = "passage positive answer body document context sentence2 hypothesis content text".split()
+_SCORES = "score similarity similarity_score relatedness_score label".split()  # of two sentences
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
+_MAY_BE_EQUAL = (SAME_TEXT, LABELLED, SCORED)
 _UNIT = 50  # pairs of a document that are held out together, so that a single long one is divided too
 _LEAST_WORDS = 6  # of a paragraph
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])(?=.)")  # of a sentence
@@ -38,23 +45,34 @@ _HEADING = re.compile(r"^(#+[ \t].*|.*[?\uff1f])$|^(.+)\n([=\-~^\"'#*+])\3{2,}[ 
 Pair = dict[str, Any]
 
 
-def table_pairs(path: Path, query: str | None, passage: str | None, decoding: Decoding) -> Iterator[Pair]:
-    """The rows of a table, whose columns are named or known by usual names."""
+def table_pairs(
+    path: Path, query: str | None, passage: str | None, decoding: Decoding, *, to_measure: bool = False
+) -> Iterator[Pair]:
+    """The rows of a table, whose columns are named or known by usual names; to measure also of classes or scores."""
     table = user_table(path, TableForm(None, decoding.header, "cells"), decoding=decoding)
     names = [*map(str, table.columns)]
-    columns = fitting(product([query] if query else _QUERIES, [passage] if passage else _PASSAGES), names)
-    if columns is None:
+    queries = product([query] if query else _QUERIES, [passage] if passage else _PASSAGES)
+    kinds = {TABLE: queries}
+    if to_measure:
+        scored = product(["sentence1"], ["sentence2"], _SCORES) if query is passage is None else ()
+        kinds = {SCORED: scored, TABLE: queries, LABELLED: product(TEXT_NAMES, LABEL_NAMES)}
+    fits = ((kind, columns) for kind, keys in kinds.items() if (columns := fitting(keys, names)) is not None)
+    kind, columns = next(fits, (TABLE, ()))
+    if not columns:
+        more = ", or of texts and one of labels" if to_measure else ""
         raise ValueError(
-            f"{path} must have a column of queries and one of passages, among {', '.join(names)[:200]}; name them with "
-            "--query-column and --passage-column"
+            f"{path} must have a column of queries and one of passages{more}, among {', '.join(names)[:200]}; name "
+            "them with --query-column and --passage-column"
         )
+    sides = columns[:1] * 2 if kind == LABELLED else columns[:2]
     wrong, (identifier,) = [*filter(_NEGATIVE.fullmatch, names)], fitting([("query_id",), ("id",)], names) or ("",)
     for number, values, _ in table.rows:
         row = values or {}
-        first, second = ("" if row.get(name) is None else str(row[name]) for name in columns)
+        first, second = ("" if row.get(name) is None else str(row[name]) for name in sides)
         lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
         pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
-        yield {**pair, "kind": TABLE, "where": f"row {number}", "unit": first, "id": row.get(identifier)}
+        pair |= {"value": row.get(columns[-1]), "id": row.get(identifier) if kind == TABLE else None}
+        yield {**pair, "kind": kind, "where": f"row {number}", "unit": first}
 
 
 def text_pairs(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[Pair]:
@@ -75,15 +93,19 @@ def text_pairs(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[Pai
 
 
 def document_pairs(text: str) -> list[tuple[str, str, str]]:
-    """(kind, query, passage): a heading or question and the paragraph after it, or two paragraphs; of a lone paragraph
-    the first sentence and the rest, or the whole twice."""
+    """(kind, query, passage): a heading or question and a paragraph below it, or two paragraphs without one above; of a
+    lone paragraph the first sentence and the rest, or the whole twice."""
     blocks, pairs = list(_blocks(text)), list[tuple[str, str, str]]()
     title = next((block for block, is_heading in blocks if is_heading), "")
+    heading, kind = "", NEIGHBOURS
     for (block, is_heading), (passage, is_next_heading) in pairwise(blocks):
-        is_question = block.endswith(("?", "\uff1f"))
+        if is_heading:
+            kind = QUESTION if block.endswith(("?", "\uff1f")) else TITLE
+            heading = block if kind == QUESTION or block == title else f"{title} {block}"
+        elif heading:
+            kind = LATER
         if not is_next_heading:
-            query = block if is_question or not is_heading or block == title else f"{title} {block}"
-            pairs.append(((QUESTION if is_question else TITLE) if is_heading else NEIGHBOURS, query, passage))
+            pairs.append((kind, heading or block, passage))
     lone = [_END.split(block, maxsplit=1) for block, is_heading in blocks if not is_heading and not pairs]
     return pairs or [(SAME_TEXT if len(parts) == 1 else SENTENCE, parts[0], parts[-1]) for parts in lone]
 
@@ -101,13 +123,17 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
 
 def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFrame:
     """The frame of the pairs; `notes` gets how many there are of each kind, and what was left out and why."""
-    frame = pd.DataFrame(pairs, columns=["query", "passage", "negatives", "kind", "where", "unit", "id"])
+    frame = pd.DataFrame(pairs, columns=["query", "passage", "negatives", "kind", "where", "unit", "id", "value"])
     sides, left_out = ["plain_query", "plain_passage"], list[str]()
     for name in ("query", "passage"):
         frame[f"plain_{name}"] = frame[name].astype(str).str.lower().str.split().str.join(" ")
     wrong = {
         "an empty side, or a row that cannot be read": lambda rows: (rows[sides] == "").any(axis=1),
-        "equal sides": lambda rows: (rows.plain_query == rows.plain_passage) & (rows.kind != SAME_TEXT),
+        "equal sides": lambda rows: (
+            (rows.plain_query == rows.plain_passage) & ~rows.kind.isin([SAME_TEXT, LABELLED, SCORED])
+        ),
+        "no label": lambda rows: (rows.kind == LABELLED) & rows.value.isin([None, ""]),
+        "a score that is no number": lambda rows: (rows.kind == SCORED) & pd.to_numeric(rows.value, "coerce").isna(),
         "a pair a second time": lambda rows: rows.duplicated(sides),
         "an id that another query has": lambda rows: rows.groupby("id").plain_query.transform("nunique") > 1,
     }
@@ -122,6 +148,8 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
     frame = frame.assign(group=(alike := _first_alike(frame.plain_passage)), alike=alike)
     for name in ("plain_query", "alike", "plain_query"):  # it spreads over both
         frame = frame.assign(group=frame.groupby(name).group.transform("min"))
+    if (frame.kind == LABELLED).all():
+        return frame.assign(group=pd.factorize(frame.value)[0]).reset_index(drop=True)
     if shared := len(frame) - frame.group.nunique():
         notes.append(f"{shared:,} pairs share a query, or nearly a passage, with another: no negatives of each other")
     return frame.reset_index(drop=True)

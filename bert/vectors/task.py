@@ -1,6 +1,6 @@
 """Vectors of texts as a fine-tuning task: pairs -> batches of texts, vectors -> recall beside that of BM25."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part
 from bert.inference.heads import load_model
 from bert.labels.features import sentence_features
+from bert.labels.metrics import METRICS
 from bert.launching.previous_run import newest_loop_state
 from bert.model.contrastive import ContrastiveObjective
-from bert.reporting.comparison import verdict
+from bert.reporting.comparison import Metrics, verdict
 from bert.runtime.distributed import Group
 from bert.samples.collation import MicroBatch
 from bert.tokenization.library import text_tokenizer
-from bert.vectors.pairs import NEIGHBOURS, SAME_TEXT, cleaned, divided, table_pairs, text_pairs, without
+from bert.vectors.pairs import LATER, NEIGHBOURS, SAME_TEXT, SCORED, cleaned, divided, table_pairs, text_pairs, without
 from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.settings import VectorConfig
 from data.text.encodings import Decoding
@@ -91,6 +92,10 @@ class VectorTask(FineTuningTask):
         self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
         self.notes: list[str] = []
         self._held_out: pd.DataFrame | None = None
+        if run.do_eval and data.eval_file is not None:
+            self._held_out = self.read(Part("held_out", data.eval_file))
+            if (self._held_out.kind == SCORED).all():
+                self.best_metric = "eval_spearman"
         if run.do_train:
             self.training_file = data.text or data.train_file
             pairs = self.read(Part("train", Path(str(self.training_file))))
@@ -100,8 +105,7 @@ class VectorTask(FineTuningTask):
                 pairs = pairs[~alone]
             if run.do_eval and data.eval_file is None:
                 pairs, self._held_out = divided(pairs, data.held_out_fraction, run.seed, self.notes)
-            elif run.do_eval:
-                self._held_out = self.read(Part("held_out", Path(str(data.eval_file))))
+            elif self._held_out is not None:
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
         if data.compare is not None:
@@ -133,7 +137,8 @@ class VectorTask(FineTuningTask):
         if part.path == data.text:
             pairs = text_pairs(part.path, decoding, self.notes)
         else:
-            pairs = table_pairs(part.path, data.query_column, data.passage_column, decoding)
+            columns, to_measure = (data.query_column, data.passage_column), part.name == "held_out"
+            pairs = table_pairs(part.path, *columns, decoding, to_measure=to_measure)
         return cleaned(pairs, part.path, self.notes)
 
     def windows(self, part: Part) -> Iterator[pd.DataFrame]:
@@ -167,8 +172,8 @@ class VectorTask(FineTuningTask):
         passages, queries = features.examples, scored(features.examples)
         metrics = dict[str, float]()
         for size, name in [(None, ""), *((size, f"_of_{size}") for size in self._form.dimensions)]:
-            values = _found(cosines(predictions, len(queries), size), queries, passages)
-            metrics |= {f"eval_{metric}{name}": float(each.mean()) for metric, each in values.items()}
+            figures = figures_of(cosines(predictions, len(queries), size), queries, passages)
+            metrics |= {f"eval_{metric}{name}": value for metric, value in figures(np.arange(len(queries))).items()}
         return metrics
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
@@ -181,30 +186,34 @@ class VectorTask(FineTuningTask):
             vectors = [model.encode(*kind) for kind in zip(texts, ("query", "passage"), strict=True)]
             others["compared"] = cosines(np.concatenate(vectors), number)
         ours, *theirs = (
-            _found(scores, queries, passages) for scores in (cosines(predictions, number), *others.values())
+            figures_of(scores, queries, passages) for scores in (cosines(predictions, number), *others.values())
         )
         figures, sentences = dict[str, Any](), list[str]()
+        unit = "pairs" if self.best_metric == "eval_spearman" else "queries"
         for name, each in zip(others, theirs, strict=True):
-            figures |= {f"eval_{name}_{metric}": float(values.mean()) for metric, values in each.items()}
+            figures |= {f"eval_{name}_{metric}": value for metric, value in each(np.arange(number)).items()}
             title = "BM25, words alone," if name == "bm25" else str(self._config.data.compare)
-            sentences.append(verdict(title, _means(ours), _means(each), number, unit="queries", remedy=_REMEDY))
+            sentences.append(verdict(title, ours, each, number, unit=unit, remedy=_REMEDY))
         return figures | {"verdict": " ".join(sentences)}
 
     def render(self, part: Part, features: Features, predictions: np.ndarray) -> Sequence[bytes]:
         return ()
 
 
-def _found(scores: np.ndarray, queries: pd.DataFrame, passages: pd.DataFrame) -> dict[str, np.ndarray]:
-    """As `found`; a query that is a passage of the pair before it does not find itself."""
+def figures_of(scores: np.ndarray, queries: pd.DataFrame, passages: pd.DataFrame) -> Metrics:
+    """The metrics of some queries, whose order is that of the pairs: a search's, or the correlation with the scores.
+
+    A query that is a passage, of the pair before it or as a text of a class, does not find itself.
+    """
+    if (queries.kind == SCORED).all():
+        pairs, wanted = np.nan_to_num(np.diagonal(scores), neginf=0.0), pd.to_numeric(queries.value).to_numpy()
+        return lambda rows: {"spearman": np.nan_to_num(METRICS["spearman"](pairs[rows], wanted[rows]))}
     itself = queries.plain_query.to_numpy()[:, None] == passages.plain_passage.to_numpy()
-    return found(np.where(itself, -np.inf, scores), queries.group.values, passages.group.values)
-
-
-def _means(values: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], dict[str, float]]:
+    values = found(scores, queries.group.to_numpy(), passages.group.to_numpy(), itself)
     return lambda rows: {name: float(each[rows].mean()) for name, each in values.items()}
 
 
 def scored(pairs: pd.DataFrame) -> pd.DataFrame:
     """The pairs whose queries are searched for: at most 1,000 rows, titles and questions, if there are enough."""
-    answers = pairs[~pairs.kind.isin([NEIGHBOURS, SAME_TEXT])]
+    answers = pairs[~pairs.kind.isin([LATER, NEIGHBOURS, SAME_TEXT])]
     return (answers if len(answers) >= _LEAST_SCORED else pairs[pairs.kind != SAME_TEXT]).head(_MOST_SCORED)

@@ -5,7 +5,7 @@ import pytest
 
 from bert.vectors.pairs import cleaned, divided, document_pairs, table_pairs, text_pairs, without
 from bert.vectors.retrieval import bm25, cosines, found
-from bert.vectors.task import PairLoader, PairTable, _found
+from bert.vectors.task import PairLoader, PairTable, figures_of
 from data.text.encodings import DETECTED
 
 KANJI = "木を読む前に錠を取るので木は長い文になりそして終わる"
@@ -16,7 +16,14 @@ MORE = "The tree is kept in memory until it is closed."
 @pytest.mark.parametrize(
     ("text", "pairs"),
     [
-        (f"# Locks\n{BODY}\n\n{MORE}", [("title and body", "Locks", BODY), ("neighbouring paragraphs", BODY, MORE)]),
+        (
+            f"# Locks\n{BODY}\n\n{MORE}",
+            [("title and body", "Locks", BODY), ("title and a later paragraph", "Locks", MORE)],
+        ),
+        (
+            f"{BODY}\n\n{MORE}\n\nLocks\n\n{BODY}",
+            [("neighbouring paragraphs", BODY, MORE), ("title and body", "Locks", BODY)],
+        ),
         (f"Guide\n=====\n\nReading\n-------\n{BODY}", [("title and body", "Guide Reading", BODY)]),
         (f"Q: When is a lock taken?\nA: {BODY}", [("question and answer", "When is a lock taken?", BODY)]),
         (BODY, [("a text under two dropouts", BODY, BODY)]),
@@ -61,7 +68,28 @@ def test_a_paragraph_does_not_find_itself(tmp_path):
     (tmp_path / "a.md").write_text(f"{BODY}\n\n{MORE}\n\nThe third paragraph is about another matter.\n")
     pairs = cleaned(text_pairs(tmp_path, DETECTED, []), tmp_path, [])
     assert len(pairs) == 2 and pairs["query"][1] == pairs.passage[0]
-    assert _found(np.array([[0.9, 0.1], [1.0, 0.5]]), pairs, pairs)["recall_at_1"].tolist() == [1, 1]
+    assert figures_of(np.array([[0.9, 0.1], [1.0, 0.5]]), pairs, pairs)(np.arange(2))["recall_at_1"] == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "left", "scores", "figures"),
+    [
+        ("text,label\na,x\nb,x\nc,y\nd,y\ne,\n", 4, [[9, 1, 2, 0], [1, 9, 0, 0], [1, 0, 9, 2], [0, 0, 2, 9]], [0.75]),
+        ("sentence1,sentence2,score\na,a,5\na,b,1\nc,d,3\ne,f,?\n", 3, np.diag([0.9, -0.5, 0.1]), [1]),
+    ],
+)
+def test_classes_and_scored_pairs_are_measured_but_not_trained_on(tmp_path, table, left, scores, figures):
+    (file := tmp_path / "set.csv").write_text(table)
+    pairs = cleaned(table_pairs(file, None, None, DETECTED, to_measure=True), file, [])
+    assert len(pairs) == left
+    values = figures_of(np.array(scores, float), pairs, pairs)(np.arange(left))
+    assert [*values.values()][:1] == pytest.approx(figures)
+    if "label" in table:
+        with pytest.raises(ValueError, match="must have a column of queries and one of passages, among text, label"):
+            next(table_pairs(file, None, None, DETECTED))
+        with pytest.raises(ValueError, match="or of texts and one of labels, among sentence"):
+            file.write_text("sentence\na\n")
+            next(table_pairs(file, None, None, DETECTED, to_measure=True))
 
 
 def test_pairs_of_the_evaluation_are_not_trained_on(tmp_path):
