@@ -188,7 +188,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
         lines.append(f"{purpose[0].upper()}{purpose[1:]}:  {command}")
     is_alone = QUIET_COUNTS not in os.environ  # not one of several runs, whose checkpoints may go
     if is_alone and (model := trained_model(config)) is not None:
-        lines.append(f"Use the model:  {shell_command('run_predict.py', model)}")
+        lines.append(f"Use the model:  {shell_command('run_predict.py', model, *config.example_words)}")
     return lines
 
 

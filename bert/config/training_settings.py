@@ -5,7 +5,7 @@ Names are unique across the sections, so flat names are enough for recipes, YAML
 """
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -199,6 +199,9 @@ class HardwareSettings(Settings):
 
 class TrainingConfig(Settings):
     """The settings of every training run; each task adds its sections and names its stage."""
+
+    sample_name: ClassVar[str] = "sequences"  # what batches count
+    sequences_a_sample: ClassVar[int] = 1
 
     model: BertConfig = Field(default_factory=BertConfig)
     batch: MayDiffer[BatchSettings] = Field(default_factory=BatchSettings)

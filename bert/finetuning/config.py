@@ -5,7 +5,7 @@ A task subclasses `FineTuningConfig` with a `data` section that subclasses `Task
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -93,6 +93,8 @@ class FineTuningRunSettings(RunSettings):
 
 class FineTuningConfig(TrainingConfig):
     """The settings that all fine-tuning tasks share."""
+
+    example_words: ClassVar[tuple[str, ...]] = ()  # of run_predict.py, after the model
 
     data: TaskDataSettings
     batch: MayDiffer[FineTuningBatchSettings] = Field(default_factory=FineTuningBatchSettings)

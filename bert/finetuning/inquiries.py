@@ -30,7 +30,7 @@ def dry_run_report(config: Any, world_size: int, task: str) -> str:
     else:
         opened = task_class(config)
         data, notes = opened.read_data(), list(opened.notes)
-        sizes = {} if data.train is None else {"training": f"{len(data.train):,} sequences"}
+        sizes = {} if data.train is None else {"training": f"{len(data.train):,} {config.sample_name}"}
         sizes |= {part.name: f"{len(features.table):,} sequences" for part, features in data.evaluated}
         sizes |= {part.name: f"{number:,} {task_class.unit}" for part, number in data.predicted}
         files = ", ".join(f"{name} {size}" for name, size in sizes.items())

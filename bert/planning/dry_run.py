@@ -41,7 +41,7 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
         )
     return {
         "batch": f"{config.batch.batch_size} x {micro_steps} micro-steps x {world_size} ranks = "
-        f"{config.batch.resolved_global_batch_size(world_size):,} sequences an update{growing}",
+        f"{config.batch.resolved_global_batch_size(world_size):,} {config.sample_name} an update{growing}",
         "optimizer": f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {warmup} of warm-up, "
         f"then {optimizer.decay_text()}",
         "precision": _precision(config.precision),

@@ -10,6 +10,7 @@ damaged are reported as far as they can be read; `--list` only names the runs.
 import base64
 import html
 import io
+import re
 import sys
 import time
 import warnings
@@ -267,20 +268,32 @@ def draw(name: str, runs: Sequence[RunRecord]) -> Block | None:
         # $ would begin a formula, and a first underscore hide the label.
         label = run.name.replace("$", r"\$").lstrip("_")
         (line,) = axes.plot(steps, values, label=label, linewidth=1.2, marker="." if len(curve) < 30 else None)
-        entropy = run.summary.get("unigram_entropy")
-        if name == "eval_masked_lm_loss" and isinstance(entropy, float):
-            ends, title = (before, max(before + (run.last_step() or 0), before + 1)), f"{label}: unigram entropy"
-            axes.plot(ends, (entropy, entropy), color=line.get_color(), linestyle=":", label=title)
+        ends = (before, max(before + (run.last_step() or 0), before + 1))
+        for place, (method, level) in enumerate(_levels(run, name).items()):
+            style = (0, (1, 1 + place))  # dotted, of each method less densely
+            axes.plot(ends, (level, level), color=line.get_color(), linestyle=style, label=f"{label}: {method}")
     if name in _LOGARITHMIC and all(value > 0 for _, curve in curves for _, value in curve):
         axes.set_yscale("log", base=2 if name == "loss_scale" else 10)
     title = name.removeprefix("eval_").replace("_", " ") + (" (held out)" if name.startswith("eval_") else "")
     axes.set(title=title, xlabel="updates")
     axes.grid(alpha=0.3)
-    if len(runs) > 1 or name == "eval_masked_lm_loss":
-        lines, labels = axes.get_legend_handles_labels()
+    lines, labels = axes.get_legend_handles_labels()
+    if len(lines) > 1 or name == "eval_masked_lm_loss":
         note = f"the first of {len(lines)}" if len(lines) > _MOST_LABELS else None
         axes.legend(lines[:_MOST_LABELS], labels[:_MOST_LABELS], fontsize="small", title=note)
     return _png(figure, title)
+
+
+def _levels(run: RunRecord, name: str) -> dict[str, float]:
+    """What a plain method has of a metric of the evaluations, method -> value: it has no curve."""
+    if name == "eval_masked_lm_loss":
+        levels = {"unigram entropy": run.summary.get("unigram_entropy")}
+    else:
+        ends = sorted((each.removeprefix("eval_") for each in run.metric_names() if each.startswith("eval_")), key=len)
+        found = re.compile(f"eval_(.+?)_({'|'.join(map(re.escape, reversed(ends)))})")
+        figures = [(found.fullmatch(key), value) for key, value in run.summary.items() if not run.curve(key)]
+        levels = {key[1].replace("_", " "): value for key, value in figures if key and f"eval_{key[2]}" == name}
+    return {method: level for method, level in levels.items() if isinstance(level, float)}
 
 
 def updates_before(run: RunRecord, runs: Sequence[RunRecord]) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -45,6 +45,10 @@ class VectorDataSettings(TaskDataSettings):
 
 class VectorConfig(FineTuningConfig):
     """Vectors of texts for search."""
+
+    sample_name: ClassVar[str] = "pairs"
+    sequences_a_sample: ClassVar[int] = 2
+    example_words: ClassVar[tuple[str, ...]] = ("--nearest", "YOUR QUESTION", "--in", "YOUR.txt")
 
     data: VectorDataSettings
 

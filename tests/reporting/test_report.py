@@ -105,6 +105,23 @@ def test_phase_2_follows_phase_1(tmp_path, monkeypatch):
     assert updates_before(runs[1], runs[1:]) == 0  # alone it begins at 0
 
 
+def test_what_words_alone_reach_is_a_level_beside_the_curve(tmp_path, monkeypatch):
+    from matplotlib.axes import Axes
+
+    run, drawn = run_of(tmp_path / "run"), {}
+    run.held_out[:] = [{"step": 4, "eval_f1": 0.6, "eval_macro_f1": 0.5}]
+    run.summary.update(eval_f1=0.6, eval_macro_f1=0.5, eval_words_alone_f1=0.7, eval_words_alone_macro_f1=0.55)
+    plot = Axes.plot
+
+    def noting(axes, x, y, **options):
+        drawn[options["label"]] = max(y)
+        return plot(axes, x, y, **options)
+
+    monkeypatch.setattr(Axes, "plot", noting)
+    draw("eval_f1", [run])
+    assert drawn == {"a": 0.6, "a: words alone": 0.7}
+
+
 def test_runs_are_found_at_any_depth_and_listed(tmp_path, capsys, without_pictures):
     for name in ("a/phase1", "a/phase2", "b/deeper/squad"):
         make_run(tmp_path / name)
