@@ -52,12 +52,12 @@ def table_pairs(
     table = user_table(path, TableForm(None, decoding.header, "cells"), decoding=decoding)
     names = [*map(str, table.columns)]
     queries = product([query] if query else _QUERIES, [passage] if passage else _PASSAGES)
-    kinds = {TABLE: queries}
+    kinds: dict[str, Iterable[tuple[str, ...]]] = {TABLE: queries}
     if to_measure:
         scored = product(["sentence1"], ["sentence2"], _SCORES) if query is passage is None else ()
         kinds = {SCORED: scored, TABLE: queries, LABELLED: product(TEXT_NAMES, LABEL_NAMES)}
     fits = ((kind, columns) for kind, keys in kinds.items() if (columns := fitting(keys, names)) is not None)
-    kind, columns = next(fits, (TABLE, ()))
+    kind, columns = next(fits, (TABLE, tuple[Any, ...]()))
     if not columns:
         more = ", or of texts and one of labels" if to_measure else ""
         raise ValueError(
@@ -70,7 +70,7 @@ def table_pairs(
         row = values or {}
         first, second = ("" if row.get(name) is None else str(row[name]) for name in sides)
         lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
-        pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
+        pair: Pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
         pair |= {"value": row.get(columns[-1]), "id": row.get(identifier) if kind == TABLE else None}
         yield {**pair, "kind": kind, "where": f"row {number}", "unit": first}
 
