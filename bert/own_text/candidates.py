@@ -101,6 +101,7 @@ class Candidate(Network):
             "objective": self.objective,
             "masked_lm_ratio": self.masked_share,
             "optimizer": self.optimizer,
+            **({"initial_attention": "neighbours"} if self.rule is not None and self.model.is_modern() else {}),
         }
 
 
@@ -203,7 +204,7 @@ def _candidate(
     learns_pairs = request.weights is not None and "next-sentence head" in request.weights.heads
     objective = request.setting("objective", "mlm_nsp" if learns_pairs else constants.OBJECTIVE)
     masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else constants.MASKED_SHARE)
-    has_lamb = rule is not None and (rule is not constants.MODELS[0] or not model.is_modern())
+    has_lamb = rule is not None and (rule not in constants.MODELS[:2] or not model.is_modern())
     optimizer = request.setting("optimizer", "Lamb" if has_lamb else "AdamW")
     return Candidate(
         **vars(network),

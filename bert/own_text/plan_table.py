@@ -159,6 +159,9 @@ def _model_rows(rules: Rules) -> Iterator[Row]:
         why, flag = "the weights given", "--from-pretrained-params"
     size = f"{candidate.name}: {layers}, {model.num_parameters() / 1e6:,.1f} M parameters"
     yield Row("model", size, GIVEN if request.model else why, flag)
+    if (attention := candidate.settings().get("initial_attention")) is not None:
+        given = request.setting("initial_attention")
+        yield Row("attention", f"begins with {given or attention}", _why(given, "measured"), "--initial-attention")
     why = _why(request.setting("max_seq_length"), "short and long sequences from the first update on")
     yield Row("lengths", f"up to {candidate.length} tokens, mixed", why, "--max-seq-length")
     yield Row("batch", f"{rules.batch.value:,} sequences an update", rules.batch.reason, "--global-batch-size")
@@ -229,7 +232,9 @@ def _rows_of_the_length(rules: Rules, plan: TextPlan) -> Iterator[Row]:
 def _expected(rules: Rules) -> str | None:
     """The held-out loss that the training is expected to end with, if such trainings were measured."""
     candidate, share = rules.candidate, rules.request.setting("eval_masked_lm_ratio", MASKED_SHARE)
-    is_known = is_measured(candidate.model, rules.candidate.optimizer, candidate.objective, share)
+    settings = candidate.settings() | rules.request.settings
+    ways = (candidate.optimizer, candidate.objective, share, settings.get("initial_attention", "random"))
+    is_known = is_measured(candidate.model, *ways)
     if not rules.evaluated or candidate.rule is None or not is_known:
         return None
     below = nats_below_frequency(rules.learning_rate.value, rules.updates, _warmup_updates(rules))

@@ -10,17 +10,18 @@ from bert.config.architecture import BertConfig
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.masking import MASKED_SHARE
 
-_OFFSET, _GAIN = 1.4, 0.65  # nats, and nats for each e-fold of the sum of the rates
+_OFFSET, _GAIN = 1.5, 0.7  # nats, and nats for each e-fold of the sum of the rates
 ERROR = 0.9  # nats; twice the root mean square
-_LEAST, _MOST = 0.4, 10.0  # sums of the rates that were measured
+_LEAST, _MOST = 0.4, 8.0  # sums of the rates that were measured
 _LAYERS, _HIDDEN_SIZE = 2, 128  # of the models that were measured
 _ENTROPIES = 5.3, 6.5  # nats; of the texts that were measured, with room
 
 
-def is_measured(model: BertConfig, optimizer: str, objective: str, eval_masked_share: float) -> bool:
+def is_measured(model: BertConfig, optimizer: str, objective: str, eval_masked_share: float, attention: str) -> bool:
     """Whether the measurement holds for trainings like this, which must begin with random weights."""
     sizes = (model.num_hidden_layers, model.hidden_size, eval_masked_share)
-    return model.is_modern() and (*sizes, optimizer, objective) == (_LAYERS, _HIDDEN_SIZE, MASKED_SHARE, "AdamW", "mlm")
+    ways = (optimizer, objective, attention)
+    return model.is_modern() and (*sizes, *ways) == (_LAYERS, _HIDDEN_SIZE, MASKED_SHARE, "AdamW", "mlm", "neighbours")
 
 
 def nats_below_frequency(rate: float, updates: int, warmup: float) -> tuple[float, bool] | None:
@@ -41,7 +42,8 @@ def expected_loss(config: PretrainingConfig, unigram_entropy: float, updates: in
     start, optimizer = config.initialization, config.optimizer
     is_fresh = start.from_pretrained_params is None and start.from_phase1_final_params is None
     share, (least, most) = config.data.eval_masked_lm_ratio, _ENTROPIES
-    if not is_fresh or not is_measured(config.model, optimizer.optimizer, config.run.objective, share):
+    ways = (optimizer.optimizer, config.run.objective, share, start.initial_attention)
+    if not is_fresh or not is_measured(config.model, *ways):
         return None
     if updates < warmup or not least <= unigram_entropy <= most:
         return None

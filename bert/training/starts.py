@@ -20,6 +20,7 @@ from bert.config.architecture import MODERN_ONLY
 from bert.config.training_settings import BertConfig, TrainingConfig
 from bert.conversion.reading import WITHOUT, read_pretrained
 from bert.conversion.vocabularies import with_new_words
+from bert.model.initial_attention import attend_to_neighbours
 from bert.tokenization.vocabulary_files import read_vocabulary
 from bert.training.devices import Device
 from bert.training.resumption import (
@@ -59,6 +60,8 @@ def load_start(config: TrainingConfig, program: TrainingProgram, device: Device,
             f"{config.run.output_dir} --last-step-of-checkpoint auto, or start afresh in another --output-dir"
         )
     if (given := settings.initial_weights()) is None:
+        if getattr(settings, "initial_attention", "random") == "neighbours":
+            attend_to_neighbours(model, device.scope, device.place)
         return progress
     is_of_phase1 = getattr(settings, "from_phase1_final_params", None) is not None  # none of its tensors may be missing
     if is_of_phase1:

@@ -10,6 +10,7 @@ import pytest
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.training_settings import derive
+from bert.model.initial_attention import attend_to_neighbours
 from bert.model.objectives import MaskedLMObjective
 from bert.model.optimization import decays
 from bert.samples.packing import pack
@@ -93,3 +94,30 @@ def test_settings_that_do_not_fit_are_refused(tmp_path):
         derive(config, objective="mlm_nsp")
     with pytest.raises(ValueError, match="hidden_size=12 / num_attention_heads=4 must be even"):
         BertConfig(model_type="modernbert", hidden_size=12, num_attention_heads=4)
+
+
+def test_heads_can_begin_with_attention_to_the_tokens_before_and_after():
+    model = MODEL.model_copy(update={"hidden_size": 128, "intermediate_size": 64, "initializer_range": 0.05})
+    session = tiny.Session(objective=MaskedLMObjective(model))
+    before = session.parameters()
+    attend_to_neighbours(model, session.scope, session.place)
+    after = session.parameters()
+    changed = {name for name in before if (before[name] != after[name]).any()}
+    names = {f"bert.encoder.layer.{layer}.attention.self.{part}.weight" for layer in (0, 1) for part in ("query", "key")}
+    assert changed == names | {"bert.embeddings.word_embeddings.weight"}
+
+    embedded = after["bert.embeddings.word_embeddings.weight"][10:50]
+    hidden = (embedded - embedded.mean(1, keepdims=True)) / embedded.std(1, keepdims=True)
+    size = model.head_size()
+    speeds = model.global_rope_theta ** (-2 * np.arange(size // 2) / size)
+    turns = np.exp(1j * np.arange(len(hidden))[:, None] * speeds)  # of the pairs as complex numbers
+    for head in range(model.num_attention_heads):
+        queries, keys = (
+            hidden @ after[f"bert.encoder.layer.0.attention.self.{part}.weight"][:, head * size : (head + 1) * size]
+            for part in ("query", "key")
+        )
+        queries, keys = ((x[:, : size // 2] + 1j * x[:, size // 2 :]) * turns for x in (queries, keys))
+        scores = (queries @ keys.conj().T).real
+        mean = {offset: np.diagonal(scores, offset).mean() for offset in range(-8, 9)}
+        assert max(mean, key=mean.get) == (1 if head % 2 else -1)
+        assert max(mean[-8], mean[8]) < 0.5 * max(mean.values())

@@ -90,6 +90,8 @@ def test_small_models_on_a_cpu_have_the_modern_block_and_its_optimizer():
     def kind_of(machine, **changes):
         plan = plan_of(text(5), machine, hours=2, **{"model": "quickstart", **changes})
         assert (plan.settings["model_type"] == "modernbert") == (plan.settings["optimizer"] == "AdamW")
+        begins = plan.settings.get("initial_attention", "random")
+        assert (begins == "neighbours") == (plan.settings["model_type"] == "modernbert")
         assert ("ModernBERT" in table(plan, TextRequest())) == (plan.settings["model_type"] == "modernbert")
         return plan.settings["model_type"]
 
