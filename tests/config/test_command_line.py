@@ -30,6 +30,7 @@ COMPANIONS = {
     "finish_in": {"lr_schedule": "wsd"},
     "data_loader": {"masking": "static"},
     "model_type": {"objective": "mlm"},
+    "initial_attention": {"model_type": "modernbert", "objective": "mlm"},
     "best_by": {"probe_file": "lines.csv"},
     "batch_size_warmup_min_size": {"batch_size_warmup_sequences": 9},
     "batch_size_warmup_sequences": {"batch_size_warmup_min_size": 9},
