@@ -103,7 +103,9 @@ def test_heads_can_begin_with_attention_to_the_tokens_before_and_after():
     attend_to_neighbours(model, session.scope, session.place)
     after = session.parameters()
     changed = {name for name in before if (before[name] != after[name]).any()}
-    names = {f"bert.encoder.layer.{layer}.attention.self.{part}.weight" for layer in (0, 1) for part in ("query", "key")}
+    names = {
+        f"bert.encoder.layer.{layer}.attention.self.{part}.weight" for layer in (0, 1) for part in ("query", "key")
+    }
     assert changed == names | {"bert.embeddings.word_embeddings.weight"}
 
     embedded = after["bert.embeddings.word_embeddings.weight"][10:50]
