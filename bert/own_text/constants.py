@@ -79,8 +79,8 @@ OBJECTIVE, MASKED_SHARE = "mlm", 0.25
 # The block on CPUs; measured: "ModernBERT's block" in MEASUREMENTS.md of pre-training. Nobody has run it on a GPU.
 CPU_MODEL_TYPE = "modernbert"
 # The two smallest models have AdamW with that block; larger ones, of which nothing was measured, LAMB. AdamW's rate
-# with so many tokens an update at width 128, otherwise inversely by the width; its batch, times LAMB's. Measured, as is how
-# this block begins: "Optimizer" in MEASUREMENTS.md.
+# with so many tokens an update at width 128, otherwise inversely by the width; its batch, times LAMB's. Measured, as is
+# how this block begins: "Optimizer" in MEASUREMENTS.md.
 ADAMW_RATE, ADAMW_BATCH_TOKENS, ADAMW_BATCH = 3e-3, round(16 * 128 * FILLED_BY_A_SAMPLE), 0.5
 
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
