@@ -27,15 +27,6 @@ def positions_in_rows(offsets: np.ndarray) -> np.ndarray:
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
 
 
-def arrow_array(values: np.ndarray) -> pa.Array:
-    """The Arrow array of `values` [n]: numbers become a view, bools are packed into bits."""
-    if values.dtype == bool:
-        bits = np.packbits(values, bitorder="little")
-        return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)])
-    values = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
-
-
 def numpy_array(values: pa.Array, column: str) -> np.ndarray:
     """The NumPy array [n]: integers as a view, bits as bool; ValueError if values are missing or of another type."""
     if values.null_count:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.arrays.ragged import arrow_array, numpy_array
+from bert.arrays.ragged import numpy_array
 from bert.tokenization.byte_table import byte_table
 from bert.tokenization.token_strings import TokenStrings, short_tokens
 from bert.tokenization.vocabulary import Vocabulary
@@ -67,7 +67,7 @@ def test_what_is_no_token_is_named(rows, stranger, row, place):
     ],
 )
 def test_arrow_arrays_are_numpys(values):
-    array = arrow_array(values)
+    array = pa.array(values)
     array.validate(full=True)
     assert array.to_pylist() == values.tolist()
     for start in (0, min(3, len(values))):

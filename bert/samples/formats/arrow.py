@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bert.arrays.ragged import arrow_array, numpy_array
+from bert.arrays.ragged import numpy_array
 from bert.samples.formats.shard_writer import (
     WORD_COLUMN,
     Description,
@@ -40,8 +40,8 @@ def read(data: bytes, strings: TokenStrings) -> SampleTable:
 def arrow_columns(table: SampleTable) -> pa.Table:
     columns = {
         "input_ids": _lists(table.token_ids, table.offsets),
-        "first_length": arrow_array(table.first_lengths.astype(np.uint16)),
-        "is_random_next": arrow_array(table.is_random_next),
+        "first_length": pa.array(table.first_lengths.astype(np.uint16)),
+        "is_random_next": pa.array(table.is_random_next),
     }
     if table.masks:
         columns["masked_lm_positions"] = _lists(table.masks.positions.astype(np.uint16), table.masks.offsets)
@@ -52,7 +52,7 @@ def arrow_columns(table: SampleTable) -> pa.Table:
 
 
 def _lists(values: np.ndarray, offsets: np.ndarray) -> pa.Array:
-    return pa.LargeListArray.from_arrays(arrow_array(offsets), arrow_array(values))
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values))
 
 
 def _to_table(source: pa.NativeFile) -> SampleTable:

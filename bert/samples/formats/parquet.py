@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.arrays.ragged import arrow_array, numpy_array, offsets_of, ragged_indices
+from bert.arrays.ragged import numpy_array, offsets_of, ragged_indices
 from bert.samples.formats.shard_writer import (
     MASK_COLUMNS,
     WORD_COLUMN,
@@ -52,8 +52,8 @@ def parquet_columns(table: SampleTable, strings: TokenStrings) -> pa.Table:
     columns = {
         "A": strings.join(table.token_ids, starts + 1, second - 1),
         "B": strings.join(table.token_ids, second, ends - 1),
-        "is_random_next": arrow_array(table.is_random_next),
-        "num_tokens": arrow_array(table.lengths().astype(np.uint16)),
+        "is_random_next": pa.array(table.is_random_next),
+        "num_tokens": pa.array(table.lengths().astype(np.uint16)),
     }
     if table.masks:
         offsets = table.masks.offsets

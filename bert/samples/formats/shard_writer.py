@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert.arrays.ragged import arrow_array
 from bert.interpreter import shell_command
 
 MASK_COLUMNS = ("masked_lm_positions", "masked_lm_labels")
@@ -125,7 +124,7 @@ class ShardWriter:
     def write(self, columns: pa.Table) -> None:
         """Add rows; the first part fixes the schema."""
         if self._bin_id is not None and self._format == "parquet":
-            columns = columns.append_column("bin_id", arrow_array(np.full(len(columns), self._bin_id, np.int64)))
+            columns = columns.append_column("bin_id", pa.array(np.full(len(columns), self._bin_id, np.int64)))
         self._pending.append(columns)
         if sum(table.nbytes for table in self._pending) > self._row_group_bytes:
             self._flush()
