@@ -73,6 +73,15 @@ class FineTuning(Task):
         return FineTuningEvaluation(self, self._task, self._data, session)
 
 
+class RunnableTask(FineTuningTask):
+    """The base of the tasks."""
+
+    @classmethod
+    def open(cls, config: Any, group: Group) -> FineTuning:
+        """The run of the task."""
+        return FineTuning(config, group, cls(config))
+
+
 class FineTuningEvaluation(Evaluation):
     """Evaluation and prediction on one rank, with the weights in the scope."""
 

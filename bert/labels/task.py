@@ -13,8 +13,8 @@ from bert.conversion.model_description import Usage
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends
-from bert.finetuning.run import FineTuning
-from bert.finetuning.task import Features, FineTuningTask, Part, ResultsFile
+from bert.finetuning.run import RunnableTask
+from bert.finetuning.task import Features, Part, ResultsFile
 from bert.labels.baseline import compare
 from bert.labels.decision import Decision
 from bert.labels.examples import Examples, discover_labels, read_examples, stream_examples
@@ -30,20 +30,14 @@ from bert.model.objectives import (
     SequenceClassificationObjective,
     SequenceRegressionObjective,
 )
-from bert.runtime.distributed import Group
 from bert.tokenization.library import text_tokenizer
 from data.text.encodings import remembered
 
 logger = logging.getLogger(__name__)
 
 
-class LabelTask(FineTuningTask):
+class LabelTask(RunnableTask):
     """Classes, several labels, or numbers of texts: the user's own, or of GLUE."""
-
-    @classmethod
-    def open(cls, config: LabelConfig, group: Group) -> FineTuning:
-        """The run of the task."""
-        return FineTuning(config, group, cls(config))
 
     def __init__(self, config: LabelConfig) -> None:
         super().__init__(config)

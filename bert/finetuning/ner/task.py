@@ -18,11 +18,10 @@ from bert.finetuning.ner.features import NO_WORD, TaggedFeatures, token_features
 from bert.finetuning.ner.plain_words import as_plain_text, in_characters, learn_rules
 from bert.finetuning.ner.tags import OUTSIDE, Span, read_spans, score_spans
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
-from bert.finetuning.run import FineTuning
-from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
+from bert.finetuning.run import RunnableTask
+from bert.finetuning.task import Features, Outputs, Part, ResultsFile
 from bert.model.objectives import TokenClassificationObjective
 from bert.reporting.comparison import Metrics, verdict
-from bert.runtime.distributed import Group
 from bert.tokenization.library import text_tokenizer
 from data.text.encodings import remembered
 
@@ -30,14 +29,9 @@ logger = logging.getLogger(__name__)
 _PLAIN = "plain text"  # the sentences that are evaluated, cut as run_predict.py cuts text
 
 
-class TaggingTask(FineTuningTask):
+class TaggingTask(RunnableTask):
     unit = "sentences"
     _evaluated: TaggedText
-
-    @classmethod
-    def open(cls, config: TaggingConfig, group: Group) -> FineTuning:
-        """The run of the task."""
-        return FineTuning(config, group, cls(config))
 
     def __init__(self, config: TaggingConfig) -> None:
         super().__init__(config)

@@ -7,31 +7,25 @@ from pathlib import Path
 
 from bert.conversion.model_description import READER_FILE, Usage
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, json_ends
-from bert.finetuning.run import FineTuning
+from bert.finetuning.run import RunnableTask
 from bert.finetuning.squad.config import SquadConfig
 from bert.finetuning.squad.examples import SquadExamples, read_squad
 from bert.finetuning.squad.features import SKIPPED, SquadFeatures, build_features
 from bert.finetuning.squad.metrics import answers_of, best_thresholds, score_squad_1, score_squad_2
 from bert.finetuning.squad.predictions import Predictions, predict
-from bert.finetuning.task import Features, FineTuningTask, Outputs, Part, ResultsFile
+from bert.finetuning.task import Features, Outputs, Part, ResultsFile
 from bert.model.objectives import QuestionAnsweringObjective
-from bert.runtime.distributed import Group
 from data.text.encodings import remembered
 
 logger = logging.getLogger(__name__)
 _JSON_FILE = ResultsFile(b"{\n", b",\n", b"\n}\n", json_ends)
 
 
-class SquadTask(FineTuningTask):
+class SquadTask(RunnableTask):
     unit = "questions"
     summary_names = {"eval_exact_match": "exact_match", "eval_f1": "F1"}
     near_zero = 5.0
     results_beside_checkpoints = True  # where NVIDIA's run_squad.py writes them
-
-    @classmethod
-    def open(cls, config: SquadConfig, group: Group) -> FineTuning:
-        """The run of the task."""
-        return FineTuning(config, group, cls(config))
 
     def __init__(self, config: SquadConfig) -> None:
         super().__init__(config)
