@@ -24,7 +24,7 @@ from bert.inference.export_files import (
 from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import require_packages
 from bert.inference.openvino_files import write_openvino_export
-from bert.inference.samples import Sample, random_sample, read_texts, table_of_texts
+from bert.inference.samples import ExportedTokenizer, Sample, random_sample, read_texts
 from bert.model.head_specs import HEADS
 
 PRECISIONS = {  # of the formats that are served
@@ -73,8 +73,7 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
 
     def sample_of(path: Path) -> Sample:
         texts = read_texts(path, usage.text_columns)
-        table = table_of_texts(texts, folder / "tokenizer.json", length, model.config.pad_token_id)
-        return Sample(path.name, table, length)
+        return Sample(path.name, ExportedTokenizer(folder).table(texts, length, model.config.pad_token_id), length)
 
     calibration = sample_of(request.calibration) if request.calibration else None
     sample = sample_of(request.sample) if request.sample else calibration or random_sample(model.config)

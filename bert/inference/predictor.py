@@ -10,15 +10,13 @@ import io
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, PositiveInt
-from tokenizers import Tokenizer
 
-from bert.conversion.model_description import stated_normalization
 from bert.files import json_of
 from bert.inference.export_files import (
     CALIBRATION_FILE,
@@ -30,8 +28,8 @@ from bert.inference.export_files import (
     Arrays,
     missing_package,
 )
+from bert.inference.samples import ExportedTokenizer
 from bert.runtime.paddle_api import IS_PADDLE_3, card_number, chosen_device, core, paddle
-from bert.tokenization.segmentation import with_spaces
 
 logger = logging.getLogger(__name__)
 Texts = Sequence[str | tuple[str, str]]
@@ -104,23 +102,15 @@ class Predictor:
         return self.run(self.tokenize(texts, max_length))
 
     def tokenize(self, texts: Texts, max_length: int | None = None) -> Arrays:
-        tokenizer = self._tokenizer
-        tokenizer.enable_truncation(max_length or self.description["max_length"])
-        tokenizer.enable_padding()
-        cut = partial(with_spaces, segmenter=stated_normalization(self.folder).get("word_segmenter"))
-        encoded = tokenizer.encode_batch([cut(text) if isinstance(text, str) else [*map(cut, text)] for text in texts])
-        columns = zip(INPUTS, ("ids", "type_ids", "attention_mask"), strict=True)
-        rows = {name: [getattr(text, column) for text in encoded] for name, column in columns}
-        return {name: np.array(values, "int64").reshape(len(encoded), -1) for name, values in rows.items()}
+        several = [(text,) if isinstance(text, str) else text for text in texts]
+        table = self._tokenizer.table(several, max_length or self.description["max_length"])
+        return table.feed(np.arange(len(table)), int(table.lengths().max()), with_labels=False)
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        path = self.folder / "tokenizer.json"
-        if not path.is_file():
+    def _tokenizer(self) -> ExportedTokenizer:
+        if not (self.folder / "tokenizer.json").is_file():
             raise ValueError(f"{self.folder} was exported without a vocabulary; export it with --vocab-file")
-        tokenizer = Tokenizer.from_file(str(path))
-        tokenizer.encode_special_tokens = True  # in a text they are plain text
-        return tokenizer
+        return ExportedTokenizer(self.folder)
 
 
 def paddle_config(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Any:

@@ -65,15 +65,22 @@ def read_texts(path: Path, columns: Sequence[str] = ()) -> Texts:
     return texts
 
 
-def table_of_texts(texts: Texts, tokenizer_file: Path, max_length: int, pad_id: int = 0) -> FeatureTable:
-    """The texts as sequences of at most `max_length` tokens, by a tokenizer.json."""
-    tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    tokenizer.enable_truncation(max_length)
-    cut = partial(with_spaces, segmenter=stated_normalization(tokenizer_file.parent).get("word_segmenter"))
-    encoded = tokenizer.encode_batch([[*map(cut, text)] if len(text) == 2 else cut(text[0]) for text in texts])
-    ids = np.concatenate([np.array(text.ids, np.int64) for text in encoded])
-    first = np.array([len(text.ids) - sum(text.type_ids) for text in encoded], np.int64)
-    return FeatureTable(ids, offsets_of([len(text.ids) for text in encoded]), first, pad_id=pad_id)
+class ExportedTokenizer:
+    """The tokenizer.json in the folder of an export. Special tokens in a text are plain text."""
+
+    def __init__(self, folder: Path) -> None:
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.encode_special_tokens = True
+        self._cut = partial(with_spaces, segmenter=stated_normalization(folder).get("word_segmenter"))
+
+    def table(self, texts: Texts, max_length: int, pad_id: int = 0) -> FeatureTable:
+        """The texts as sequences of at most `max_length` tokens."""
+        self._tokenizer.enable_truncation(max_length)
+        cut = [[*map(self._cut, text)] for text in texts]
+        encoded = self._tokenizer.encode_batch([text if len(text) == 2 else text[0] for text in cut])
+        ids = np.concatenate([np.array(text.ids, np.int64) for text in encoded])
+        first = np.array([len(text.ids) - sum(text.type_ids) for text in encoded], np.int64)
+        return FeatureTable(ids, offsets_of([len(text.ids) for text in encoded]), first, pad_id=pad_id)
 
 
 def random_sample(config: BertConfig, seed: int = 42) -> Sample:
