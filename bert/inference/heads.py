@@ -19,7 +19,7 @@ from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.ner.plain_words import split_words
 from bert.finetuning.ner.tags import read_spans
 from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
-from bert.finetuning.squad.examples import Question, SquadExamples, single_paragraph
+from bert.finetuning.squad.examples import Question, SquadExamples
 from bert.finetuning.squad.features import build_features
 from bert.finetuning.squad.predictions import Candidate, predict
 from bert.inference.model_folder import OpenedModel, open_model
@@ -232,10 +232,7 @@ class QuestionAnswerer(TrainedModel):
         self.reader, self.max_seq_length = reader, reader.max_seq_length
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
-        contexts = {context: number for number, context in enumerate(dict.fromkeys(context for _, context in requests))}
-        questions = [Question(str(row), text, contexts[context]) for row, (text, context) in enumerate(requests)]
-        examples = SquadExamples("the requests", tuple(contexts), tuple(questions))
-        return [answered.to_result(self.top_k) for answered in self._answer(examples)]
+        return [answered.to_result(self.top_k) for answered in self._answer(requests)]
 
     def columns(self) -> dict[str, type]:
         columns: dict[str, type] = {"answer": str, "probability": float, "start": int, "end": int, "answers": str}
@@ -243,9 +240,12 @@ class QuestionAnswerer(TrainedModel):
 
     def answer(self, question: str, paragraph: str) -> AnsweredQuestion:
         """The answer to one question about a paragraph of any length."""
-        return self._answer(single_paragraph(paragraph, [question]))[0]
+        return self._answer([self.request((question, paragraph))])[0]
 
-    def _answer(self, examples: SquadExamples) -> list[AnsweredQuestion]:
+    def _answer(self, requests: Sequence[Request]) -> list[AnsweredQuestion]:
+        contexts = {context: number for number, context in enumerate(dict.fromkeys(context for _, context in requests))}
+        questions = [Question(str(row), text, contexts[context]) for row, (text, context) in enumerate(requests)]
+        examples = SquadExamples("the requests", tuple(contexts), tuple(questions))
         features, _ = build_features(examples, self.vocabulary, self.reader, training=False)
         starts, ends = np.zeros((2, len(features.input_ids)), "float32")
         for row, row_starts, row_ends in self.outputs(self.task, features):

@@ -6,7 +6,7 @@ import pytest
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
 from bert.finetuning.squad.answer_settings import ReaderSettings
-from bert.finetuning.squad.examples import single_paragraph
+from bert.finetuning.squad.examples import Question, SquadExamples
 from bert.finetuning.squad.features import build_features
 from bert.labels.features import sentence_features
 from bert.samples.dataset import PretrainingDataset
@@ -79,7 +79,8 @@ def test_features_are_framed_as_the_library_frames_them(kind, tmp_path):
     cut, _ = sentence_features(tokenizer, [TEXT, TEXT[::-1]], 20)
     assert (cut.lengths() == 20).all()
     settings = ReaderSettings(max_seq_length=60, doc_stride=12, max_query_length=12)
-    features, _ = build_features(single_paragraph(TEXT[0], ["Is it old?"]), tokens, settings, training=False)
+    asked = SquadExamples("one", (TEXT[0],), (Question("0", "Is it old?", 0),))
+    features, _ = build_features(asked, tokens, settings, training=False)
     first, place = features.first_lengths[0], TEXT[0].index("Paris")
     starts = features.token_starts[features.paragraph_starts[0] :].tolist()
     paragraph = features.input_ids[first : features.offsets[1] - 1]

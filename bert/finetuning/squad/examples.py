@@ -11,8 +11,7 @@ counts them (`bert.finetuning.squad.features`); evaluation needs only the texts 
 
 import json
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -25,7 +24,6 @@ from typing_extensions import NotRequired, TypedDict
 from bert.finetuning.text_files import text_lines
 from bert.interpreter import shell_command
 
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair
 _OWN_ID = "predictions are stored by id: give every question its own"
 _Place = tuple[str | int, ...]
 
@@ -126,18 +124,6 @@ def read_squad(
     if not questions:
         _fail(path, (), "holds no question", "pass a file with at least one")
     return SquadExamples(str(path), tuple(contexts), tuple(questions))
-
-
-def single_paragraph(context: str, questions: Sequence[str]) -> SquadExamples:
-    """Unlabelled questions about one text; their ids are "0", "1", ..."""
-    for name, text in (("paragraph", context), *(("question", question) for question in questions)):
-        if not isinstance(text, str):
-            raise ValueError(f"{name}={text!r} must be a string")
-        if not text.isascii() and _SURROGATE.search(text):
-            raise ValueError(f"{name} holds half of a surrogate pair, which is not a character; decode the text again")
-    return SquadExamples(
-        "the paragraph", (context,), tuple(Question(str(number), text, 0) for number, text in enumerate(questions))
-    )
 
 
 def _load(path: Path, encoding: str | None) -> _File:

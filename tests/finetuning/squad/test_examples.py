@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bert.finetuning.squad.examples import Answer, read_squad, single_paragraph
+from bert.finetuning.squad.examples import Answer, read_squad
 from tests.support.full_counts import times
 from tests.support.squad_files import file_of, generated, paragraph, question
 
@@ -144,15 +144,6 @@ def test_rows_of_other_libraries_are_read(tmp_path):
 def test_a_missing_file_is_named_with_what_makes_it(tmp_path):
     with raises("nowhere.json must be an existing SQuAD file; make it with `"):
         read_squad(tmp_path / "nowhere.json")
-
-
-def test_a_single_paragraph_has_numbered_questions():
-    examples = single_paragraph("The Nile.", ["What?", "Who?"])
-    assert [item.id for item in examples.questions] == ["0", "1"]
-    with raises("question holds half of a surrogate pair"):
-        single_paragraph("x", ["\udc00"])
-    with raises("paragraph=None must be a string"):
-        single_paragraph(None, [])  # type: ignore[arg-type]
 
 
 VALUES = [None, True, -1, 0, 2**70, 1.5, "", "x", "\ud800", [], {}, [[]], [None], {"a": 1}, "é" * 50]

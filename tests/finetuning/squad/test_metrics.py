@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert.finetuning.squad.answer_settings import ReaderSettings
-from bert.finetuning.squad.examples import read_squad, single_paragraph
+from bert.finetuning.squad.examples import Question, SquadExamples, read_squad
 from bert.finetuning.squad.features import build_features
 from bert.finetuning.squad.metrics import best_thresholds, normalized_words, score_squad_1, score_squad_2
 from bert.finetuning.squad.predictions import _whole_words, predict
@@ -102,7 +102,7 @@ def test_what_cannot_be_scored_is_refused(score, message):
 
 
 def one(context, question="What?", **settings):
-    examples = single_paragraph(context, [question])
+    examples = SquadExamples("one", (context,), (Question("0", question, 0),))
     reader = ReaderSettings(**{"max_seq_length": 32, "doc_stride": 8, "max_query_length": 8, **settings})
     features, _ = build_features(examples, VOCABULARY, reader, training=False)
     return examples, features, *np.zeros((2, len(features.input_ids)), np.float32)
