@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from bert.config.command_line import usage_errors
 from bert.config.flags import Formatter, Parser
@@ -123,12 +123,7 @@ def source_parser(
     card.add_argument(
         "--language", "--lang", dest="languages", nargs="+", default=(), metavar="CODE", help="of its text: en de"
     )
-    card.add_argument("--watts", type=_left_out, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     return parser
-
-
-def _left_out(value: str) -> NoReturn:
-    raise argparse.ArgumentTypeError("the card states no energy any more; omit it, and write it into README.md")
 
 
 def request_of(kind: type[AnyRequest], arguments: argparse.Namespace) -> AnyRequest:

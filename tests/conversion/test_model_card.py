@@ -77,8 +77,6 @@ def test_says_what_the_run_has_recorded(pretrained, tmp_path):
     ):
         assert row in body, row
     assert not any(word in body for word in ("secret", "letters"))
-    with refused("--watts: the card states no energy any more"):
-        convert(pretrained, tmp_path / "measured", "hf", "--watts", "200")
 
 
 def test_a_fine_tuning_has_its_scores_and_all_trainings_before_it(pretrained, tmp_path):
