@@ -32,10 +32,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _format_usage(self, *settings: Any) -> str:
         text = " ".join(super()._format_usage(*settings).split())
-        return (
-            textwrap.fill(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
-            + "\n\n"
-        )
+        return wrapped(text, WIDTH, "    ") + "\n\n"
 
     def _metavar_formatter(self, action: argparse.Action, default_metavar: str) -> Any:
         shown = super()._metavar_formatter(action, default_metavar)

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,14 +180,15 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
     if config.run.benchmark:
         return [*lines, f"Summary: {folder}/summary.json"]
     for found in (summary, read_json(folder / SCORES_FILE)):
-        lines += textwrap.wrap(found.get("verdict", ""), 100, break_long_words=False, break_on_hyphens=False)
+        lines += wrapped(found.get("verdict", "")).splitlines()
     lines.append(f"Predictions and summary.json: {folder}")
     if config.run.do_train and config.hardware.visualdl:
         purpose, command = curves_command(folder)
         lines.append(f"{purpose[0].upper()}{purpose[1:]}:  {command}")
     is_alone = QUIET_COUNTS not in os.environ  # not one of several runs, whose checkpoints may go
-    if is_alone and (model := trained_model(config)) is not None:
-        lines.append(f"Use the model:  {shell_command('run_predict.py', model, *config.example_words)}")
+    if is_alone and list_steps(config.checkpoint_dir()):
+        command = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
+        lines.append(f"Use the model:  {command}")
     return lines
 
 
@@ -204,9 +204,3 @@ def evaluation_scores(summary: Mapping[str, Any]) -> list[Row]:
     """All metrics of the evaluation."""
     names = [name for name, value in summary.items() if name.startswith("eval_") and isinstance(value, float)]
     return [(name.removeprefix("eval_").replace("_", " "), name, metric_form(name, summary)) for name in names]
-
-
-def trained_model(config: FineTuningConfig) -> Path | None:
-    """The folder of weights to use; None if there are none."""
-    folder = config.checkpoint_dir()
-    return folder if list_steps(folder) else None

@@ -1,6 +1,7 @@
 """`bash scripts/run_glue.sh`: fine-tunes BERT on a task of GLUE or on sentences of your own, and scores it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,4 @@ LAUNCHER = FineTuningLauncher(
     names={"Recipes": [*GLUE.recipes, *NER.recipes]},
     form=_form,
 )
-
-
-def main(words: Sequence[str]) -> int:
-    return run(LAUNCHER, words)
+main = partial(run, LAUNCHER)

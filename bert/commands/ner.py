@@ -1,6 +1,6 @@
 """`bash scripts/run_ner.sh`: fine-tunes BERT to find named entities, and scores it."""
 
-from collections.abc import Sequence
+from functools import partial
 
 from bert.commands.fine_tuning import FineTuningLauncher, Form, form_of_recipe, run
 from bert.finetuning.ner.config import ENTRY as NER
@@ -24,7 +24,4 @@ LAUNCHER = FineTuningLauncher(
     names={"Recipes": NER.recipes},
     form=_form,
 )
-
-
-def main(words: Sequence[str]) -> int:
-    return run(LAUNCHER, words)
+main = partial(run, LAUNCHER)

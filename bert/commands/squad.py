@@ -1,6 +1,6 @@
 """`bash scripts/run_squad.sh`: fine-tunes BERT on SQuAD and scores it."""
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,7 +145,4 @@ LAUNCHER = FineTuningLauncher(
         ("F1 at the best threshold", "eval_best_f1", ".2f"),
     ),
 )
-
-
-def main(words: Sequence[str]) -> int:
-    return run(LAUNCHER, words)
+main = partial(run, LAUNCHER)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from bert.finetuning.loader import FeatureTable, check_finite, prediction_batches
+from bert.finetuning.loader import FeatureTable, PredictionBatch, check_finite, prediction_batches
 from bert.inference.model_folder import OpenedModel
 from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm, texts_of
 from bert.labels.features import sentence_features
@@ -165,10 +165,9 @@ class TrainedModel:
         """Texts, or pairs of texts (not both), as sequences."""
         return sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)[0]
 
-    def batches(self, table: FeatureTable) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    def batches(self, table: FeatureTable) -> Iterator[PredictionBatch]:
         """The rows of a batch and its feed, by length."""
-        for batch in prediction_batches(table, self.batch_size, max_seq_length=self.max_seq_length):
-            yield batch.rows, batch.feed
+        return prediction_batches(table, self.batch_size, max_seq_length=self.max_seq_length)
 
     def outputs(self, task: str, table: FeatureTable) -> Iterator[tuple[Any, ...]]:
         """Each sequence's row, and its outputs as `outputs_of` orders them; those of tokens include padding."""
