@@ -10,18 +10,15 @@ import shutil
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.checkpoints.directories import named_steps
 from bert.exit_codes import NOT_SAVED, Failure
 
-_HOURS_AHEAD = 48.0  # twice that of the first warning
-_LEAST_SECONDS = 1800.0  # that are looked at
+_FEW_CHECKPOINTS = 4
 
 
 class SaveFailed(Failure):
@@ -108,46 +105,23 @@ class CheckpointWriter:
                 raise _failed(step, error) from error
 
 
-class DiskForecast:
-    """Says hours ahead that a disk which fills slowly will have no room for a checkpoint."""
+class DiskWatch:
+    """Says that a disk has room for few further checkpoints, and again when half of that room is gone."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._announced = clock, _HOURS_AHEAD
-        self._seen: deque[tuple[float, int]] = deque(maxlen=20)  # time, room; a tenth of `_LEAST_SECONDS` apart or more
+    def __init__(self) -> None:
+        self._announced = math.inf
 
-    def after_save(self, directory: Path, keep: int) -> str | None:
-        """A warning where there is one, which comes again when half of the time is left.
-
-        Args:
-            directory: of the checkpoint; those beside it are pruned to `keep`, so that only others take room.
-        """
-        with suppress(OSError):  # a forecast fails no save
-            parent = directory.parent
-            own = [path.stat().st_size for path in parent.glob("*/*") if path.is_file()]
-            number = keep + 1 + len(named_steps(parent) - {None})
-            needed = sum(path.stat().st_size for path in directory.iterdir()) * number
-            return self.observe(shutil.disk_usage(directory).free + sum(own), needed, parent)
+    def after_save(self, directory: Path) -> str | None:
+        """A warning where there is one; `directory` is the checkpoint."""
+        with suppress(OSError):  # which fails no save
+            size, free = sum(path.stat().st_size for path in directory.iterdir()), shutil.disk_usage(directory).free
+            if free < min(_FEW_CHECKPOINTS * size, self._announced / 2):
+                self._announced = free
+                return (
+                    f"the disk of {directory.parent} has room for {free / size:.1f} checkpoints: free space there, or "
+                    "stop what writes to it"
+                )
         return None
-
-    def observe(self, room: int, needed: int, parent: Path) -> str | None:
-        now = self._clock()
-        if not self._seen or now - self._seen[-1][0] >= _LEAST_SECONDS / 10:
-            self._seen.append((now, room))
-        (then, before), (middle, between) = self._seen[0], self._seen[len(self._seen) // 2]
-        if now - then < _LEAST_SECONDS or now == middle:
-            return None
-        # Each half must lose: one large copy is in one of them alone.
-        lost = 3600 * min((before - between) / (middle - then), (between - room) / (now - middle))  # an hour
-        left = max(0.0, (room - needed) / lost) if lost > 0 else math.inf
-        if left > _HOURS_AHEAD:
-            self._announced = _HOURS_AHEAD  # of another fill
-        if left >= self._announced / 2:
-            return None
-        self._announced = left
-        return (
-            f"the disk of {parent} fills by {lost / 1e9:.2g} GB an hour: in about {left:.2g} hours there is no "
-            "room for a checkpoint; free space there, or stop what writes to it"
-        )
 
 
 def _failed(step: int, error: Exception) -> SaveFailed:

@@ -10,7 +10,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import BEST, STABLE, CheckpointError
 from bert.checkpoints.progress import LoopState, Progress
-from bert.checkpoints.writer import CheckpointWriter, DiskForecast, SaveTimes
+from bert.checkpoints.writer import CheckpointWriter, DiskWatch, SaveTimes
 from bert.config.training_settings import TrainingConfig
 from bert.runtime.distributed import Group
 from bert.tokenization.vocabulary_files import vocabulary_copy
@@ -71,7 +71,7 @@ class Checkpoints:
                 self._name_steps(resumed.carried)  # a kill can have come after the checkpoint and before the names
         stable = checkpoint_files.named_step(self._parent, STABLE)  # until a save: the decay after it is abandoned
         self._abandoned_from = stable if resumed is not None and resumed.step == stable else None
-        self._forecast = DiskForecast()
+        self._disk = DiskWatch()
         self._arrays: tuple[dict, dict] = ({}, {})  # of the last save; the next one reuses their memory
 
     def save(self, step: int, epoch: int, state: LoopState) -> None:
@@ -144,7 +144,7 @@ class Checkpoints:
         )
         self._name_steps_and_prune(progress.carried)
         logger.info(f"saved {directory}")
-        if warning := self._forecast.after_save(directory, config.run.keep_checkpoints):
+        if warning := self._disk.after_save(directory):
             logger.warning(warning)
 
     def _amend(self, step: int, state: LoopState) -> None:

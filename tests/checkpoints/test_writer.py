@@ -1,14 +1,12 @@
 """Saving beside the training: the caller waits for the copy alone, and no error is lost."""
 
-import json
 import re
+import shutil
 import threading
-from pathlib import Path
 
 import pytest
 
-from bert.checkpoints.directories import BEST, step_directory
-from bert.checkpoints.writer import CheckpointWriter, DiskForecast, SaveFailed
+from bert.checkpoints.writer import CheckpointWriter, DiskWatch, SaveFailed
 from tests.support.waiting import wait_until
 
 
@@ -73,43 +71,13 @@ def test_without_a_thread_the_caller_waits_and_hears_at_once():
         writer.save(2, lambda: fails)
 
 
-def warnings(rooms, seconds: float = 1800.0) -> list[tuple[int, int]]:
-    """(number of the save, hours that are left) of each warning, of rooms in GB; checkpoints need 4 GB."""
-    now, announced = 0.0, []
-    forecast = DiskForecast(lambda: now)
-    for number, room in enumerate(rooms):
-        now = seconds * number
-        if (warning := forecast.observe(max(0, int(room * 1e9)), 4 * 10**9, Path("run"))) is not None:
-            announced.append((number, int(float(re.search(r"in about (\S+) hours", warning)[1]))))
-    return announced
-
-
-SLOW_FILL = [100 - number / 2 for number in range(200)]
-
-
-@pytest.mark.parametrize(
-    ("rooms", "seconds", "expected"),
-    [
-        ([100] * 99, 1800, []),
-        ([100 + number for number in range(99)], 1800, []),
-        (SLOW_FILL, 1800, [(145, 24), (169, 12), (181, 5), (187, 2), (190, 1), (192, 0)]),
-        ([100] * 4 + [50] * 40, 1800, []),  # someone's copy
-        ([*SLOW_FILL[:150], *[100] * 40, *SLOW_FILL[:150]], 1800, [(145, 24), (335, 24)]),
-        ([100 - number for number in range(90)], 60, [(30, 1), (64, 0), (81, 0), (89, 0)]),
-    ],
-    ids=["steady", "growing", "slow fill", "copy", "another fill", "a save each minute"],
-)
-def test_a_disk_that_fills_slowly_is_announced_hours_ahead(rooms, seconds, expected):
-    assert warnings(rooms, seconds) == expected
-
-
-def test_the_best_checkpoint_needs_room_too(tmp_path, monkeypatch):
-    forecast, needs = DiskForecast(), []
-    monkeypatch.setattr(forecast, "observe", lambda room, needed, parent: needs.append(needed))
-    for step in (3, 7):
-        step_directory(tmp_path, step).mkdir()
-        (step_directory(tmp_path, step) / "weights").write_bytes(b"0123456789")
-    for best in (None, 3):
-        (tmp_path / BEST).write_text(json.dumps({"step": best}))
-        forecast.after_save(step_directory(tmp_path, 7), keep=2)
-    assert needs == [30, 40]
+def test_a_disk_with_little_room_is_announced_again_when_half_of_it_is_gone(tmp_path, monkeypatch):
+    (tmp_path / "weights").write_bytes(bytes(10))
+    disk, announced = DiskWatch(), []
+    for room in (500, 40, 39, 20, 19, 18, 12, 400, 8, 0, 0):
+        usage = shutil.disk_usage(tmp_path)._replace(free=room)
+        with monkeypatch.context() as patch:
+            patch.setattr("bert.checkpoints.writer.shutil.disk_usage", lambda path, usage=usage: usage)
+            if (warning := disk.after_save(tmp_path)) is not None:
+                announced.append(re.search(r"room for (\S+) checkpoints: free space", warning)[1])
+    assert announced == ["3.9", "1.9", "0.8", "0.0"]
