@@ -1,8 +1,5 @@
 """Converts between token ids and the strings of LDDL's parquet columns, a column at a time."""
 
-from functools import cached_property
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
@@ -11,65 +8,6 @@ from bert.tokenization.byte_table import ByteTable, byte_table, find_row
 from bert.tokenization.vocabulary import Vocabulary
 
 _SPACE = np.uint8(ord(" "))
-_ONE, _ONES, _HIGHS = np.uint64(1), np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
-_SPACES = np.uint64(0x2020202020202020)
-_EIGHT, _ALL = np.uint64(8), np.uint64(0xFFFFFFFFFFFFFFFF)
-_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: multiplicative hashing
-
-
-class ShortTokens(NamedTuple):
-    """The tokens of at most 8 bytes, which are most of any text, found by an integer key without a loop over bytes.
-
-    Attributes:
-        keys: uint64 [a power of two, at least twice as many as tokens: fuller ones are slow], open addressing: a
-            token's bytes, the first lowest, then zeros; 0: empty.
-        ids: int32 [as many], the token's id.
-        shift: 64 less the exponent of that power.
-    """
-
-    keys: np.ndarray
-    ids: np.ndarray
-    shift: np.uint64
-
-
-def short_tokens(table: ByteTable) -> ShortTokens:
-    size = len(table.slots)
-    short = ShortTokens(np.zeros(size, np.uint64), np.full(size, -1, np.int32), np.uint64(65 - size.bit_length()))
-    _enter_short(table, short)
-    return short
-
-
-@compiled
-def _enter_short(table: ByteTable, short: ShortTokens) -> None:
-    for token in range(len(table.offsets) - 1):
-        begin, end = table.offsets[token], table.offsets[token + 1]
-        if 0 < end - begin <= 8:
-            key = eight_bytes(table.text, begin) & (_ALL >> np.uint64(8 * (8 - (end - begin))))
-            slot = (key * _HASH_FACTOR) >> short.shift
-            while short.ids[slot] >= 0:
-                slot = (slot + _ONE) & np.uint64(len(short.ids) - 1)
-            short.keys[slot], short.ids[slot] = key, token
-
-
-@inner
-def eight_bytes(data: np.ndarray, place: int) -> np.uint64:
-    """data[place:place + 8] as a number, the first byte lowest."""
-    value, start = np.uint64(0), np.uint64(place)
-    for byte in range(np.uint64(8)):
-        value |= np.uint64(data[start + byte]) << (byte * _EIGHT)
-    return value
-
-
-@inner
-def find_short_token(table: ByteTable, short: ShortTokens, key: np.uint64, length: int) -> int:
-    """The id of the token of `length` bytes, at most 8, with this key; -1 if there is none."""
-    slot = (key * _HASH_FACTOR) >> short.shift
-    while short.ids[slot] >= 0:
-        if short.keys[slot] == key:
-            token = short.ids[slot]  # a text with a zero byte has the key of a shorter token
-            return token if table.offsets[token + 1] - table.offsets[token] == length else -1
-        slot = (slot + _ONE) & np.uint64(len(short.ids) - 1)
-    return -1
 
 
 @compiled
@@ -90,7 +28,7 @@ def _join(
 
 @compiled
 def _split(
-    text: np.ndarray, bounds: np.ndarray, table: ByteTable, short: ShortTokens, ids: np.ndarray, offsets: np.ndarray
+    text: np.ndarray, bounds: np.ndarray, table: ByteTable, ids: np.ndarray, offsets: np.ndarray
 ) -> tuple[int, int, int]:
     """Token ids of texts of tokens joined by one space.
 
@@ -106,9 +44,7 @@ def _split(
         place, stop = int(np.int64(bounds[row])), int(np.int64(bounds[row + 1]))
         is_open = stop > place
         while is_open:
-            token, end = _short_token(text, place, stop, table, short)
-            if token < 0:
-                token, end = _token(text, place, stop, table)
+            token, end = _token(text, place, stop, table)
             if token < 0:
                 return row, place, end
             ids[number] = token
@@ -117,23 +53,6 @@ def _split(
             place = end + 1
         offsets[row + 1] = number
     return -1, 0, 0
-
-
-@inner
-def _short_token(text: np.ndarray, place: int, stop: int, table: ByteTable, short: ShortTokens) -> tuple[int, int]:
-    """(id, end) of the token at `place`; id -1 if it is unknown, longer than 7 bytes or within 8 bytes of the end."""
-    if place + 8 > len(text):
-        return -1, place
-    value = eight_bytes(text, place)
-    differences = value ^ _SPACES  # zero bytes where spaces are; the lowest of them is the lowest that `ends` marks
-    ends = (differences - _ONES) & ~differences & _HIGHS
-    if stop - place < 8:
-        ends |= np.uint64(0x80) << np.uint64(8 * (stop - place))
-    if ends == 0:
-        return -1, place
-    before = ((ends & (~ends + _ONE)) >> np.uint64(7)) - _ONE  # all bits of the bytes before the end
-    length = int(np.int64(((before & _ONES) * _ONES) >> np.uint64(56)))
-    return find_short_token(table, short, value & before, length), place + length
 
 
 @inner
@@ -152,11 +71,6 @@ class TokenStrings:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.table = byte_table([token.encode() for token in vocabulary.tokens])
-
-    @cached_property
-    def _short(self) -> ShortTokens:
-        """The table of short tokens, made on first use: only reading needs it."""
-        return short_tokens(self.table)
 
     def join(self, ids: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> pa.Array:
         """Row i: the tokens ids[starts[i]:stops[i]] joined by one space, as a string array; rows do not overlap."""
@@ -179,7 +93,7 @@ class TokenStrings:
         bounds, data = string_buffers(texts)
         ids = np.empty((int(bounds[-1] - bounds[0]) + len(texts)) // 2 + 1, self.vocabulary.id_dtype())
         offsets = np.empty(len(texts) + 1, np.int64)
-        row, start, stop = _split(data, bounds, self.table, self._short, ids, offsets)
+        row, start, stop = _split(data, bounds, self.table, ids, offsets)
         if row >= 0:
             word = data[start:stop].tobytes().decode("utf-8", "replace")
             raise ValueError(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bert.arrays.ragged import numpy_array
 from bert.tokenization.byte_table import byte_table
-from bert.tokenization.token_strings import TokenStrings, short_tokens
+from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
 _NAMES = [
@@ -83,5 +83,3 @@ def test_arrow_arrays_are_numpys(values):
 def test_tables_are_half_empty_or_reading_shards_takes_four_times_as_long(number):
     table = byte_table([str(index).encode() for index in range(number)])
     assert (table.slots > 0).sum() == number <= len(table.slots) / 2
-    short = short_tokens(table)
-    assert (short.ids >= 0).sum() == number <= len(short.ids) / 2
