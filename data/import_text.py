@@ -14,7 +14,7 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
-from data.text.deduplication import MODES, NEAR_THRESHOLD
+from data.text.deduplication import MODES
 from data.text.importing import ImportSettings, import_files, print_report
 from data.text.inputs import FORMATS
 from data.text.readers import SEPARATORS, Reading
@@ -51,12 +51,6 @@ def main(argv: list[str] | None = None) -> None:
         "--lang", "--language", default="en", help="language code, the name of the folder below source/"
     )
     parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
-    parser.add_argument(
-        "--near-threshold",
-        type=float,
-        default=NEAR_THRESHOLD,
-        help=f"share of common five-word sequences (0.5 to 1, default {NEAR_THRESHOLD}), estimated to about 0.04",
-    )
     parser.add_argument(
         "--held-out-fraction", type=float, default=0.0, help="share of the text for D/held_out, e.g. 0.05"
     )

@@ -14,9 +14,8 @@ import numpy as np
 from datasketch import MinHash
 
 MODES = ("exact", "near")
-NEAR_THRESHOLD = 0.8  # the usual share of common shingles
-_HASHES, _MAX_ROWS = 128, 5  # texts alike to 0.8 share one of 25 bands of 5 with probability 0.9999, to 0.3 with 0.06
-_COMPARED = 0.98  # of the pairs at the threshold
+_NEAR = 0.8  # the usual share of common shingles, here estimated to about 0.04
+_HASHES, _ROWS = 128, 5  # texts alike to 0.8 share one of 25 bands of 5 with probability 0.9999, to 0.3 with 0.06
 _EMPTY = MinHash(_HASHES, seed=1, hashfunc=zlib.crc32, scheme="affine32")
 _SHINGLE_WORDS = 5
 _BATCH_SHINGLES = 4096
@@ -60,21 +59,12 @@ class TextDigest:
 
 
 class SeenDocuments:
-    """Index of earlier documents. near_threshold: share of common shingles from which texts are near-duplicates."""
+    """Index of earlier documents."""
 
-    def __init__(self, path: Path, mode: str, near_threshold: float = NEAR_THRESHOLD) -> None:
+    def __init__(self, path: Path, mode: str) -> None:
         if mode not in MODES:
             raise ValueError(f"deduplicate={mode!r} must be one of {' '.join(MODES)}")
-        if not 0.5 <= near_threshold <= 1.0:
-            raise ValueError(
-                f"near_threshold={near_threshold} must lie between 0.5 and 1, e.g. {NEAR_THRESHOLD}; for less, most "
-                "texts would have to be compared with most others"
-            )
         self.near = mode == "near"
-        self._threshold = near_threshold
-        self._rows = next(  # of a band: nearly all pairs at the threshold share one; 5 from 0.7 on, 4 from 0.6, 3 below
-            rows for rows in range(_MAX_ROWS, 0, -1) if 1 - (1 - near_threshold**rows) ** (_HASHES // rows) >= _COMPARED
-        )
         self._path = path
         self._database = sqlite3.connect(path, isolation_level=None)
         self._database.executescript(
@@ -97,7 +87,7 @@ class SeenDocuments:
             return "exact", same[0]
         signature = digest.signature() if self.near else None
         if signature is not None:
-            bands = _band_keys(signature, self._rows)
+            bands = _band_keys(signature)
             if (alike := self._most_alike(signature, bands)) is not None:
                 return "near", alike
             number = self._database.execute(
@@ -116,7 +106,7 @@ class SeenDocuments:
             "ORDER BY number",
             bands,
         )
-        best, alike = None, self._threshold
+        best, alike = None, _NEAR
         for identifier, stored in rows:
             share = float((np.frombuffer(stored, np.uint32) == signature.astype(np.uint32)).mean())
             if share >= alike and (best is None or share > alike):
@@ -124,8 +114,8 @@ class SeenDocuments:
         return best
 
 
-def _band_keys(signature: np.ndarray, rows: int) -> list[int]:
-    """A 64-bit key of each band of `rows` hashes."""
-    bands = signature[: _HASHES // rows * rows].astype("<u8").reshape(-1, rows)
+def _band_keys(signature: np.ndarray) -> list[int]:
+    """A 64-bit key of each band."""
+    bands = signature[: _HASHES // _ROWS * _ROWS].astype("<u8").reshape(-1, _ROWS)
     keys = (hashlib.blake2b(band.tobytes(), digest_size=8, key=bytes([row])).digest() for row, band in enumerate(bands))
     return [int.from_bytes(key, "little", signed=True) for key in keys]

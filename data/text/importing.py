@@ -15,7 +15,7 @@ from pathlib import Path
 from bert.files import read_json, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
-from data.text.deduplication import NEAR_THRESHOLD, SeenDocuments, TextDigest
+from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import NotTextError, base64_characters, check_encoding
 from data.text.held_out_split import (
     LEAST_BYTES,
@@ -59,7 +59,6 @@ class ImportSettings:
     reading: Reading = Reading()
     kind: str = "auto"
     deduplicate: str | None = None
-    near_threshold: float = NEAR_THRESHOLD
     held_out_fraction: float = 0.0
     min_characters: int = 1
     follow_links: bool = False
@@ -123,8 +122,8 @@ class _Import:
 
     def write(self) -> dict[str, list[WrittenFile]]:
         """Write work/all, or work/train and work/held_out; returns the files of each part."""
-        mode, threshold = self._settings.deduplicate, self._settings.near_threshold
-        index = closing(SeenDocuments(self._work / "seen.sqlite", mode, threshold)) if mode else nullcontext()
+        mode = self._settings.deduplicate
+        index = closing(SeenDocuments(self._work / "seen.sqlite", mode)) if mode else nullcontext()
         with index as seen, SourceWriter(self._work / "all") as writer:
             for document in self._documents():
                 if self._is_kept(document, seen):
