@@ -35,8 +35,8 @@ class TextFacts:
         is_unspaced: it needs a segmenter to have words.
         characters_per_token: of a sample, with a vocabulary of `sampled_tokens`; None: not measured.
         unknown: what is said of unknown words, if there are many.
-        reading_seconds: that reading all files once takes here.
-        slowness: times that its sample took here, of those of the machine whose rates are known.
+        reading_seconds: of a processor, that reading all files once takes.
+        slowness: times that work takes here now, of what it takes alone on the machine.
         is_estimate: only a part was read, and the counts are scaled to all of it.
         parts: the counts of each source, if there are several; those of --replay are no part of the sums.
     """
@@ -103,7 +103,7 @@ def text_facts(
     Returns:
         The counts, the groups of the documents, and a sample of the text.
     """
-    begun = time.monotonic()
+    begun = time.process_time()
     found = survey(paths, reading, follow_links, "text")
     print(*found.lines(), sep="\n", flush=True)
     facts = TextFacts(
@@ -118,7 +118,7 @@ def text_facts(
         why_case=found.script.why(),
         is_unspaced=found.script.is_unspaced(),
         is_estimate=found.scale > 1.0,
-        reading_seconds=found.scale * (time.monotonic() - begun),
+        reading_seconds=found.scale * (time.process_time() - begun),
     )
     return facts, found.groups, found.sample
 

@@ -98,9 +98,9 @@ class Length:
             return self.finish_in
         return self.seconds() - used - end_seconds if self.is_by_time() else None
 
-    def refuse_used_up(self, used: float, used_here: float, end_seconds: float) -> None:
+    def refuse_used_up(self, used: float, used_here: float, other_seconds: float) -> None:
         """Raises ValueError: the hours are used up. The hours that it names leave time after another such start."""
-        least = math.ceil((used + used_here + 2 * (constants.START_SECONDS + end_seconds)) / 36) / 100
+        least = math.ceil((used + used_here + 2 * other_seconds) / 36) / 100
         raise ValueError(
             f"hours={self.seconds() / 3600:g} leave no time for training: {duration(used)} were used; pass at least "
             f"--hours {least:g}, which continues with what is there, or --finish-in 5m to end with what was learned"

@@ -85,8 +85,9 @@ class Rules:
         self.duplicate_factor = request.duplicate_factor or (constants.DUPLICATE_FACTOR if is_small else 1)
         size, copies, slowness = text.all_bytes(), self.duplicate_factor, text.slowness
         self.data_seconds = own_text_seconds(size, copies, machine.cores, text.reading_seconds, slowness)
-        starts = (1 if is_measured else 2) * constants.START_SECONDS  # also of the ranks that measure the speed
-        self.first_seconds = used_seconds + self.data_seconds + starts * slowness
+        starts = 1 if is_measured else 2  # also of the ranks that measure the speed
+        start_seconds = constants.START_SECONDS[candidates[0].placement.device]
+        self.first_seconds = used_seconds + self.data_seconds + starts * start_seconds * slowness
         seconds = request.length.seconds() - self.first_seconds
         self.candidate = affordable(candidates, text, request.length, seconds, speeds)[-1]
         self.tokens = text_tokens(text, self.candidate.model.vocab_size)

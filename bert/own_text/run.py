@@ -65,7 +65,7 @@ class TextRun:
     def __init__(self, request: TextRequest, record: TextRecord, config: PretrainingConfig, begun: float) -> None:
         self._request, self._record, self._config, self._begun = request, record, config, begun
         self._plan, self._runner = record.plan, Runner()
-        self._slowness = record.text.slowness
+        self._slowness, self._start_seconds = record.text.slowness, constants.START_SECONDS[config.hardware.device]
 
     def run(self) -> int:
         if self._is_finished():  # looking at the results costs no hours
@@ -102,7 +102,7 @@ class TextRun:
         seconds = self._seconds_left()
         if record.length is None and seconds is not None:  # the first start
             speed = record.speeds[self._plan.model] / self._plan.settings["global_batch_size"]
-            record.expected_updates = max(1, round(speed * (seconds - self._slowness * constants.START_SECONDS)))
+            record.expected_updates = max(1, round(speed * (seconds - self._slowness * self._start_seconds)))
             self._config = training_config(request, record)  # the shares of its schedule are of these updates
         record.length = request.length
         record.save(request.output_dir)
@@ -122,11 +122,11 @@ class TextRun:
         used, here = record.used(), record.used() - record.seconds_used
         end_seconds = length.end_seconds(self._slowness)
         left = length.seconds_left(used, end_seconds) if self._plan.is_timed() else None
-        if left is None or length.finish_in or left >= constants.START_SECONDS + LEAST_SECONDS:
+        if left is None or length.finish_in or left >= self._start_seconds + LEAST_SECONDS:
             return left
         decay: dict[str, int] = newest_loop_state(self._config).get("decay") or {}  # of the newest checkpoint
         if not decay or max(checkpoint_steps(self._request.output_dir)) >= decay["last"]:
-            length.refuse_used_up(used, here, end_seconds)
+            length.refuse_used_up(used, here, self._start_seconds + end_seconds)
         return None
 
     def _start_before_the_decay(self) -> dict[str, Any]:

@@ -40,8 +40,9 @@ def estimate_speeds(candidates: Sequence[Candidate], machine: MachineFacts) -> d
     return speeds
 
 
-def measure_speeds(candidates: Sequence[Candidate]) -> dict[str, float]:
-    """Sequences per second of all ranks, of every candidate that can be measured in time."""
+def measure_speeds(candidates: Sequence[Candidate]) -> tuple[dict[str, float], float]:
+    """(sequences per second of all ranks, of every candidate that can be measured in time; times that the start of
+    these ranks took of that of a machine that does nothing else)."""
     configs = {one.name: dump_yaml(resolve_config(probe_settings(one), ENTRY)) for one in candidates}
     return _measure(configs, candidates[0].placement)
 
@@ -68,7 +69,7 @@ def probe_settings(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, float]:
+def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str, float], float]:
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / f"{name}.yaml" for name in configs}
         for name, file in files.items():
@@ -80,11 +81,11 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, floa
         variables = {"PYTHONSAFEPATH": "1", **ranks.environment(placement.device)}
         program = [_PROBE, target, *files.values()]
         command = ranks_command(ranks, devices, Path(folder) / "log", program, ["--log_level", "CRITICAL"])
-        begun = time.monotonic()
+        begun = time.time()
         process = start_process(command, variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         output, _ = process.communicate()
         speeds = read_json(target)
-        if not speeds and time.monotonic() - begun > constants.PROBE_TIMEOUT_SECONDS:
+        if not speeds and time.time() - begun > constants.PROBE_TIMEOUT_SECONDS:
             raise ValueError(
                 f"the model {next(iter(configs))} is too slow here to be measured in "
                 f"{constants.PROBE_TIMEOUT_SECONDS} s; pass a smaller --config"
@@ -95,4 +96,6 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> dict[str, floa
                 f"measuring the speed of this machine ended with exit code {process.returncode}: {last}; "
                 f"`{shell_command('bert.doctor')}` examines the machine"
             )
-        return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}
+        usual = constants.LAUNCH_SHARE * constants.START_SECONDS[placement.device]
+        slowness = max(1.0, (speeds["began"] - begun) / usual)
+        return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}, slowness

@@ -3,7 +3,8 @@
     python -m paddle.distributed.launch bert/own_text/speed_probe.py TO.json CONFIG.yaml ...
 
 Each CONFIG is the settings of one candidate. TO.json gets {CONFIG: sequences per second of all
-ranks}, after each of them again. Measures a second or two of each, with made-up batches.
+ranks}, after each of them again, and as "began" the time of the first step, in seconds since 1970.
+Measures a second or two of each, with made-up batches.
 """
 
 import json
@@ -48,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
     join_ranks(first, group)
     speeds: dict[str, float] = {}
     for file, config in configs.items():
-        seconds = measure(config, group)
+        began, seconds = measure(config, group)
+        speeds.setdefault("began", began)
         speeds[file] = config.batch.batch_size * group.world_size / seconds
         if group.is_main:
             write_atomically(target, json.dumps(speeds).encode())
@@ -56,16 +58,16 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def measure(config: PretrainingConfig, group: Group) -> float:
-    """Seconds of a micro-step with its update, the slowest rank's."""
+def measure(config: PretrainingConfig, group: Group) -> tuple[float, float]:
+    """(time of the first step, in seconds since 1970; seconds of a micro-step with its update, the slowest rank's)."""
     program, device = build(config, objective_of(config), group)
-    feeding, feed = Feeding(program, device), made_up_batch(config, program)
+    feeding, feed, began = Feeding(program, device), made_up_batch(config, program), time.time()
     _step(program, device, feeding, feed)  # the first one also prepares the program
     steps, start = 0, time.perf_counter()
     while steps < 1 or not device.collective.any(time.perf_counter() - start > SECONDS):
         _step(program, device, feeding, feed)
         steps += 1
-    return (time.perf_counter() - start) / steps
+    return began, (time.perf_counter() - start) / steps
 
 
 def _step(program: TrainingProgram, device: Device, feeding: Feeding, feed: dict[str, np.ndarray]) -> None:

@@ -63,7 +63,8 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
         print("measuring the speed of this machine ...", flush=True)
         seconds = constants.MOST_FASTER * request.length.seconds()
         candidates = affordable(candidates, text, request.length, seconds, speeds)
-        speeds = measure_speeds(candidates)
+        speeds, slowness = measure_speeds(candidates)
+        text = dataclasses.replace(text, slowness=slowness)
     else:
         print("the speed of this machine is estimated; the run measures it, and may plan otherwise", flush=True)
     rules = Rules(text, machine, request, candidates, speeds, may_measure, used + time.monotonic() - begun)

@@ -15,7 +15,6 @@ from data.text.script_facts import case_of, segmenter_of
 from data.text.vocabulary_training import learn_vocabulary
 
 SAMPLED_TOKENS = 4_096  # of the vocabulary that is made of the sample, if none is given
-_MADE_RATE, _GIVEN_RATE = 1.2e6, 5e6  # characters of the sample a second, on the machine of data's estimates
 _MOST_SLOWNESS = 4.0  # that a second or two can show
 _MOST_UNKNOWN_WITH_TRAINING = 0.1  # share of the tokens; more of them leave too little to learn from
 
@@ -46,7 +45,7 @@ def with_tokens(
     Raises:
         ValueError: too many of them are unknown.
     """
-    begun = time.monotonic()
+    begun, begun_alone = time.monotonic(), time.process_time()
     if request.tokens is not None:
         vocabulary = request.tokens.vocabulary
     else:
@@ -56,11 +55,11 @@ def with_tokens(
     unknown = unknown_words(sample, tokenizer)
     if unknown.share > _MOST_UNKNOWN_WITH_TRAINING:
         raise ValueError(f"{unknown}; {_remedy(request, normalization)}")
-    characters, rate = sum(map(len, sample)), _MADE_RATE if request.tokens is None else _GIVEN_RATE
+    seconds, alone = time.monotonic() - begun, time.process_time() - begun_alone
     return dataclasses.replace(
         text,
-        characters_per_token=characters / max(1, unknown.tokens),
-        slowness=min(_MOST_SLOWNESS, max(1.0, (time.monotonic() - begun) * rate / max(characters, rate / 4))),
+        characters_per_token=sum(map(len, sample)) / max(1, unknown.tokens),
+        slowness=min(_MOST_SLOWNESS, max(1.0, seconds / max(alone, 0.01))),
         sampled_tokens=len(vocabulary),
         unknown=str(unknown) if unknown.share > MOST_UNKNOWN else "",
     )

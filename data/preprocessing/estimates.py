@@ -24,7 +24,7 @@ PEAK = 0.2  # of a phase's shards: blocks that wait until they are written
 SECONDS_PER_TEXT_BYTE, SECONDS_PER_COPIED_BYTE = 0.16e-6, 0.015e-6  # of one process: reading; sampling and writing
 # Of own text, which has a vocabulary of its own: bytes of text a second, the shards by one process; and bytes on the
 # disk for each byte of text. The import takes so many times what reading the files takes.
-VOCABULARY_RATE, SHARD_RATE, SECONDS_OF_STARTS, IMPORT_COST = 3e6, 8e6, 10.0, 1.5
+VOCABULARY_RATE, SHARD_RATE, SECONDS_OF_STARTS, IMPORT_COST = 3e6, 8e6, 2.0, 1.5
 IMPORTED_BYTES, SHARD_BYTES = 1.1, 1.6
 LEAST_BYTES_OF_A_PROCESS = 4 << 20
 _PHASES = ("phase1", "phase2")
@@ -59,12 +59,12 @@ def estimates(arguments: argparse.Namespace, dump_bytes: float, text_bytes: floa
 
 
 def own_text_seconds(num_bytes: int, copies: int, cores: int, reading_seconds: float, slowness: float) -> float:
-    """Time of import, vocabulary and shards, each document of which is used `copies` times: the import by the time that
-    reading all files once takes here, the rest by how many times those of the rates this machine takes now.
+    """Time of import, vocabulary and shards, each document of which is used `copies` times: the import by the time of
+    a processor that reading all files once takes, all by how many times that this machine takes now.
     """
     processes = min(cores, 1 + num_bytes // LEAST_BYTES_OF_A_PROCESS)
     seconds_of_a_byte = 1 / VOCABULARY_RATE + copies / (SHARD_RATE * processes)
-    return IMPORT_COST * reading_seconds + slowness * (SECONDS_OF_STARTS + num_bytes * seconds_of_a_byte)
+    return slowness * (IMPORT_COST * reading_seconds + SECONDS_OF_STARTS + num_bytes * seconds_of_a_byte)
 
 
 def own_text_bytes(num_bytes: int, copies: int) -> float:

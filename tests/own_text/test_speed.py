@@ -1,6 +1,7 @@
 """Measuring the candidates of a plan for own text: how the ranks are started and ended."""
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,19 +26,20 @@ class Probe:
 
 
 def test_the_probe_has_the_devices_of_a_training(monkeypatch):
-    started = []
+    started, begun = [], time.time()
 
     def begin(command, variables, **_):
         started.append((" ".join(command), variables["CUDA_VISIBLE_DEVICES"]))
         target = next(word for word in command if word.endswith("speeds.json"))
-        Path(target).write_text(json.dumps({target.replace("speeds.json", "mini.yaml"): 80.0}))
+        Path(target).write_text(json.dumps({target.replace("speeds.json", "mini.yaml"): 80.0, "began": begun + 27}))
         return Probe(0)
 
     monkeypatch.setattr(speed, "start_process", begin)
     monkeypatch.setattr(ranks, "num_gpus", lambda: 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5, 6, 7")
-    for device in ("gpu", "cpu"):
-        assert _measure({"mini": "{}"}, SimpleNamespace(device=device, ranks=2)) == {"mini": 80.0}
+    for device, slowness in (("gpu", 3), ("cpu", 8)):  # of 9 and 3.375 seconds until the first step
+        speeds, measured = _measure({"mini": "{}"}, SimpleNamespace(device=device, ranks=2))
+        assert speeds == {"mini": 80.0} and slowness - 0.5 < measured <= slowness
     (on_gpu, visible), (on_cpu, hidden) = started
     assert "--devices 4,5" in on_gpu and visible == "4,5,6,7"
     assert "--nproc_per_node 2" in on_cpu and hidden == "-1,-1"
