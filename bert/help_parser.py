@@ -1,6 +1,7 @@
 """The argument parser of all commands: its usage names the command as it runs in the reader's folder."""
 
 import argparse
+import re
 import shutil
 import sys
 import textwrap
@@ -19,6 +20,18 @@ def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
         textwrap.fill(line, width, subsequent_indent=own or indent, break_on_hyphens=False, break_long_words=False)
         for line, own in zip(lines, indents, strict=True)
     )
+
+
+def wrapped_command(command: str, indent: str = "  ") -> str:
+    """A command in lines of at most WIDTH columns, which a shell reads as one: broken between its words alone."""
+    first, *words = re.findall(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""", command)
+    lines = [f"{indent}{first}"]
+    for word in words:
+        if len(lines[-1]) + len(word) + 3 <= WIDTH:  # a space, and the end of a line
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"{indent}  {word}")
+    return " \\\n".join(lines)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

@@ -37,6 +37,7 @@ _FACTS = {  # row -> settings and figures of a run
     "masks": "{masked_lm_ratio:.0%}, {masking}",
     "longest sequence": "{max_seq_length:,} tokens",
     "batch": "{global_batch_size:,} sequences",
+    "dropout": "{hidden_dropout_prob:g} of the layers, {attention_probs_dropout_prob:g} of the attention",
     "optimizer": "{optimizer}, weight decay {weight_decay:g}",
     "learning rate": "{learning_rate:g} at its peak, {lr_schedule}, warm-up of {warmup_steps:,} updates",
     "updates": "{updates:,}",
@@ -76,7 +77,7 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
 
         runs, pipeline, library = runs_of(model.folder), HEADS[model.task].pipeline[0], _LIBRARIES.get(to_format)
         tags = [*([model.task] if model.task != pipeline else [])]
-        if _form(model):
+        if form := read_usage(model.folder).vectors if model.task == "encoder" else None:
             stated["widget"] = [{"source_sentence": _QUERY, "sentences": list(_PASSAGES)}]
             tags, pipeline = ["sentence-transformers", pipeline], "sentence-similarity"
             library = "sentence-transformers" if to_format == "hf" else library
@@ -87,7 +88,7 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
             tags=[model.config.model_type, "bert-on-paddle", *tags],
             **stated,
         )
-        content = f"---\n{metadata.to_yaml()}\n---\n\n" + to_markdown(name, _blocks(model, to_format, runs, name))
+        content = f"---\n{metadata.to_yaml()}\n---\n\n" + to_markdown(name, _blocks(model, to_format, runs, name, form))
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
@@ -132,7 +133,7 @@ def _published(source: str) -> str | None:
     return name.repository if name is not None and is_known else None
 
 
-def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str) -> list[Block]:
+def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, form: VectorForm | None) -> list[Block]:
     config, labels = model.config, model.labels or ()
     cased = "" if model.tokens is None else f", {model.tokens.normalization}"
     sizes = (
@@ -141,10 +142,10 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str) 
         f"in a text, {sum(array.size for array in model.parameters.values()):,} parameters, for {model.task}."
     )
     classes = f"Classes: {', '.join(labels[:_MOST_LABELS])}{' ...' * (len(labels) > _MOST_LABELS)}"
-    if form := _form(model):
+    if form:
         prefixes = f"{form.query_prefix!r} before a query, {form.passage_prefix!r} before a passage"
         sizes += f" A text's vector is by {form.pooling} pooling, with the prefixes {prefixes}."
-    blocks = [text(sizes), *([text(classes)] if labels else []), heading("Use"), _use(model, to_format, name)]
+    blocks = [text(sizes), *([text(classes)] if labels else []), heading("Use"), _use(model, to_format, name, form)]
     for run in runs:
         try:
             section = [heading(f"Training: {run.name}"), table(["", ""], _facts(run)), *_evaluations(run)]
@@ -173,16 +174,12 @@ _QUERY = "How is a commit undone?"
 _PASSAGES = ("A new commit reverses the changes.", "The library opens at nine.")
 
 
-def _form(model: Model) -> VectorForm | None:
-    return read_usage(model.folder).vectors if model.task == "encoder" else None
-
-
-def _use(model: Model, to_format: str, name: str) -> Block:
+def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Block:
     pipeline, example = HEADS[model.task].pipeline
     if model.tokens is not None:
         example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
     said, lines = json.dumps(name, ensure_ascii=False), []
-    if to_format == "hf" and _form(model):
+    if to_format == "hf" and form:
         lines = ["from sentence_transformers import SentenceTransformer", "", f"model = SentenceTransformer({said})"]
         lines += [f'query = model.encode("{_QUERY}", prompt_name="query")']
         lines += [f'print(model.similarity(query, model.encode({json.dumps(_PASSAGES)}, prompt_name="document")))']
@@ -206,12 +203,13 @@ def _facts(run: RunRecord) -> list[list[str]]:
         values["global_batch_size"] = math.prod(sizes)
     if values.get("e2e_train_time"):
         values["time"] = duration(float(values["e2e_train_time"]))
-    source = _beginning(run)
+    source, factor = _beginning(run), values.get("embedding_rate_factor") or 1
     rows = {
         "text": _text(run),
         "labels": {None: "", "custom": "own labels"}.get(values.get("task_name"), str(values.get("task_name"))),
         "begins with": (_published(source) or "own weights") if source else "random weights",
         **{name: _filled(form, values) for name, form in _FACTS.items()},
+        "rate of embeddings": "" if factor == 1 else f"{factor:g} times the learning rate",
         "arithmetic": f"mixed {values.get('amp_dtype')}" if values.get("amp") else "float32",
     }
     return [[name, value] for name, value in rows.items() if value]

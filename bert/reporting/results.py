@@ -7,6 +7,7 @@ from typing import Any
 
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
+from bert.help_parser import WIDTH, wrapped, wrapped_command
 from bert.reporting.progress import duration
 from bert.reporting.run_record import RunRecord, read_run
 
@@ -81,8 +82,13 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
 
 
 def show_commands(commands: Sequence[tuple[str, str]]) -> None:
-    """Print (purpose, command)."""
-    print("\n".join(["Next, try:", *(f"  {command}   # {purpose}" for purpose, command in commands)]))
+    """Print (purpose, command); a long command goes on in lines that a shell joins, below its purpose."""
+    print("Next, try:")
+    for purpose, command in commands:
+        line = f"  {command}   # {purpose}"
+        if len(line) > WIDTH:
+            line = f"{wrapped(f'  # {purpose}', indent='  # ')}\n{wrapped_command(command)}"
+        print(line)
 
 
 def draw(picture: Path, runs: Sequence[RunRecord]) -> None:

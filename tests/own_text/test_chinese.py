@@ -25,7 +25,9 @@ needs_jieba = pytest.mark.skipif(not facts.has_package("jieba"), reason="bash sc
 def planned(tmp_path, monkeypatch):
     """A function of a machine, of flags and of a text: the plan and the commands that make its data."""
 
-    monkeypatch.setattr(start, "measure_speeds", lambda candidates: ({candidate.name: 200.0 for candidate in candidates}, 1.0))
+    monkeypatch.setattr(
+        start, "measure_speeds", lambda candidates: ({candidate.name: 200.0 for candidate in candidates}, 1.0)
+    )
 
     def plan(machine, *words, chinese=True):
         text = tmp_path / ("zh" if chinese else "en")

@@ -4,6 +4,7 @@ import io
 import json
 import math
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from bert import REPOSITORY
 from bert.reporting import progress as module
 from bert.reporting.logs import Log
 from bert.reporting.progress import RunProgress, megabytes, progress
+from bert.reporting.results import show_commands
 
 METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
 
@@ -217,3 +219,21 @@ def test_visualdl_that_raises_is_dropped(tmp_path, capsys, monkeypatch, where):
     write_everything(open_log(tmp_path, trackers=["visualdl"]))
     assert capsys.readouterr().err.count("VisualDL failed and is switched off") == 1
     assert len(dllogger(tmp_path / "log.jsonl")) == 5
+
+
+def test_what_is_shown_fits_the_terminal_and_long_commands_stay_commands(tmp_path, capsys):
+    log = open_log(tmp_path)
+    log.evaluation(2, 0, {f"eval_{name}_of_a_long_name": 0.5 for name in ("loss", "accuracy", "f1", "sequences")})
+    log.close()
+    shown = log._stream.getvalue().splitlines()
+    assert len(shown) == 2 and all(len(line) <= 100 for line in shown) and shown[1].startswith("  ")
+    commands = [
+        ("use it", "run x.csv"),
+        ("train on, " + 20 * "twice as long ", f"run --in 'my  notes' {40 * '--flag 1 '}last"),
+    ]
+    show_commands(commands)
+    title, short, *lines = capsys.readouterr().out.splitlines()
+    assert (title, short) == ("Next, try:", "  run x.csv   # use it") and all(len(line) <= 100 for line in lines)
+    script = "\n".join(['run() { printf "%s\\0" "$@"; }', *lines])
+    words = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=True).stdout.split("\0")
+    assert ["run", *words[:-1]] == shlex.split(commands[1][1])
