@@ -95,7 +95,6 @@ def _parser() -> HelpParser:
         help="instead of Wikimedia and the Internet Archive: URL/<lang>wiki/<date>/ holds the dump; may be repeated",
     )
     parser.add_argument("--checksum", help="sha256:, sha1: or md5: of the dump, instead of the published one")
-    parser.add_argument("--download-only", action="store_true", help="do not extract")
     parser.add_argument("--min-characters", type=int, default=1, help="drop articles with less text")
     parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
     return parser
@@ -115,8 +114,6 @@ def main(argv: list[str] | None = None) -> None:
             )
         elif not dump.is_file():
             raise ValueError(f"local_dump={dump}: no such file; give a dump, *.xml.bz2 or *.xml")
-        if arguments.download_only:
-            return
         with only_writer(arguments.outdir):
             free = shutil.disk_usage(arguments.outdir).free
             print(
