@@ -43,6 +43,13 @@ class Memory:
     def total(self) -> int:
         return self.parameters + self.gradients + self.optimizer + self.activations
 
+    def largest_batch_size(self, batch_size: int, share: int, most: int, usable_bytes: float) -> int | None:
+        """The largest micro-batch, up to `most`, that fits and divides the rank's share of an update; this memory is
+        that of `batch_size`."""
+        fixed, per_sequence = self.total() - self.activations, self.activations / batch_size
+        sizes = range(most, 0, -1)
+        return next((n for n in sizes if share % n == 0 and fixed + n * per_sequence <= usable_bytes), None)
+
 
 def memory_per_rank(config: Any, world_size: int) -> Memory:
     """Weights, gradients (and the buffer they are accumulated in), two moments, activations kept for the backward pass.

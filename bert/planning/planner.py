@@ -24,7 +24,6 @@ from bert.planning.hardware import (
     Fusion,
     Hardware,
     MicroBatch,
-    Part,
     ProgramKind,
     all_reduce_bytes,
     load_parts,
@@ -116,7 +115,8 @@ def make_plan(
     world_size = hardware.world_size()
     global_batch = config.batch.resolved_global_batch_size(world_size)
     memory = memory_per_rank(config, world_size)
-    largest = _largest_batch_size(memory, config.batch.batch_size, global_batch // world_size, part)
+    share = global_batch // world_size
+    largest = memory.largest_batch_size(config.batch.batch_size, share, share, part.usable_bytes())
     fits = memory.total() <= part.usable_bytes()
     batch_size = config.batch.batch_size if fits else largest
     bias = (batch_size or 1) * attention_bias_bytes(config)
@@ -183,14 +183,6 @@ def _predictions(config: Any, length: float) -> float:
     """Masked positions of a sequence, in proportion to its length; 0 for tasks without the masked-LM head."""
     most = getattr(config.data, "max_predictions_per_seq", 0)
     return min(most, most * length / config.data.max_seq_length)
-
-
-def _largest_batch_size(memory: Memory, batch_size: int, per_device: int, part: Part) -> int | None:
-    """The largest micro-batch that fits and divides the device's share of the global batch."""
-    per_sequence = memory.activations / batch_size
-    free = part.usable_bytes() - (memory.total() - memory.activations)
-    most = int(min(free // per_sequence, per_device))
-    return next((size for size in range(most, 0, -1) if per_device % size == 0), None)
 
 
 def plan_report(plan: Plan, title: str) -> str:

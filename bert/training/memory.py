@@ -28,17 +28,12 @@ def memory_errors(config: TrainingConfig, group: Group) -> Iterator[None]:
 def too_large(config: TrainingConfig, world_size: int, memory_bytes: float) -> str:
     """The micro-batch, and the largest that keeps the update, is at most half of it and fits by estimate."""
     batch_size, total = config.batch.batch_size, config.batch.resolved_global_batch_size(world_size)
-    memory = memory_per_rank(config, world_size)
-    fixed, per_sequence = memory.total() - memory.activations, memory.activations / batch_size
-    fitting = [
-        size
-        for size in range(1, batch_size // 2 + 1)
-        if total // world_size % size == 0 and fixed + size * per_sequence <= USABLE * memory_bytes
-    ]
+    memory, room = memory_per_rank(config, world_size), USABLE * memory_bytes
+    fitting = memory.largest_batch_size(batch_size, total // world_size, batch_size // 2, room)
     remedy = "pass --recompute, a shorter --max-seq-length or a smaller model"
     if fitting:
         remedy = (
-            f"pass --batch-size {fitting[-1]} --global-batch-size {total}, which fits by estimate and leaves an update "
+            f"pass --batch-size {fitting} --global-batch-size {total}, which fits by estimate and leaves an update "
             "as it is, or --recompute"
         )
     return f"batch_size={batch_size} does not fit in the {memory_bytes / 1e9:.3g} GB of memory of a rank; {remedy}"
