@@ -149,6 +149,11 @@ class PretrainingInitializationSettings(InitializationSettings):
                 f"from_pretrained_params={self.from_pretrained_params} and from_phase1_final_params="
                 f"{self.from_phase1_final_params} both set the initial weights; give only one"
             )
+        if self.from_pretrained_params and self.initial_attention != "random":
+            raise ValueError(
+                f"initial_attention={self.initial_attention} is for new weights, and from_pretrained_params="
+                f"{self.from_pretrained_params} brings trained ones; drop --initial-attention"
+            )
         return self
 
     def initial_weights(self) -> Path | None:
