@@ -132,7 +132,7 @@ FLOPS_OF_A_SECOND = 0.2e12  # of a core
 
 # Seconds beside the updates, times the slowness of the machine; the steps are set from the time that is really left.
 # START: of the ranks, on a CPU 3.6 to 4.4 in ten runs of two cores; until their first step, LAUNCH_SHARE of them.
-START_SECONDS, LAUNCH_SHARE = {"cpu": 4.5, "gpu": 12.0}, 0.75
+START_SECONDS, LAUNCH_SHARE = {"cpu": 4.5, "gpu": 12.0}, 2 / 3
 END_SECONDS = 10.0  # end of the ranks, picture, table, and what the model can do
 MOST_ENDS = 7 * END_SECONDS  # seconds of all for each END_SECONDS of the end, at least
 MOST_FASTER = 3.0  # than it is estimated a machine may be: models that are too slow even then are not measured
