@@ -22,7 +22,7 @@ from typing import IO, Any
 from bert import MESSAGES
 from bert.command_errors import discard_output
 from bert.files import write_atomically
-from bert.help_parser import wrapped
+from bert.help_parser import WIDTH, wrapped
 from bert.reporting.progress import duration, metrics_line, progress
 from bert.reporting.trackers import TRACKERS
 
@@ -235,7 +235,8 @@ class Log:
 
     def _show(self, message: str) -> None:
         """A message on the console, above the progress bar if there is one."""
-        message = wrapped(message, indent="  ")
+        if len(message) > WIDTH:  # others are as they are, such as the head of a table
+            message = wrapped(message, indent="  ")
         write = partial(print, flush=True) if self._bar is None else self._bar.write
         self._console(lambda: write(message, file=self._stream))
 

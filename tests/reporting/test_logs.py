@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert import REPOSITORY
+from bert import MESSAGES, REPOSITORY
 from bert.reporting import progress as module
 from bert.reporting.logs import Log
 from bert.reporting.progress import RunProgress, megabytes, progress
@@ -224,9 +224,15 @@ def test_visualdl_that_raises_is_dropped(tmp_path, capsys, monkeypatch, where):
 def test_what_is_shown_fits_the_terminal_and_long_commands_stay_commands(tmp_path, capsys):
     log = open_log(tmp_path)
     log.evaluation(2, 0, {f"eval_{name}_of_a_long_name": 0.5 for name in ("loss", "accuracy", "f1", "sequences")})
+    MESSAGES.info("   precision")
     log.close()
-    shown = log._stream.getvalue().splitlines()
-    assert len(shown) == 2 and all(len(line) <= 100 for line in shown) and shown[1].startswith("  ")
+    *shown, table_head = log._stream.getvalue().splitlines()
+    assert (
+        table_head == "   precision"
+        and len(shown) == 2
+        and all(len(line) <= 100 for line in shown)
+        and shown[1].startswith("  ")
+    )
     commands = [
         ("use it", "run x.csv"),
         ("train on, " + 20 * "twice as long ", f"run --in 'my  notes' {40 * '--flag 1 '}last"),
