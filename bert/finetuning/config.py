@@ -195,6 +195,9 @@ def settings_of_the_run(values: Mapping[str, Any], stage: str) -> dict[str, Any]
     return {name: before[name] for name in USUAL_SETTINGS if name in before}
 
 
+SMALL = 256  # units of a model that wants other rates than published ones
+
+
 def usual_settings(rows: int, values: Mapping[str, Any]) -> dict[str, Any]:
     """Batch, epochs, rate and length for a number of the user's rows, sentences or questions, and a size of model.
 

@@ -10,7 +10,7 @@ from bert import REPOSITORY
 from bert.config.flags import is_on
 from bert.config.settings_base import MayDiffer
 from bert.conversion.model_description import Usage
-from bert.finetuning.config import USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
+from bert.finetuning.config import SMALL, USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
 from bert.labels.columns import survey
 from bert.labels.examples import MAX_BAD_LINE_FRACTION
 from bert.labels.schema import LabelSchema, own_schema
@@ -123,7 +123,6 @@ class LabelConfig(FineTuningConfig):
         return files
 
 
-_SMALL = 256  # units
 _OF_A_TRAINING = {"encoding", "regression", "embedding_rate_factor", *USUAL_SETTINGS}
 
 
@@ -154,7 +153,7 @@ def _of_small_modern(values: Mapping[str, Any]) -> Settings:
     keeps the layers from learning lines by heart. Models from before they pooled means are trained as they were.
     """
     is_modern = (values.get("model_type"), values.get("classifier_pooling")) == ("modernbert", "mean")
-    if not is_modern or int(values["hidden_size"]) > _SMALL:
+    if not is_modern or int(values["hidden_size"]) > SMALL:
         return {}
     return {"embedding_rate_factor": 10.0, "hidden_dropout_prob": 0.1}
 

@@ -10,6 +10,7 @@ from bert.config.entry_point import EntryPoint, Rule
 from bert.config.settings_base import MayDiffer
 from bert.conversion.model_description import VectorForm, read_usage
 from bert.finetuning.config import (
+    SMALL,
     FineTuningConfig,
     TaskDataSettings,
     implied_settings,
@@ -24,6 +25,8 @@ from data.text.inputs import Findings, list_inputs, total_bytes
 _BYTES_OF_A_PAIR = 3_000  # of text, about
 # The time decides the end: the rate is stable until its last share; the epochs are the most.
 _TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
+# Of own text's small models, as measured in MEASUREMENTS.md; micro-batches that are whole need no vectors from before.
+_SMALL_MODERN = {"learning_rate": 1e-3, "embedding_rate_factor": 10.0, "batch_size": 128}
 _BATCH = {"eval_freq": 100, "batch_size": 32, "global_batch_size": 128}  # pairs: of memory, and of negatives
 
 
@@ -83,7 +86,9 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
         flag = "text" if values.get("text") else "train_file"
         files = list_inputs([Path(str(source)).expanduser()], "auto", Findings(), flag=flag)
         usual = usual_settings(total_bytes(files) // _BYTES_OF_A_PAIR, {**implied, **values})
-        implied |= usual | _BATCH | (_TIMED if values.get("hours") else {}) | settings_of_the_run(values, "vectors")
+        is_small = implied.get("model_type") == "modernbert" and int(implied["hidden_size"]) <= SMALL
+        implied |= usual | _BATCH | (_SMALL_MODERN if is_small else {}) | (_TIMED if values.get("hours") else {})
+        implied |= settings_of_the_run(values, "vectors")
     return implied
 
 
