@@ -139,7 +139,7 @@ class PretrainingInitializationSettings(InitializationSettings):
     from_phase1_final_params: Path | None = Field(None, description="phase 2 starts with phase 1's weights here")
     initial_attention: Literal["random", "neighbours"] = Field(
         "random",
-        description="neighbours: random weights with which a ModernBERT attends to the tokens before and after at once",
+        description="neighbours: random weights with which heads attend to the tokens before and after at once",
     )
 
     @model_validator(mode="after")
@@ -188,11 +188,6 @@ class PretrainingConfig(TrainingConfig):
                     f"{name}={value} has a fixed number of sequences in an update, but batch_size_warmup_min_size="
                     f"{self.batch.batch_size_warmup_min_size}; drop --{name.replace('_', '-')} or the warm-up"
                 )
-        if self.initialization.initial_attention != "random" and not self.model.is_modern():
-            raise ValueError(
-                f"initial_attention={self.initialization.initial_attention} is for rotary positions; pass --model-type "
-                "modernbert, or drop --initial-attention"
-            )
         if self.run.phase == 1 and self.initialization.from_phase1_final_params:
             raise ValueError(
                 f"from_phase1_final_params={self.initialization.from_phase1_final_params} is for phase 2; pass "

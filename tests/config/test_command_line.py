@@ -30,7 +30,6 @@ COMPANIONS = {
     "finish_in": {"lr_schedule": "wsd"},
     "data_loader": {"masking": "static"},
     "model_type": {"objective": "mlm"},
-    "initial_attention": {"model_type": "modernbert", "objective": "mlm"},
     "best_by": {"probe_file": "lines.csv"},
     "batch_size_warmup_min_size": {"batch_size_warmup_sequences": 9},
     "batch_size_warmup_sequences": {"batch_size_warmup_min_size": 9},
@@ -89,7 +88,6 @@ def error_of(capsys, words):
 def test_every_flag_and_every_key_of_a_file_lands_in_its_field(tmp_path):
     file, wrong, model = tmp_path / "settings.yaml", [], PretrainingConfig.model_fields["model"].annotation.model_fields
     dropped = {"epochs": {"max_steps"}, "masked_lm_ratio": {"max_predictions_per_seq"}, "bert_model": model.keys()}
-    dropped["initial_attention"] = {"classifier_pooling"}  # of its companion
     for name, value in SAMPLES.items():
         in_yaml = str(value) if isinstance(value, Path) else value
         file.write_text(yaml.safe_dump({"config": "quickstart_phase1", **COMPANIONS.get(name, {}), name: in_yaml}))
