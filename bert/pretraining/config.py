@@ -139,7 +139,8 @@ class PretrainingInitializationSettings(InitializationSettings):
     from_phase1_final_params: Path | None = Field(None, description="phase 2 starts with phase 1's weights here")
     initial_attention: Literal["random", "neighbours"] = Field(
         "random",
-        description="neighbours: random weights with which heads attend to the tokens before and after at once",
+        description="neighbours: random weights with which heads attend to the tokens before and after at once; "
+        "given ones stay as they are",
     )
 
     @model_validator(mode="after")
@@ -148,11 +149,6 @@ class PretrainingInitializationSettings(InitializationSettings):
             raise ValueError(
                 f"from_pretrained_params={self.from_pretrained_params} and from_phase1_final_params="
                 f"{self.from_phase1_final_params} both set the initial weights; give only one"
-            )
-        if self.from_pretrained_params and self.initial_attention != "random":
-            raise ValueError(
-                f"initial_attention={self.initial_attention} is for new weights, and from_pretrained_params="
-                f"{self.from_pretrained_params} brings trained ones; drop --initial-attention"
             )
         return self
 
