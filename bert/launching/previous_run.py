@@ -157,5 +157,5 @@ def continuation(config: TrainingConfig) -> dict[str, Any]:
     has_step = isinstance(config.initialization.last_step_of_checkpoint, int)
     if not config.trains() or config.run.benchmark or has_step or not list_steps(config.checkpoint_dir()):
         return {}
-    others = dict.fromkeys(type(config.initialization).model_fields)
+    others = type(config.initialization)().model_dump()
     return others | {"from_checkpoint": config.checkpoint_dir(), "last_step_of_checkpoint": "auto"}

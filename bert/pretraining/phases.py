@@ -42,5 +42,5 @@ def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> dict[
         start_before.from_checkpoint,
     ):
         return {}
-    others = dict.fromkeys(type(start).model_fields)
+    others = type(start)().model_dump()
     return others | {"from_phase1_final_params": previous.checkpoint_dir()}
