@@ -40,8 +40,8 @@ def attend_to_neighbours(config: BertConfig, scope, place) -> None:
         angles = offsets * _speeds(config, layer, turned)
         queries = length * np.cos(angles) + 1j * length * np.sin(angles)  # of heads, pairs as complex numbers
         for part, values in (("query", queries), ("key", np.full_like(queries, length))):
-            pairs, weight = read[:, None] * values, np.zeros([config.hidden_size, heads, 2, size // 2])
-            weight[..., 0, :turned], weight[..., 1, :turned] = pairs.real, pairs.imag
+            pairs, weight, half = read[:, None] * values, np.zeros([config.hidden_size, heads, size]), size // 2
+            weight[..., :turned], weight[..., half : half + turned] = pairs.real, pairs.imag
             add(f"{layer_name(layer)}.attention.self.{part}.weight", weight.reshape([config.hidden_size, -1]))
 
 

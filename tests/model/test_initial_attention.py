@@ -8,7 +8,7 @@ from tests.support import tiny
 
 
 def test_heads_of_a_bert_begin_with_the_tokens_before_and_after():
-    model = BUILT_IN_MODELS["bert-quickstart"].model_copy(update={"vocab_size": 200})
+    model = BUILT_IN_MODELS["bert-quickstart"].model_copy(update={"vocab_size": 200, "hidden_size": 126})  # heads of 63
     session = tiny.Session(model=model)
     before = session.parameters()
     attend_to_neighbours(model, session.scope, session.place)
