@@ -130,6 +130,7 @@ MOST_HOURS = 8.0  # without --hours: what EPOCHS take, at most this
 MOST_RANKS_ON_CPU = 16
 FLOPS_OF_A_SECOND = 0.2e12  # of a core
 
+MOST_SLOWNESS = 4.0  # of the machine, that some seconds can show: other work may end
 # Seconds beside the updates, times the slowness of the machine; the steps are set from the time that is really left.
 # START: of the ranks, on a CPU 3.6 to 4.4 in ten runs of two cores; until their first step, LAUNCH_SHARE of them.
 START_SECONDS, LAUNCH_SHARE = {"cpu": 4.5, "gpu": 12.0}, 2 / 3

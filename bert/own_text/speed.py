@@ -97,5 +97,5 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str
                 f"`{shell_command('bert.doctor')}` examines the machine"
             )
         usual = constants.LAUNCH_SHARE * constants.START_SECONDS[placement.device]
-        slowness = max(1.0, (speeds["began"] - begun) / usual)
+        slowness = min(constants.MOST_SLOWNESS, max(1.0, (speeds["began"] - begun) / usual))
         return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}, slowness

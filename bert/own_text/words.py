@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 
+from bert.own_text import constants
 from bert.own_text.facts import TextFacts
 from bert.own_text.request import TextRequest
 from bert.tokenization.library import text_tokenizer
@@ -15,7 +16,6 @@ from data.text.script_facts import case_of, segmenter_of
 from data.text.vocabulary_training import learn_vocabulary
 
 SAMPLED_TOKENS = 4_096  # of the vocabulary that is made of the sample, if none is given
-_MOST_SLOWNESS = 4.0  # that a second or two can show
 _MOST_UNKNOWN_WITH_TRAINING = 0.1  # share of the tokens; more of them leave too little to learn from
 
 
@@ -59,7 +59,7 @@ def with_tokens(
     return dataclasses.replace(
         text,
         characters_per_token=sum(map(len, sample)) / max(1, unknown.tokens),
-        slowness=min(_MOST_SLOWNESS, max(1.0, seconds / max(alone, 0.01))),
+        slowness=min(constants.MOST_SLOWNESS, max(1.0, seconds / max(alone, 0.01))),
         sampled_tokens=len(vocabulary),
         unknown=str(unknown) if unknown.share > MOST_UNKNOWN else "",
     )
