@@ -199,6 +199,7 @@ def test_paddle_inference_serves_a_modernbert_but_not_in_int8(modernbert, tmp_pa
         run_export.main([*words[:2], "--to", str(tmp_path / "y"), "--format", *more])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "task"), [case for case in CASES if case[0] != "roberta" and case[1] != "masked-lm"])
 def test_onnx_computes_what_transformers_computed_of_a_modernbert(models, name, task, tmp_path):
     pytest.importorskip("onnxruntime")
