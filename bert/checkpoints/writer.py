@@ -8,9 +8,10 @@ the process does, so the checkpoint of an interruption or of the last step is co
 import math
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,10 @@ class SaveTimes:
 
 
 class CheckpointWriter:
-    """Runs `capture()` at once and the write that it returns in a thread, for which it waits if not `asynchronous`."""
+    """Runs `capture()` at once and the write that it returns in a thread, or at once if not `asynchronous`."""
 
     def __init__(self, asynchronous: bool) -> None:
-        self._asynchronous, self._thread = asynchronous, ThreadPoolExecutor(1, "checkpoint")
+        self._asynchronous = asynchronous
         self._saving: tuple[int, Future[SaveTimes]] | None = None
         self._times: list[SaveTimes] = []
 
@@ -61,14 +62,22 @@ class CheckpointWriter:
         waited = time.monotonic() - begin
         write = capture()
         copied = time.monotonic() - begin - waited
+        future: Future[SaveTimes] = Future()
 
-        def run() -> SaveTimes:
+        def run() -> None:
             begin = time.monotonic()
-            write()
-            return SaveTimes(step, waited, copied, time.monotonic() - begin)
+            try:
+                write()
+            except BaseException as error:  # raised again in the training thread
+                future.set_exception(error)
+            else:
+                future.set_result(SaveTimes(step, waited, copied, time.monotonic() - begin))
 
-        self._saving = (step, self._thread.submit(run))
-        if not self._asynchronous:
+        self._saving = (step, future)
+        if self._asynchronous:
+            threading.Thread(target=run, name="checkpoint").start()
+        else:
+            run()
             self.finish()
 
     def amend(self, step: int, write: Callable[[], None]) -> None:

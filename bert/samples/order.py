@@ -14,7 +14,7 @@ starts when a few shards are read.
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -29,8 +29,8 @@ class TableCache:
     """Caches decoded groups of shards, at most `capacity`, each read by a thread of its own; thread-safe."""
 
     def __init__(self, load_shard: Callable[[int], SampleTable], capacity: int) -> None:
-        self._load_shard, self._threads = load_shard, ThreadPoolExecutor(capacity, "shards")
-        self._reading = lru_cache(maxsize=capacity)(lambda shards: self._threads.submit(self._read, shards))
+        self._load_shard = load_shard
+        self._reading = lru_cache(maxsize=capacity)(self._read)
         self._lock = threading.Lock()
 
     def get(self, shards: tuple[int, ...]) -> SampleTable:
@@ -42,8 +42,17 @@ class TableCache:
         with self._lock:
             return self._reading(shards)
 
-    def _read(self, shards: tuple[int, ...]) -> SampleTable:
-        return concatenate([self._load_shard(shard) for shard in shards])
+    def _read(self, shards: tuple[int, ...]) -> Future[SampleTable]:
+        future: Future[SampleTable] = Future()
+
+        def fill() -> None:
+            try:
+                future.set_result(concatenate([self._load_shard(shard) for shard in shards]))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=fill, name="shards", daemon=True).start()
+        return future
 
 
 _SMALL_WINDOWS = 4

@@ -55,7 +55,7 @@ def test_one_save_is_in_flight_and_the_next_waits_for_it():
 def test_an_error_of_the_disk_is_raised_in_the_training_once(where):
     writer = CheckpointWriter(asynchronous=True)
     writer.save(7, lambda: fails)
-    wait_until(lambda: writer._saving[1].done())
+    wait_until(lambda: not any(thread.name == "checkpoint" for thread in threading.enumerate()))
     call = {"check": writer.check, "finish": writer.finish, "save": lambda: writer.save(8, lambda: fails)}[where]
     with pytest.raises(SaveFailed, match="step 7 could not be written .*No space left.*; earlier .* are complete"):
         call()
