@@ -235,7 +235,9 @@ class Log:
 
     def _show(self, message: str) -> None:
         """A message on the console, above the progress bar if there is one."""
-        if len(message) > WIDTH:  # others are as they are, such as the head of a table
+        if (
+            len(message) > WIDTH and "/" not in message
+        ):  # a path is copied, and searched for, whole; tables are narrower
             message = wrapped(message, indent="  ")
         write = partial(print, flush=True) if self._bar is None else self._bar.write
         self._console(lambda: write(message, file=self._stream))

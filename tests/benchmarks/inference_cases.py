@@ -10,7 +10,7 @@ import run_export
 from bert import REPOSITORY
 from bert.finetuning.loader import FeatureTable
 from bert.inference.model_folder import OpenedModel
-from bert.inference.samples import Texts, read_texts, table_of_texts
+from bert.inference.samples import ExportedTokenizer, Texts, read_texts
 from bert.randomness import integers_below, permutation, stream_key
 from data.examples import sample_questions
 from tests.benchmarks.inference_ours import EXPORTS
@@ -39,7 +39,7 @@ def real_mix(folder: Path) -> Texts:
 def cases_of(opened: OpenedModel, folder: Path, batch_sizes: list[int], lengths: list[int]) -> dict[str, Batches]:
     """Batches of every case; those of one length are of random tokens."""
     cases: dict[str, Batches] = {}
-    table = table_of_texts(real_mix(folder), folder / "hf/tokenizer.json", _LONGEST)
+    table = ExportedTokenizer(folder / "hf").table(real_mix(folder), _LONGEST)
     orders = {MIX: np.arange(len(table)), SORTED_MIX: np.argsort(-table.lengths(), kind="stable")}
     for size in batch_sizes:
         for length in lengths:
@@ -86,7 +86,7 @@ def prepare(checkpoint: Path, folder: Path, calibration: Path) -> None:
 def labelled_case(opened: OpenedModel, file: Path, folder: Path) -> tuple[Batches, np.ndarray]:
     """The batches of a labelled TSV, and the classes as numbers."""
     texts = read_texts(file, opened.usage.text_columns)
-    table = table_of_texts(texts, folder / "hf/tokenizer.json", _LONGEST)
+    table = ExportedTokenizer(folder / "hf").table(texts, _LONGEST)
     header, *rows = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines())
     assert opened.labels is not None
     labels = [opened.labels.index(row[header.index("label")]) for row in rows][: len(table)]

@@ -114,7 +114,8 @@ def test_both_phases_summary_picture_and_done(workplace):
     assert code == 0, output
     assert "training 1" in output and "training 2" in output and "Next, try:" in output
     longer = f"{COMMAND} --create-logfile --phase1-max-steps 14076 --output-dir results/longer"
-    assert f"bash scripts/run_pretraining.sh {longer} " in output, "what ran, not the quickstart"
+    joined = " ".join(output.replace("\\\n", " ").split())
+    assert f"bash scripts/run_pretraining.sh {longer}" in joined, "what ran, not the quickstart"
     phase1 = parse_launch_arguments(longer.split()).phases[0].run
     assert (phase1.max_steps, phase1.bert_model) == (14076, "bert-large-uncased")
     assert "--download --from-pretrained-params out/bert-large-uncased/phase2 " in output
