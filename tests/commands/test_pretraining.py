@@ -118,7 +118,7 @@ def test_both_phases_summary_picture_and_done(workplace):
     assert f"bash scripts/run_pretraining.sh {longer}" in joined, "what ran, not the quickstart"
     phase1 = parse_launch_arguments(longer.split()).phases[0].run
     assert (phase1.max_steps, phase1.bert_model) == (14076, "bert-large-uncased")
-    assert "--download --from-pretrained-params out/bert-large-uncased/phase2 " in output
+    assert "--download --from-pretrained-params out/bert-large-uncased/phase2" in joined
     assert "5.500" in output and "6.000" in output
     summary = json.loads((workplace / "out/summary.json").read_text())
     assert summary["phase1"]["steps"] == 7038 and summary["phase2"]["steps"] == 1563

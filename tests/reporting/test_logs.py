@@ -224,11 +224,12 @@ def test_visualdl_that_raises_is_dropped(tmp_path, capsys, monkeypatch, where):
 def test_what_is_shown_fits_the_terminal_and_long_commands_stay_commands(tmp_path, capsys):
     log = open_log(tmp_path)
     log.evaluation(2, 0, {f"eval_{name}_of_a_long_name": 0.5 for name in ("loss", "accuracy", "f1", "sequences")})
+    MESSAGES.info(path := f"continuing /{20 * 'folder/'} at step 3")
     MESSAGES.info("   precision")
     log.close()
-    *shown, table_head = log._stream.getvalue().splitlines()
+    *shown, whole, table_head = log._stream.getvalue().splitlines()
     assert (
-        table_head == "   precision"
+        (whole, table_head) == (path, "   precision")
         and len(shown) == 2
         and all(len(line) <= 100 for line in shown)
         and shown[1].startswith("  ")
