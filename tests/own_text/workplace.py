@@ -12,7 +12,7 @@ from bert.checkpoints.directories import write_checkpoint
 from bert.commands import own_text as command
 from bert.config.command_line import dump_yaml
 from bert.launching.previous_run import settings_asked_for
-from bert.own_text import corpus, run, start, words
+from bert.own_text import constants, corpus, run, start
 from bert.own_text.facts import MachineFacts
 from bert.reporting import results
 from bert.samples.manifest import Manifest, ShardRecord, write_manifest
@@ -44,7 +44,7 @@ class Workplace:
             (self.text / f"{number}.txt").write_text(SENTENCE * 100 + str(number))
         monkeypatch.setattr(start, "machine_facts", lambda output_dir: LAPTOP)
         monkeypatch.setattr(start, "measure_speeds", lambda candidates: ({one.name: 200 for one in candidates}, 1.0))
-        monkeypatch.setattr(words, "_MOST_SLOWNESS", 1.0)  # no slow machine, whatever else it does
+        monkeypatch.setattr(constants, "MOST_SLOWNESS", 1.0)  # no slow machine, whatever else it does
         monkeypatch.setattr(corpus, "prepare", self._prepare)
         monkeypatch.setattr(run, "Runner", lambda: self)
         monkeypatch.setattr(run, "train_phase", self._train)
