@@ -19,7 +19,7 @@ _PORT = "8137"
 
 
 def suggestions(output: str) -> list[str]:
-    return _SUGGESTION.findall(output)
+    return _SUGGESTION.findall(re.sub(r" \\\n +", " ", output))  # a long command goes on in the next line
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -76,6 +76,8 @@ def try_one(line: str, folder: Path) -> str:
         return ""
     if "YOUR.csv" in line:
         (folder / "YOUR.csv").write_text(LABELLED)
+    if "YOUR.txt" in line:
+        (folder / "YOUR.txt").write_text(SENTENCES)
     if ("run_pretraining.sh" in line or "YOUR.csv" in line) and not line.endswith(("--dry-run", "--help")):
         line += " --dry-run"
     code, output = finished(start(line, folder, subprocess.PIPE), SENTENCES)
