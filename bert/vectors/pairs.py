@@ -34,7 +34,7 @@ SAME_TEXT = "a text under two dropouts"
 SENTENCE = "first sentence and the rest"  # of a document of one paragraph, such as a ticket (Lee et al., 2019)
 _QUERIES = "query question title anchor sentence1 premise q".split()
 _PASSAGES = "passage positive answer body document context sentence2 hypothesis content text".split()
-_SCORES = "score similarity similarity_score relatedness_score label".split()  # of two sentences
+_SCORES = "score similarity similarity_score relatedness_score".split()  # of two sentences
 _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
 _MAY_BE_EQUAL = (SAME_TEXT, LABELLED, SCORED)
 _UNIT = 50  # pairs of a document that are held out together, so that a single long one is divided too
@@ -71,7 +71,7 @@ def table_pairs(
         first, second = ("" if row.get(name) is None else str(row[name]) for name in sides)
         lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
         pair: Pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
-        pair |= {"value": row.get(columns[-1]), "id": row.get(identifier) if kind == TABLE else None}
+        pair |= {"value": None if kind == TABLE else row.get(columns[-1]), "id": row.get(identifier)}
         yield {**pair, "kind": kind, "where": f"row {number}", "unit": first}
 
 
@@ -129,9 +129,7 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
         frame[f"plain_{name}"] = frame[name].astype(str).str.lower().str.split().str.join(" ")
     wrong = {
         "an empty side, or a row that cannot be read": lambda rows: (rows[sides] == "").any(axis=1),
-        "equal sides": lambda rows: (
-            (rows.plain_query == rows.plain_passage) & ~rows.kind.isin([SAME_TEXT, LABELLED, SCORED])
-        ),
+        "equal sides": lambda rows: (rows.plain_query == rows.plain_passage) & ~rows.kind.isin(_MAY_BE_EQUAL),
         "no label": lambda rows: (rows.kind == LABELLED) & rows.value.isin([None, ""]),
         "a score that is no number": lambda rows: (rows.kind == SCORED) & pd.to_numeric(rows.value, "coerce").isna(),
         "a pair a second time": lambda rows: rows.duplicated(sides),

@@ -74,6 +74,7 @@ def test_results_and_what_it_can_do(workplace, capsys, caplog):
     assert "chosen: quickstart, 2 layers of 128" in output and "learned: held-out masked-LM loss 5.250" in output
     assert "Guessing by frequency alone: 6.00; your model: 5.25: it uses what stands" in output
     assert " 3.00 epochs over" in output and f"--output-dir {workplace.out} --epochs 6" in output
+    assert "# train on" in output
 
     assert workplace.start("--epochs 3") == 0
     again = capsys.readouterr().out

@@ -84,6 +84,9 @@ def test_classes_and_scored_pairs_are_measured_but_not_trained_on(tmp_path, tabl
     assert len(pairs) == left
     values = figures_of(np.array(scores, float), pairs, pairs)(np.arange(left))
     assert [*values.values()][:1] == pytest.approx(figures)
+    file.write_text("sentence1,sentence2,label\na,b,entailment\n")
+    assert next(table_pairs(file, None, None, DETECTED, to_measure=True))["kind"] == "rows of the table"
+    file.write_text(table)
     if "label" in table:
         with pytest.raises(ValueError, match="must have a column of queries and one of passages, among text, label"):
             next(table_pairs(file, None, None, DETECTED))
