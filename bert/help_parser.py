@@ -9,17 +9,25 @@ from typing import Any, NoReturn
 
 from bert.interpreter import shell_command
 
+_SPACED_PATH = re.compile(r"(?<!\S)[~.]{0,2}/\S*(?: (?![/~.-])\S*/\S*)+")  # /home/my texts/old
+_CLAUSE = re.compile(r"(\S*[^\d\s]/(?!s\b)\S*[.,;:]) +")  # its end, if this is a path; 7/40 and sequences/s are none
 WIDTH = min(100, shutil.get_terminal_size((100, 0)).columns)
 
 
 def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
-    """Text whose lines are broken at a width and stay as far indented; those at the margin go on at `indent`."""
-    lines = textwrap.dedent(text).splitlines()
-    indents = [line[: len(line) - len(line.lstrip())] for line in lines]
-    return "\n".join(
-        textwrap.fill(line, width, subsequent_indent=own or indent, break_on_hyphens=False, break_long_words=False)
-        for line, own in zip(lines, indents, strict=True)
-    )
+    """Text whose lines are broken at a width and stay as far indented; those at the margin go on at `indent`.
+
+    No path is cut, so that it can be copied; a line that is too long is first broken where a clause ends with a path.
+    """
+    lines = list[str]()
+    for line in textwrap.dedent(text).splitlines():
+        own = line[: len(line) - len(line.lstrip())]
+        line = _SPACED_PATH.sub(lambda path: path[0].replace(" ", "\0"), line)
+        parts = _CLAUSE.sub(r"\1\n", line).split("\n") if len(line) > width else [line]
+        for number, part in enumerate(parts):
+            starts = {"initial_indent": (own or indent) * bool(number), "subsequent_indent": own or indent}
+            lines += textwrap.wrap(part, width, **starts, break_on_hyphens=False, break_long_words=False) or [""]
+    return "\n".join(lines).replace("\0", " ")
 
 
 def wrapped_command(command: str, indent: str = "  ") -> str:

@@ -1,5 +1,6 @@
 """`bash scripts/run_classify.sh --train FILE`: trains a classifier on your own labelled texts, and scores it."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from bert.files import read_json, write_atomically
 from bert.finetuning.config import FineTuningConfig
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
+from bert.help_parser import wrapped
 from bert.launching.arguments import CommandLine
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchSettings
 from bert.launching.start_training import launch
-from bert.reporting.run_record import SCORES_FILE
+from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY
 from bert.reporting.spread import markdown, metric_rows, metrics_of
 
 CLASSIFIED_FROM = "bert-base-uncased"  # the weights that run_classify.sh starts from
@@ -85,7 +87,7 @@ def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: 
 
     Returns the exit code; the same command resumes.
     """
-    folder, runner, metrics, scores = config.run.output_dir, Runner(), {}, []
+    folder, runner, metrics, folds = config.run.output_dir, Runner(), {}, []
     for part in range(parts):
         print(f"\n==== part {part} ({part + 1} of {parts})", flush=True)
         own = folder / f"part-{part}"
@@ -94,13 +96,31 @@ def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: 
         if code != OK:
             return code
         metrics[part] = metrics_of(own)
-        scores.append(read_json(fold.log_dir() / SCORES_FILE))
-    lines = [f"{config.stage()}: {parts} parts", "", *markdown(metric_rows(metrics, "part")), *_all_rows(scores)]
+        folds.append(fold.log_dir())
+    table = [*markdown(metric_rows(metrics, "part")), *_all_rows([read_json(fold / SCORES_FILE) for fold in folds])]
+    lines = [f"{config.stage()}: {parts} parts", "", *table]
+    if verdict := _verdict_of_all(folder, folds):
+        lines += ["", verdict]
     write_atomically(folder / "cross_validation.md", ("\n".join(lines) + "\n").encode())
-    print(
-        "\n" + "\n".join(lines) + f"\n\nThe table is in {folder}/cross_validation.md; each part has a model of its own."
-    )
+    end = f"The table is in {folder}/cross_validation.md; each part has a model of its own."
+    print("", *lines[:-1], wrapped(lines[-1]), "", wrapped(end), sep="\n")
     return OK
+
+
+def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:
+    """The verdict over the rows of all parts, which goes into summary.json of each and of the whole; "" without."""
+    records = [record for fold in folds if (record := read_json(fold / BASELINE_FILE))]
+    if len(records) < len(folds):
+        return ""
+    from bert.labels.baseline import pooled  # here: it loads slowly
+
+    figures = pooled(records)
+    verdict = figures["verdict"].replace("This model", "the model of each part", 1)
+    words = f"Over all {len(folds)} parts: {verdict}"
+    contents = {fold / SUMMARY: {**read_json(fold / SUMMARY), "verdict_of_all_parts": words} for fold in folds}
+    for path, content in {**contents, folder / SUMMARY: {**figures, "verdict": words}}.items():
+        write_atomically(path, f"{json.dumps(content, indent=1)}\n".encode())
+    return words
 
 
 def _all_rows(scores: list[dict[str, Any]]) -> list[str]:

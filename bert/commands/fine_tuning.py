@@ -25,6 +25,7 @@ from bert.launching.start_training import launch
 from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
+from bert.reporting.results import next_commands
 from bert.reporting.run_record import SCORES_FILE
 from data.text.lddl_writer import QUIET_COUNTS
 
@@ -181,15 +182,14 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
         return [*lines, f"Summary: {folder}/summary.json"]
     for found in (summary, read_json(folder / SCORES_FILE)):
         lines += wrapped(found.get("verdict", "")).splitlines()
-    lines.append(f"Predictions and summary.json: {folder}")
-    if config.run.do_train and config.hardware.visualdl:
-        purpose, command = curves_command(folder)
-        lines.append(f"{purpose[0].upper()}{purpose[1:]}:  {command}")
-    is_alone = QUIET_COUNTS not in os.environ  # not one of several runs, whose checkpoints may go
+    lines.append(wrapped(f"Predictions and summary.json: {folder}"))
+    commands, is_alone = [], QUIET_COUNTS not in os.environ  # not one of several runs, whose checkpoints may go
     if is_alone and list_steps(config.checkpoint_dir()):
-        command = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
-        lines.append(f"Use the model:  {command}")
-    return lines
+        words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
+        commands.append(("use the model", words))
+    if config.run.do_train and config.hardware.visualdl:
+        commands.append(curves_command(folder))
+    return [*lines, next_commands(commands)] if commands else lines
 
 
 def _of_both_weights(scores: Sequence[Row], summary: Mapping[str, Any]) -> list[Row]:

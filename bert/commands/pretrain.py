@@ -25,6 +25,7 @@ from bert.config.flags import flag_name
 from bert.config.setting_sources import merged, read_settings
 from bert.exit_codes import OK
 from bert.files import read_json
+from bert.help_parser import wrapped
 from bert.interpreter import is_installed, shell_command
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
@@ -52,7 +53,7 @@ from bert.pretraining.phases import train_phase
 from bert.pretraining.preparation import prepare_data
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
 from bert.reporting.curves import curves_command
-from bert.reporting.results import show_commands, show_figures
+from bert.reporting.results import next_commands, show_figures
 
 MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
 SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
@@ -247,7 +248,7 @@ def _run(plan: LaunchPlan, runner: Runner, words: Sequence[str]) -> int:
     started, unfinished = time.monotonic(), [config for config in plan.phases if not is_done(config)]
     output_dir = plan.phases[0].run.output_dir
     if not unfinished:
-        print(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)")
+        print(wrapped(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)"))
         print("".join(map(without_effect, plan.phases)), end="")
     for config in unfinished:
         with usage_errors():
@@ -264,11 +265,11 @@ def _run(plan: LaunchPlan, runner: Runner, words: Sequence[str]) -> int:
     is_first_node = plan.ranks.node_rank in (None, 0)
     for config in plan.phases if is_first_node and plan.phases[0].run.benchmark else ():
         rate = read_json(config.log_dir() / "summary.json").get("training_sequences_per_second") or 0.0
-        print(f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})")
+        print(wrapped(f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})"))
     if is_first_node and not plan.phases[0].run.benchmark:
         try:
             show_figures(plan.name, plan.phases, time.monotonic() - started if unfinished else None)
-            show_commands(_next_commands(plan, words))
+            print(next_commands(_next_commands(plan, words)))
             for config in plan.phases[1:]:
                 if notice := kept_start(config, plan.phases[0]):
                     print(notice)

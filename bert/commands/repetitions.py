@@ -14,7 +14,7 @@ from bert.config.command_line import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, write_atomically
 from bert.glue.task_table import TASKS
-from bert.help_parser import HelpParser
+from bert.help_parser import HelpParser, wrapped
 from bert.launching.process_runner import Runner
 from bert.reporting.run_record import read_runs
 from bert.reporting.spread import repetition_lines
@@ -104,8 +104,9 @@ def _run_all(task: str, runs: Sequence[Repetition], folder: Path) -> int:
             refused |= {run.task} if code == BAD_INPUT else set()  # its other runs would be refused as well
     lines = repetition_lines(read_runs([folder])) if any(run.has_ended() for run in runs) else ["no run has ended"]
     write_atomically(folder / "scores.md", ("\n".join(lines) + "\n").encode())
+    shown = [line if line.startswith("|") else wrapped(line) for line in lines]
     failed = ["", "failed (the same command tries them again):", *failures] if failures else []
-    print("\n".join(["", *lines, "", f"This table: {folder}/scores.md", *failed]))
+    print("\n".join(["", *shown, "", f"This table: {folder}/scores.md", *failed]))
     return worst
 
 

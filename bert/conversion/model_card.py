@@ -24,7 +24,7 @@ from bert.files import read_json
 from bert.model.head_specs import HEADS
 from bert.reporting.progress import duration
 from bert.reporting.report import Block, heading, table, text, to_markdown
-from bert.reporting.run_record import CONFIG, RunRecord, read_run
+from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
 from bert.samples.manifest import read_manifest
 from data.fetching.published_models import GOOGLE, known_names
@@ -247,5 +247,5 @@ def _evaluations(run: RunRecord) -> list[Block]:
     ]
     words = text("On the evaluation set that chose the best weights, of one seed, so without a spread:")
     titles = [name.removeprefix("eval_").replace("_", " ") for name in names]
-    verdict = [text(run.summary["verdict"])] if "verdict" in run.summary else []
-    return [words, table(["", *titles], rows), *verdict] if names else verdict
+    verdicts = [text(run.summary[name]) for name in VERDICTS if name in run.summary]
+    return [words, table(["", *titles], rows), *verdicts] if names else verdicts

@@ -1,6 +1,10 @@
 """Words alone and characters alone beside a model: TF-IDF with logistic regression; of numbers, ridge regression."""
 
+import json
+import logging
 import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 
+from bert.files import checksum_of, read_json, write_atomically
 from bert.labels.examples import Examples
 from bert.labels.metrics import scores
 from bert.labels.schema import LabelSchema
@@ -16,6 +21,7 @@ from bert.labels.split import held_out_rows
 from bert.randomness import permutation, stream_key
 from bert.reporting.comparison import Metrics, verdict
 
+logger = logging.getLogger(__name__)
 _METHODS: dict[str, dict[str, Any]] = {
     "words alone": {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
     "characters alone": {"ngram_range": (2, 5), "analyzer": "char_wb"},
@@ -26,25 +32,69 @@ _STRENGTHS = (16.0, 4.0, 64.0, 1.0)  # C, the inverse of the regularization; the
 _FOLDS, _WINDOW = 3, 2_048  # parts of the training lines that choose C; lines that are predicted at a time
 
 
-def compare(schema: LabelSchema, training: Examples, held_out: Examples, ours: np.ndarray, seed: int) -> dict[str, Any]:
+def compare(
+    schema: LabelSchema,
+    training: Examples,
+    held_out: Examples,
+    ours: np.ndarray,
+    seed: int,
+    record: Path,
+    note: str = "",
+) -> dict[str, Any]:
     """The metrics of both methods on lines that are held out, and the verdict on a model beside the better one.
 
     Args:
         training: the lines that the model was trained on, those of rare classes as often as there.
         ours: what the model predicts: classes or numbers [m], or 0 and 1 [m, classes].
+        record: a file, which is written; what the methods predict is taken from it if they learned from equal lines.
+        note: the end of the verdict.
     """
+    lines = [(some.texts, some.labels, some.groups) for some in (training, held_out)]
+    settings = (schema.labels, schema.separator, schema.metrics, seed, _METHODS, _MOST_WORK, _STRENGTHS, _FOLDS)
+    made_of, kept = checksum_of(repr((lines, settings)).encode()), read_json(record)
+    if kept.get("made_of") != made_of:
+        logger.info("words alone and characters alone learn from the same lines, to stand beside the scores")
+        kept = {"made_of": made_of, **_learned(schema, training, held_out, seed)}
+    groups = None if held_out.groups is None else np.unique(held_out.groups, return_inverse=True)[1].tolist()
+    truths = schema.encode(held_out.labels or ()).tolist()
+    kept |= {"metrics": schema.metrics, "groups": groups, "labels": truths, "model": ours.tolist(), "note": note}
+    write_atomically(record, json.dumps(kept).encode())
+    return pooled([kept])
+
+
+def pooled(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The metrics and the verdict over the lines of all records, which are of different lines and groups."""
+    first, methods = records[0], dict[str, Metrics]()
+
+    def metrics(values: Sequence[Any]) -> Metrics:
+        predictions = np.concatenate(values)
+        return lambda rows: scores(first["metrics"], predictions[rows], truths[rows])
+
+    truths = np.concatenate([record["labels"] for record in records])
+    for name in first["methods"]:
+        if all(name in record["methods"] for record in records):
+            methods[name] = metrics([record["methods"][name] for record in records])
+    if not methods:
+        raise ValueError("no line has a character; check the column of texts")
+    groups = [(part << 32) + group for part, record in enumerate(records) for group in record["groups"] or ()]
+    tables = {name: method(np.arange(len(truths))) for name, method in methods.items()}
+    best = max(tables, key=lambda name: tables[name]["score"])
+    model = metrics([record["model"] for record in records])
+    words = verdict(best + first["learned_from"], model, methods[best], len(truths), groups or None) + first["note"]
+    figures = {f"eval_{name} {key}".replace(" ", "_"): table[key] for name, table in tables.items() for key in table}
+    return {**figures, "verdict": words}
+
+
+def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: int) -> dict[str, Any]:
+    """What each method predicts of the held-out lines, and how many lines it learned from if not from all."""
     texts, others = (
         [" ".join(row)[:_MOST_CHARACTERS] for row in zip(*some.texts, strict=True)] for some in (training, held_out)
     )
     order, columns = permutation(stream_key(seed, "baseline"), len(texts)), max(len(schema.labels or ()), 8)
     rows = order[np.cumsum([len(texts[row]) for row in order]) * columns <= _MOST_WORK]
     of_lines = "" if len(rows) == len(texts) else f" (from {len(rows):,} of {len(texts):,} lines)"
-    learned, truths, methods = training.take(rows), schema.encode(held_out.labels or ()), dict[str, Metrics]()
+    learned, methods = training.take(rows), dict[str, list[Any]]()
     model = _search(schema, learned, seed)
-
-    def metrics(predictions: np.ndarray) -> Metrics:
-        return lambda rows: scores(schema.metrics, predictions[rows], truths[rows])
-
     for name, form in _METHODS.items():
         vectorizer = TfidfVectorizer(**form, sublinear_tf=True)
         if not any(map(vectorizer.build_analyzer(), (texts[row] for row in rows))):
@@ -53,14 +103,9 @@ def compare(schema: LabelSchema, training: Examples, held_out: Examples, ours: n
             warnings.simplefilter("ignore")  # of classes that a part lacks
             model.fit(vectorizer.fit_transform([texts[row] for row in rows]), schema.encode(learned.labels or ()))
         windows = (others[start : start + _WINDOW] for start in range(0, len(others), _WINDOW))
-        methods[name] = metrics(np.concatenate([model.predict(vectorizer.transform(window)) for window in windows]))
-    if not methods:
-        raise ValueError("no line has a character; check the column of texts")
-    tables = {name: method(np.arange(len(truths))) for name, method in methods.items()}
-    best = max(tables, key=lambda name: tables[name]["score"])
-    words = verdict(best + of_lines, metrics(ours), methods[best], len(truths), held_out.groups)
-    figures = {f"eval_{name} {key}".replace(" ", "_"): table[key] for name, table in tables.items() for key in table}
-    return {**figures, "verdict": words}
+        predictions = [model.predict(vectorizer.transform(window)) for window in windows]
+        methods[name] = np.concatenate(predictions).tolist()
+    return {"methods": methods, "learned_from": of_lines}
 
 
 def _search(schema: LabelSchema, training: Examples, seed: int) -> GridSearchCV:

@@ -30,6 +30,7 @@ from bert.model.objectives import (
     SequenceClassificationObjective,
     SequenceRegressionObjective,
 )
+from bert.reporting.run_record import BASELINE_FILE
 from bert.tokenization.library import text_tokenizer
 from data.text.encodings import remembered
 
@@ -224,12 +225,11 @@ class LabelTask(RunnableTask):
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
         """Words alone and characters alone; where the model's decision has a threshold, it is left out."""
-        logger.info("words alone and characters alone learn from the same lines, to stand beside the scores")
         is_plain = self._decision.positive is None
         ours = self._values(predictions) if is_plain else predictions.argmax(-1)
-        figures = compare(self._schema, self.training, features.examples, ours, self._config.run.seed)
-        figures["verdict"] += "" if is_plain else " Both are without the threshold."
-        return figures
+        note = "" if is_plain else " Both are without the threshold."
+        record = self._config.stage_dir() / BASELINE_FILE
+        return compare(self._schema, self.training, features.examples, ours, self._config.run.seed, record, note)
 
     def render(self, part: Part, features: Features, logits: np.ndarray) -> list[bytes]:
         columns = [features.examples.indices, self._shown(self._values(logits))]

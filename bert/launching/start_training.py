@@ -17,6 +17,7 @@ from bert.config.command_line import dump_yaml, usage_errors
 from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable, write_atomically
+from bert.help_parser import wrapped
 from bert.launching.previous_run import continuation, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks, num_gpus
@@ -135,7 +136,7 @@ def launch(
             if config.trains():
                 records[settings_asked_for(config)] = config
             before = {path: path.read_bytes() for path in records if path.exists()}
-            print(_announcement(config, started, ranks, devices), flush=True)
+            print(wrapped(_announcement(config, started, ranks, devices), indent="  "), flush=True)
             for path, settings in records.items():  # other nodes may be reading them
                 write_atomically(path, dump_yaml(settings).encode())
             node_options = _node_options(ranks, runner)

@@ -27,7 +27,7 @@ from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.launch_settings import PretrainingLaunch
 from bert.pretraining.phases import train_phase
 from bert.reporting.progress import duration
-from bert.reporting.results import show_commands, show_figures
+from bert.reporting.results import next_commands, show_figures
 
 
 def show(request: TextRequest, record: TextRecord) -> PretrainingConfig:
@@ -163,7 +163,7 @@ class TextRun:
         show_figures("own text", [self._config], None if was_done else self._record.used())
         print(*map(wrapped, report.result_lines(plan, self._config)), "", sep="\n", flush=True)
         if was_done:
-            print(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)")
+            print(wrapped(f"Already done: {output_dir} (more --hours, --epochs or --max-steps train it on)"))
             print(without_effect(self._config, self._request.settings), end="")
             if self._request.length.finish_in:
                 print("--finish-in had no effect: it ends a training that is not finished")
@@ -171,4 +171,4 @@ class TextRun:
             text = corpus.text_folder(self._request, plan, "held_out")
             report.demonstrate(output_dir, text, self._request.job.code_dir / "run_predict.py", self._runner)
         again = self._request.longer(max(plan.seconds, self._record.used()) / 3600)
-        show_commands(report.next_commands(output_dir, again))
+        print(next_commands(report.next_commands(output_dir, again)))

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import os
-import re
 import sys
 import time
 from collections import deque
@@ -28,7 +27,6 @@ from bert.reporting.progress import duration, metrics_line, progress
 from bert.reporting.trackers import TRACKERS
 
 QUIET_STEPS = "BERT_QUIET_STEPS"  # environment variable of the ranks: whoever started them shows the steps
-_PATH = re.compile(r"[^\d\s]/|/[^\d\s]")  # not of a step: 7/40
 _FINAL = (("steps", ","), ("final_loss", ".4f"), ("training_sequences_per_second", ",.1f"), ("e2e_train_time", ",.1f"))
 CONSOLE_METRICS = (("epochs", "{:.2f}"), ("loss", "{:.4f}"), ("learning_rate", "{:.2e}"), ("seqs_per_sec", "{:.1f}"))
 
@@ -237,7 +235,7 @@ class Log:
 
     def _show(self, message: str) -> None:
         """A message on the console, above the progress bar if there is one."""
-        if len(message) > WIDTH and not _PATH.search(message):  # a path is copied, and searched for, whole
+        if len(message) > WIDTH:  # others are as they are, such as the head of a table
             message = wrapped(message, indent="  ")
         write = partial(print, flush=True) if self._bar is None else self._bar.write
         self._console(lambda: write(message, file=self._stream))

@@ -23,7 +23,7 @@ from bert.files import shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.printable import printable
 from bert.reporting.progress import duration, metric_form
-from bert.reporting.run_record import RunRecord, read_runs
+from bert.reporting.run_record import VERDICTS, RunRecord, read_runs
 from bert.reporting.spread import repetition_tables
 
 _STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#222}
@@ -207,7 +207,8 @@ def results(runs: Sequence[RunRecord]) -> Rows:
     ):
         add(title, [run.summary.get(name) or _median(run, else_median) for run in runs])
     utilisations = [run.summary.get("mfu") or _median(run, "mfu") for run in runs]
-    add("verdict", [run.summary.get("verdict") for run in runs])
+    for name in VERDICTS:
+        add(name.replace("_", " "), [run.summary.get(name) for run in runs])
     add("model FLOPs utilisation", [None if value is None else f"{value:.1%}" for value in utilisations])
     add("skipped updates", [run.last("skipped_steps") for run in runs])
     add("loss scale", [run.last("loss_scale") for run in runs])

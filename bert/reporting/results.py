@@ -54,7 +54,7 @@ def show_figures(preset: str, phases: Sequence[TrainingConfig], seconds: float |
         took = f"Trained before{f', in {duration(trained)}' if trained else ''}"
     else:
         took = duration(seconds)
-    print(f"\n{took}. Summary: {summary_file}. Picture: {picture}")
+    print(f"\n{wrapped(f'{took}. Summary: {summary_file}. Picture: {picture}')}")
 
 
 def print_table(summaries: dict[str, dict[str, Any]]) -> None:
@@ -81,14 +81,14 @@ def print_table(summaries: dict[str, dict[str, Any]]) -> None:
     print(text.get())
 
 
-def show_commands(commands: Sequence[tuple[str, str]]) -> None:
-    """Print (purpose, command); a long command goes on in lines that a shell joins, below its purpose."""
-    print("Next, try:")
+def next_commands(commands: Sequence[tuple[str, str]]) -> str:
+    """Lines of (purpose, command); a long command goes on in lines that a shell joins, below its purpose."""
+    lines = ["Next, try:"]
     for purpose, command in commands:
-        line = f"  {command}   # {purpose}"
-        if len(line) > WIDTH:
-            line = f"{wrapped(f'  # {purpose}', indent='  # ')}\n{wrapped_command(command)}"
-        print(line)
+        lines.append(f"  {command}   # {purpose}")
+        if len(lines[-1]) > WIDTH:
+            lines[-1] = f"  {wrapped(f'# {purpose}', WIDTH - 2, '  # ')}\n{wrapped_command(command)}"
+    return "\n".join(lines)
 
 
 def draw(picture: Path, runs: Sequence[RunRecord]) -> None:

@@ -15,6 +15,8 @@ from bert.files import json_of
 
 METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
 SCORES_FILE = "scores.json"  # of a classifier: each class, mistakes, thresholds
+BASELINE_FILE = "baseline.json"  # of labelled lines: what each is, and what was predicted; numbers, no texts
+VERDICTS = ("verdict", "verdict_of_all_parts")  # in summary.json, beside a plain method; the second of --cross-validate
 Row = dict[str, Any]
 # What a start logs before its first update and no update changes.
 _LASTING = ("unigram_entropy", "world_size", "device", "processor", "cpu_threads_per_rank")

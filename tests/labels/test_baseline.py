@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from bert.commands.classify import _verdict_of_all
 from bert.commands.fine_tuning import result_lines
 from bert.conversion.model_card import _evaluations
 from bert.labels import baseline
@@ -15,7 +16,7 @@ from bert.labels.examples import Examples
 from bert.labels.schema import own_schema
 from bert.reporting.comparison import verdict
 from bert.reporting.report import results, text
-from bert.reporting.run_record import SCORES_FILE, SUMMARY, read_run
+from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY, read_run
 
 RNG = np.random.RandomState(7)
 WORDS = [f"{first}{second}on" for first in "abcdefgh" for second in "oqu"]
@@ -69,29 +70,33 @@ SETS = {  # schema, texts, labels, groups, what the model predicts -> a figure, 
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_verdict_says_what_is_better_and_is_the_same_again(name):
+def test_a_verdict_says_what_is_better_and_is_the_same_again(name, tmp_path, monkeypatch):
     (schema, texts, labels, groups, ours), figure, begins, ends = SETS[name]
     whole = examples(texts, labels, groups)
     learned, evaluated = whole.take(np.arange(120)), whole.take(np.arange(120, 240))
-    found = baseline.compare(schema, learned, evaluated, ours[120:], 42)
+    found = baseline.compare(schema, learned, evaluated, ours[120:], 42, tmp_path / "record.json")
     assert found["verdict"].startswith(begins) and found["verdict"].endswith(ends), found
     assert figure is None or found[figure[0]] == figure[1]
     methods = {"characters"} if texts is SIGNS else {"words", "characters"}
     assert {key for key in found if key.endswith("_score")} == {f"eval_{method}_alone_score" for method in methods}
-    assert name != "words are better" or found == baseline.compare(schema, learned, evaluated, ours[120:], 42)
+    monkeypatch.setattr(baseline, "_search", None)  # nothing learns again
+    assert found == baseline.compare(schema, learned, evaluated, ours[120:], 42, tmp_path / "record.json")
+    with pytest.raises(TypeError):
+        baseline.compare(schema, learned.take(np.arange(119)), evaluated, ours[120:], 42, tmp_path / "record.json")
 
 
-def test_many_lines_are_learned_from_in_part_and_too_few_not_at_all(monkeypatch):
+def test_many_lines_are_learned_from_in_part_and_too_few_not_at_all(monkeypatch, tmp_path):
     monkeypatch.setattr(baseline, "_MOST_WORK", 8 * 100 * len(TEXTS[0]))
     whole = examples(TEXTS, CLASSES)
-    found = baseline.compare(SINGLE, whole, whole, HALF_RIGHT, 42)
+    found = baseline.compare(SINGLE, whole, whole, HALF_RIGHT, 42, tmp_path / "record.json")
     assert "characters alone (from " in found["verdict"] and " of 240 lines)" in found["verdict"]
     with pytest.raises(ValueError, match="2 different texts are too few for folds=3"):
-        baseline.compare(SINGLE, whole.take(np.arange(2)), whole, HALF_RIGHT, 42)
+        baseline.compare(SINGLE, whole.take(np.arange(2)), whole, HALF_RIGHT, 42, tmp_path / "record.json")
 
 
 def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):
-    found = baseline.compare(SINGLE, examples(TEXTS[:40], CLASSES[:40]), examples(TEXTS, CLASSES), HALF_RIGHT, 42)
+    some, whole = examples(TEXTS[:40], CLASSES[:40]), examples(TEXTS, CLASSES)
+    found = baseline.compare(SINGLE, some, whole, HALF_RIGHT, 42, tmp_path / "record.json")
     scores = {"verdict": "no line of cable is found (recall 0)"}
     for name, content in ((SUMMARY, {"steps": 5, **found, "baseline_seconds": 2.5}), (SCORES_FILE, scores)):
         (tmp_path / name).write_text(json.dumps(content))
@@ -110,6 +115,32 @@ def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):
     rows = dict(results([run]))
     assert (rows["verdict"], rows["eval words alone accuracy"]) == (found["verdict"], share)
     assert [block.markdown for block in _evaluations(run)] == [text(found["verdict"]).markdown]
+
+
+def test_a_cross_validation_has_a_verdict_over_the_lines_of_all_parts(tmp_path):
+    """As one set of the same lines has, whose groups are numbered anew in each part; every record of a part says it."""
+    parts = [(np.arange(start, start + 80), tmp_path / f"part-{start}") for start in (0, 80, 160)]
+    whole, records = examples(NOISE, CLASSES, GROUPS), []
+    for rows, folder in parts:
+        folder.mkdir()
+        (folder / SUMMARY).write_text('{"steps": 5}')
+        assert _verdict_of_all(tmp_path, [folder for _, folder in parts]) == ""
+        rest, ours = np.delete(np.arange(240), rows), HALF_RIGHT[rows]
+        baseline.compare(SINGLE, whole.take(rest), whole.take(rows), ours, 42, folder / BASELINE_FILE, " So.")
+        records.append(json.loads((folder / BASELINE_FILE).read_text()))
+    words = _verdict_of_all(tmp_path, [folder for _, folder in parts])
+    begin = "Over all 3 parts: the model of each part is better than"
+    right = np.mean(HALF_RIGHT == DRAWN)
+    assert words.startswith(begin) and f" on 240 lines of 12 groups: accuracy {right:.3f} against" in words
+    assert words.endswith(" So.") and not any(text in json.dumps(records) for text in (*NOISE[:5], *GROUPS))
+    guesses = np.concatenate([record["methods"]["words alone"] for record in records])
+    summary = json.loads((tmp_path / SUMMARY).read_text())
+    assert (summary["verdict"], summary["eval_words_alone_accuracy"]) == (words, np.mean(guesses == DRAWN))
+    for _, folder in parts:
+        (folder / "config.yaml").write_text("seed: 1\n")
+        run = read_run(folder, "glue-custom")
+        assert run.summary["steps"] == 5 and dict(results([run]))["verdict of all parts"] == words
+        assert [block.markdown for block in _evaluations(run)] == [text(words).markdown]
 
 
 def test_the_margin_is_that_of_a_paired_comparison():

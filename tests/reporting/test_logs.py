@@ -18,7 +18,7 @@ from bert import MESSAGES, REPOSITORY
 from bert.reporting import progress as module
 from bert.reporting.logs import Log
 from bert.reporting.progress import RunProgress, megabytes, progress
-from bert.reporting.results import show_commands
+from bert.reporting.results import next_commands
 
 METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
 
@@ -221,25 +221,24 @@ def test_visualdl_that_raises_is_dropped(tmp_path, capsys, monkeypatch, where):
     assert len(dllogger(tmp_path / "log.jsonl")) == 5
 
 
-def test_what_is_shown_fits_the_terminal_and_long_commands_stay_commands(tmp_path, capsys):
+def test_what_is_shown_fits_the_terminal_and_long_commands_stay_commands(tmp_path):
     log = open_log(tmp_path)
     log.evaluation(2, 0, {f"eval_{name}_of_a_long_name": 0.5 for name in ("loss", "accuracy", "f1", "sequences")})
-    MESSAGES.info(path := f"continuing /{20 * 'folder/'} at step 3")
+    begin, end = f"read: /tmp/{8 * 'folder/'}my texts/a.csv;", f"Picture: {9 * 'folder/'}loss.png"
+    MESSAGES.info(f"{begin} {end}, at 4 sequences/s and 7/40")
+    MESSAGES.info(f"continuing /{20 * 'folder/'} at step 3")
     MESSAGES.info("   precision")
     log.close()
-    *shown, whole, table_head = log._stream.getvalue().splitlines()
-    assert (
-        (whole, table_head) == (path, "   precision")
-        and len(shown) == 2
-        and all(len(line) <= 100 for line in shown)
-        and shown[1].startswith("  ")
-    )
+    *shown, first, second, third, continuing, path, step, table_head = log._stream.getvalue().splitlines()
+    assert len(shown) == 2 and all(len(line) <= 100 for line in shown) and shown[1].startswith("  ")
+    assert (first, second, third) == (begin, f"  {end},", "  at 4 sequences/s and 7/40")
+    assert (continuing, path, step) == ("continuing", f"  /{20 * 'folder/'}", "  at step 3")
+    assert table_head == "   precision"
     commands = [
         ("use it", "run x.csv"),
         ("train on, " + 20 * "twice as long ", f"run --in 'my  notes' {40 * '--flag 1 '}last"),
     ]
-    show_commands(commands)
-    title, short, *lines = capsys.readouterr().out.splitlines()
+    title, short, *lines = next_commands(commands).splitlines()
     assert (title, short) == ("Next, try:", "  run x.csv   # use it") and all(len(line) <= 100 for line in lines)
     script = "\n".join(['run() { printf "%s\\0" "$@"; }', *lines])
     words = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=True).stdout.split("\0")
