@@ -37,8 +37,6 @@ def _command(task: str, words: Sequence[str]) -> Callable[[Sequence[str]], int]:
     is_all = task == "glue" and words[:1] == ["all"]
     if is_all or any(word.partition("=")[0] == "--seeds" for word in words):
         return partial(load_task("bert.commands.repetitions:main"), task)
-    if task == "glue" and load_task("bert.commands.glue:names_entities")(words):
-        task = "ner"
     command: Callable[[Sequence[str]], int] = load_task(_COMMANDS[task])
     return command
 

@@ -1,13 +1,10 @@
 """`bash scripts/run_glue.sh`: fine-tunes BERT on a task of GLUE or on sentences of your own, and scores it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, form_of_recipe, run
-from bert.config.flags import Parser
-from bert.finetuning.ner.config import ENTRY as NER
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.glue.task_table import task_name
@@ -44,26 +41,14 @@ def _recipe(flags: Mapping[str, Any]) -> str:
     return recipe if recipe in GLUE.recipes and not says_what_to_do else ""
 
 
-def names_entities(words: Sequence[str]) -> bool:
-    """Whether the arguments name a recipe of NER or settings that run_ner.py wrote, which start as run_ner.sh."""
-    parser = Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config", default="")
-    recipe = parser.parse_known_args(words)[0].config
-    file = Path(recipe)
-    is_of_ner = file.is_file() and "tag_column:" in file.read_text(encoding="utf-8", errors="replace")
-    return recipe in NER.recipes or is_of_ner
-
-
 LAUNCHER = FineTuningLauncher(
     script="scripts/run_glue.sh",
     entry=GLUE,
     usage="[--config NAME | --task-name TASK --download | TASK DATA_DIR CHECKPOINT | all [DATA_DIR] CHECKPOINT]",
-    description="Fine-tune BERT on a task of GLUE, on sentences of your own, or to find entities, and score it. "
-    "Files without --task-name are your own (custom). Without arguments: the quickstart, on sentences of this "
-    "project.",
-    epilog="Recipes of entities have the settings of run_ner.py. The same command resumes a stopped run. "
-    "All tasks of GLUE in one table: `all --help`.",
-    names={"Recipes": [*GLUE.recipes, *NER.recipes]},
+    description="Fine-tune BERT on a task of GLUE or on sentences of your own, and score it. Files without "
+    "--task-name are your own (custom). Without arguments: the quickstart, on sentences of this project.",
+    epilog="The same command resumes a stopped run. All tasks of GLUE in one table: `all --help`.",
+    names={"Recipes": GLUE.recipes},
     form=_form,
 )
 main = partial(run, LAUNCHER)

@@ -6,8 +6,6 @@ import pytest
 
 from bert.commands.__main__ import main
 from bert.commands.fine_tuning import plan_of
-from bert.commands.glue import names_entities
-from bert.config.command_line import dump_yaml
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support.commands import refused
 from tests.support.launching import LAUNCHERS
@@ -20,7 +18,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 def plan(words, name="glue"):
     """(entry point, settings, ranks)."""
-    task = LAUNCHERS["ner" if name == "glue" and names_entities(words) else name]
+    task = LAUNCHERS[name]
     found = plan_of(task, words)
     return task.entry, found.phases[0], found.ranks
 
@@ -92,9 +90,9 @@ def test_published_settings(weights, recipe, epochs, batch, rate, warmup, amp):
     assert config.run.do_train and config.run.do_eval and config.run.keep_best
 
 
-def test_recipes_of_both_scripts(weights):
+def test_a_quickstart_has_its_own_folder_unless_another_is_named(weights):
     named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
-    entry, config, _ = plan(["--config", "quickstart_entities", *named])
+    entry, config, _ = plan(["--config", "quickstart_entities", *named], "ner")
     assert (entry.script, config.stage()) == ("run_ner.py", "ner")
     assert config.run.output_dir == Path("results/glue_quickstart/entities")
     entry, config, ranks = plan(["--config", "quickstart_pairs", *named, "--output-dir", "mine"])
@@ -151,7 +149,7 @@ def test_the_help_of_a_classifier_has_no_flags_of_published_tasks(capsys):
 
 def test_entities_have_a_script_of_their_own(weights, capsys):
     named = ["--from-pretrained-params", str(weights), "--device", "cpu", "--max-seq-length", "64"]
-    assert plan(named, "ner") == plan(["--config", "quickstart_entities", *named])
+    assert plan(named, "ner") == plan(["--config", "quickstart_entities", *named], "ner")
     entry, config, _ = plan([*named, "--train-file", "a", "--eval-file", "b", "--do-train"], "ner")
     assert entry.script == "run_ner.py" and config.data.train_file == Path("a") and config.run.epochs == 2
     with pytest.raises(ValueError, match="mrpc must be a flag, there are no positional arguments"):
@@ -159,13 +157,6 @@ def test_entities_have_a_script_of_their_own(weights, capsys):
     with pytest.raises(SystemExit):
         plan(["--help"], "ner")
     assert "run_ner.sh [--config NAME] [flags]" in capsys.readouterr().out
-
-
-def test_a_file_of_settings_says_whether_it_is_of_entities(weights, tmp_path):
-    named = ["--config", "small_entities", "--from-pretrained-params", str(weights), "--device", "cpu"]
-    (tmp_path / "mine.yaml").write_text(dump_yaml(plan([*named, "--epochs", "3"], "ner")[1]))
-    entry, config, _ = plan(["--config", "mine.yaml"])
-    assert (entry.script, config.run.epochs) == ("run_ner.py", 3)
 
 
 def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
