@@ -128,10 +128,10 @@ def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
     parts = [found["classes"] for found in scores if found]
     if not parts:  # of a regression
         return []
-    lines = ["", "| class, over all rows | precision | recall | F1 | lines |", "|---|---|---|---|---|"]
+    rows = []
     for name in parts[0]:
         truths, said = (round(sum(part[name][key] for part in parts)) for key in ("support", "predicted"))
         hits = round(sum(part[name]["recall"] * part[name]["support"] for part in parts))
-        row = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
-        lines.append(f"| {name} | {' | '.join(f'{value:.3f}' for value in row)} | {truths} |")
-    return lines
+        measures = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
+        rows.append([name, *(f"{value:.3f}" for value in measures), str(truths)])
+    return ["", *markdown((["class, over all rows", "precision", "recall", "F1", "lines"], rows))]

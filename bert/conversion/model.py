@@ -10,7 +10,7 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
-from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts
+from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts, named_classes
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import Tokens, write_tokenizer
@@ -77,7 +77,7 @@ class Model(PretrainedWeights):
         values = {"architectures": [architecture_of(self.task, config, library)], **json.loads(config.to_json())}
         count = self.num_outputs()
         if "classification" in self.task and count:
-            labels = self.labels if self.labels and len(self.labels) == count else [f"LABEL_{i}" for i in range(count)]
+            labels = named_classes(self.labels or (), count)
             values["id2label"] = {str(index): label for index, label in enumerate(labels)}
             values["label2id"] = {label: index for index, label in enumerate(labels)}
             if count == 1:

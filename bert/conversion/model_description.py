@@ -106,6 +106,11 @@ def plain_labels(labels: Iterable[str], source: str) -> tuple[str, ...]:
     return labels
 
 
+def named_classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """The names of a classifier's outputs: LABEL_0, LABEL_1 ... where they are not known."""
+    return labels if len(labels) == number else tuple(f"LABEL_{index}" for index in range(number))
+
+
 TASK_FILE = "task.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"

@@ -11,7 +11,7 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import locating
 from bert.conversion.model import choose_task
-from bert.conversion.model_description import Usage, plain_labels, read_usage
+from bert.conversion.model_description import Usage, named_classes, plain_labels, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
@@ -118,7 +118,7 @@ def open_model(
     check_ids(tokens, config, [])
     labels = None
     if "classification" in task:
-        labels = _classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
+        labels = named_classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
     usage, numbers = read_usage(folder), _from_the_first(layers, config.num_hidden_layers)
     vectors = None if layers or pooling else usage.vectors
     network = Network(pretrained.parameters, config, device, layers=numbers, vectors=vectors)
@@ -142,11 +142,6 @@ def _from_the_first(layers: Sequence[int], last: int) -> tuple[int, ...]:
             of = f"the model has the layers 1 to {last} (or {-last} to -1), and its embeddings, which are 0"
             raise ValueError(f"layers={layer}: {of}; correct --layers")
     return tuple(layer % (last + 1) for layer in layers)
-
-
-def _classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """The names of a classifier's outputs: LABEL_0, LABEL_1 ... where they are not known."""
-    return labels if len(labels) == number else tuple(f"LABEL_{index}" for index in range(number))
 
 
 def _tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, strip_accents: bool | None) -> Tokens:
@@ -182,7 +177,7 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
         if task == "encoder":
             hidden_size = outputs[predictor.outputs[0]].shape[-1]
         else:
-            labels = _classes((), outputs["logits"].shape[-1])
+            labels = named_classes((), outputs["logits"].shape[-1])
     return OpenedModel(
         path=path,
         task=task,
