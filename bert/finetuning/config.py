@@ -37,7 +37,8 @@ class TaskDataSettings(NormalizationSettings):
         description="longest sequence, in tokens with [CLS] and [SEP]; without --do-train as the weights were trained",
     )
     encoding: MayDiffer[str | None] = Field(
-        None, description="of the files, such as cp1250; auto:cp1250: of what is not UTF-8 in them; none: detected"
+        None,
+        description="of the files, as cp1250; auto:cp1250: of what is not UTF-8; none: of tables detected, else UTF-8",
     )
     sequence_length_multiple: MayDiffer[int] = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"

@@ -44,7 +44,6 @@ class Part(Settings):
 
     tflops: Peaks
     memory_gb: float = Field(gt=0)
-    watts: float | None = Field(None, gt=0)
     reserved_gb: float = Field(ge=0)
     bandwidth: float = Field(gt=0)
     link: float = Field(gt=0)
