@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import textwrap
+from functools import partial
 from typing import Any, NoReturn
 
 from bert.interpreter import shell_command
@@ -21,12 +22,11 @@ def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
     """
     lines = list[str]()
     for line in textwrap.dedent(text).splitlines():
-        own = line[: len(line) - len(line.lstrip())]
+        rest = line[: len(line) - len(line.lstrip())] or indent
         line = _SPACED_PATH.sub(lambda path: path[0].replace(" ", "\0"), line)
-        parts = _CLAUSE.sub(r"\1\n", line).split("\n") if len(line) > width else [line]
-        for number, part in enumerate(parts):
-            starts = {"initial_indent": (own or indent) * bool(number), "subsequent_indent": own or indent}
-            lines += textwrap.wrap(part, width, **starts, break_on_hyphens=False, break_long_words=False) or [""]
+        for number, part in enumerate(_CLAUSE.sub(r"\1\n", line).split("\n") if len(line) > width else [line]):
+            wrap = partial(textwrap.wrap, part, width, break_on_hyphens=False, break_long_words=False)
+            lines += wrap(initial_indent=rest * bool(number), subsequent_indent=rest) or [""]
     return "\n".join(lines).replace("\0", " ")
 
 
