@@ -20,6 +20,9 @@ class OptimizerSettings(Settings):
     embedding_rate_factor: float = Field(
         1.0, gt=0, description="learning rate of the word embeddings, as a multiple of --learning-rate"
     )
+    head_rate_factor: float = Field(
+        1.0, gt=0, description="learning rate of the masked-LM head, as a multiple of --learning-rate"
+    )
     warmup_start_lr: float = Field(0.0, ge=0, description="learning rate that warm-up rises from")
     warmup_proportion: float = Field(0.01, ge=0, lt=1, description="share of --max-steps spent warming up")
     end_learning_rate: float = Field(0.0, ge=0, description="learning rate that decay falls to")

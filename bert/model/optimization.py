@@ -152,10 +152,11 @@ def create_optimizer(settings: OptimizerSettings, num_scheduled_steps: int):
         )
     else:
         optimizer = GuardedAdamW(weight_decay=settings.weight_decay, apply_decay_param_fun=decays, **common)
-    if settings.embedding_rate_factor != 1:
-        for parameter in static.default_main_program().all_parameters():
-            if parameter.name.endswith("word_embeddings.weight"):
-                parameter.optimize_attr = {"learning_rate": settings.embedding_rate_factor}
+    for parameter in static.default_main_program().all_parameters():
+        factor = settings.head_rate_factor if parameter.name.startswith("cls.predictions.") else 1.0
+        factor = settings.embedding_rate_factor if parameter.name.endswith("word_embeddings.weight") else factor
+        if factor != 1:
+            parameter.optimize_attr = {"learning_rate": factor}
     optimizer.max_grad_norm = settings.max_grad_norm
     optimizer.num_scheduled_steps = num_scheduled_steps
     return optimizer

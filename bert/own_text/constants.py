@@ -110,10 +110,10 @@ WARMUP_LARGE_BATCH, WARMUP_OF_LARGE_BATCHES = 8_192, 0.2843  # anchor: the publi
 MOST_RATE = 1e-2  # whatever the batch
 
 # Continued pre-training: AdamW with 1e-4 at 256 sequences (Gururangan et al., 2020, task-adaptive), by the root of the
-# batch 5e-5 at 64, which is BERT's fine-tuning range. A masked-LM head that is made anew needs more: with 5e-4 at 16
-# sequences MiniLM-L6 went from 10.95 to 6.23 nats on held-out text in 60 updates.
+# batch 5e-5 at 64, which is BERT's fine-tuning range. A masked-LM head that is made anew needs ten times as much; the
+# encoder behind it forgets with 5e-4: "MiniLM adapted" in MEASUREMENTS.md of fine-tuning.
 CONTINUED_RATE, CONTINUED_BATCH_TOKENS = 1e-4, round(256 * 128 * _FILLED)
-NEW_HEAD_RATE = 5e-4  # whatever the batch
+NEW_HEAD_RATE, RATE_BELOW_A_NEW_HEAD = 1e-3, 1e-4  # whatever the batch
 CONTINUED_LENGTH = {"cpu": 256, "gpu": 512}
 
 DUPLICATE_FACTOR = 5  # sentence pairs made of each document; anchor: the quickstart, which memorises them with fewer

@@ -125,6 +125,8 @@ def _settings(rules: Rules) -> dict[str, Any]:
     }
     if rules.segmenter and request.setting("masking", "dynamic") == "dynamic":
         settings["whole_word_masking"] = True
+    if rules.head_rate_factor != 1:
+        settings["head_rate_factor"] = rules.head_rate_factor
     if schedule == "wsd":
         settings["lr_decay_share"] = rules.decay_share
     if rules.eval_interval:

@@ -212,8 +212,13 @@ class Rules:
         batch_tokens = self.batch.value * self.candidate.mean_length()
         rate = min(rate * math.sqrt(batch_tokens / anchor), constants.MOST_RATE)
         why = f"{why}, by the root of the batch"
-        if weights is not None and "masked-LM head" not in weights.heads and rate < constants.NEW_HEAD_RATE:
-            rate, why = constants.NEW_HEAD_RATE, "for a masked-LM head made anew; measured with MiniLM-L6"
+        self.head_rate_factor: float = self.request.setting("head_rate_factor", 1.0)
+        if weights is not None and "masked-LM head" not in weights.heads:
+            rate = max(rate, constants.RATE_BELOW_A_NEW_HEAD)
+            why = f"below a masked-LM head made anew, which learns at {constants.NEW_HEAD_RATE:g}; measured"
+            used = self.request.setting("learning_rate", rate)
+            factor = float(f"{max(1.0, constants.NEW_HEAD_RATE / used):.2g}")
+            self.head_rate_factor = self.request.setting("head_rate_factor", factor)
         return choice(self.request.setting("learning_rate"), float(f"{rate:.2g}"), why)
 
     def _warmup(self) -> Choice[float]:

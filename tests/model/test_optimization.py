@@ -102,7 +102,8 @@ def reference(settings: OptimizerSettings, steps, rates) -> dict[str, np.ndarray
             u = corrected_m / (np.sqrt(corrected_v) + settings.epsilon) + decay * parameters[name]
             adapts = settings.optimizer == "Lamb" and (decay > 0 or settings.always_adapt)
             trust = np.linalg.norm(parameters[name]) / np.linalg.norm(u) if adapts else 1.0
-            factor = settings.embedding_rate_factor if "word_embeddings" in name else 1.0
+            factor = settings.head_rate_factor if name.startswith("cls") else 1.0
+            factor = settings.embedding_rate_factor if "word_embeddings" in name else factor
             parameters[name] = parameters[name] - factor * rate * trust * u
     return parameters
 
@@ -116,6 +117,7 @@ def test_twenty_updates_equal_the_float64_reference(name, max_grad_norm, always_
         "weight_decay": weight_decay,
         "max_grad_norm": max_grad_norm,
         "embedding_rate_factor": 1.0 if max_grad_norm else 3.0,
+        "head_rate_factor": 2.0 if max_grad_norm else 1.0,
     }
     settings = OptimizerSettings(optimizer=name, always_adapt=always_adapt, **sizes)
     rig = Rig(settings)

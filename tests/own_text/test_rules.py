@@ -245,9 +245,13 @@ def test_weights_bring_sizes_vocabulary_and_a_lower_rate():
     plan = plan_of(text(1), LAPTOP, hours=0.5, weights=weights)
     one = plan.settings
     assert (one["hidden_size"], one["vocab_size"], one["max_seq_length"]) == (384, 30522, 200)
-    assert one["optimizer"] == "AdamW" and one["learning_rate"] == constants.NEW_HEAD_RATE
+    assert one["optimizer"] == "AdamW" and one["learning_rate"] == constants.RATE_BELOW_A_NEW_HEAD
+    assert one["learning_rate"] * one["head_rate_factor"] == pytest.approx(constants.NEW_HEAD_RATE)
+    given = plan_of(text(1), LAPTOP, hours=0.5, weights=weights, settings={"learning_rate": 2e-4}).settings
+    assert (given["learning_rate"], given["head_rate_factor"]) == (2e-4, 5.0)
     kept = dataclasses.replace(weights, heads=("pooler", "masked-LM head"))
-    assert plan_of(text(1), LAPTOP, hours=0.5, weights=kept).settings["learning_rate"] < 2e-4
+    one = plan_of(text(1), LAPTOP, hours=0.5, weights=kept).settings
+    assert one["learning_rate"] < 2e-4 and "head_rate_factor" not in one
     assert "6 layers of 384" in table(plan, TextRequest())
 
 
