@@ -24,7 +24,7 @@ from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchSettings
 from bert.launching.start_training import launch
 from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY
-from bert.reporting.spread import markdown, metric_rows, metrics_of
+from bert.reporting.spread import markdown, metric_rows, metrics_in
 
 CLASSIFIED_FROM = "bert-base-uncased"  # the weights that run_classify.sh starts from
 
@@ -87,7 +87,7 @@ def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: 
 
     Returns the exit code; the same command resumes.
     """
-    folder, runner, metrics, folds = config.run.output_dir, Runner(), {}, []
+    folder, runner, folds = config.run.output_dir, Runner(), list[Path]()
     for part in range(parts):
         print(f"\n==== part {part} ({part + 1} of {parts})", flush=True)
         own = folder / f"part-{part}"
@@ -95,8 +95,8 @@ def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: 
         code = launch(script, fold, ranks, runner)
         if code != OK:
             return code
-        metrics[part] = metrics_of(own)
         folds.append(fold.log_dir())
+    metrics = {part: metrics_in(read_json(fold / SUMMARY)) for part, fold in enumerate(folds)}
     table = [*markdown(metric_rows(metrics, "part")), *_all_rows([read_json(fold / SCORES_FILE) for fold in folds])]
     lines = [f"{config.stage()}: {parts} parts", "", *table]
     if verdict := _verdict_of_all(folder, folds):

@@ -8,11 +8,9 @@ import os
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.config.setting_sources import plain_yaml
-from bert.files import read_json
 from bert.reporting.progress import metric_form
 from bert.reporting.run_record import RunRecord
 
@@ -39,12 +37,6 @@ def metrics_in(summary: Mapping[str, Any]) -> dict[str, float]:
         if isinstance(value, (int, float))
         and ((name.startswith("eval_") and not name.endswith(NO_METRICS)) or name in MEASURED)
     }
-
-
-def metrics_of(folder: Path) -> dict[str, float]:
-    """`STAGE METRIC` -> value, of the summaries of all stages of a run."""
-    summaries = {file.parent.name: read_json(file) for file in sorted(folder.glob("*/summary.json"))}
-    return {f"{stage} {name}": v for stage, summary in summaries.items() for name, v in metrics_in(summary).items()}
 
 
 class Repetitions(NamedTuple):
