@@ -9,9 +9,12 @@ import yaml
 HOLE = "\ufdef"  # a noncharacter, which does not occur in text: here a reader sees something that is not known
 _PART = re.compile(r"<([^<>]*)>")  # of a pattern: those with odd numbers may be left out
 _FIELD = re.compile(r"\{([^{}:?]+)(?::(\w+)|\?([^{}]*))?\}")
-_PLAIN_NUMBER = re.compile(r"(-?)(\d{4,30})(?:[.,](\d+))?")
+_PLAIN_NUMBER = re.compile(r"(-?)(\d{1,30})(?:[.,](\d+))?")
 _SUPERSCRIPTS = str.maketrans("0123456789-\u2212", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻")
-_RANGES = ("to", "-", "\u2013", "and", "by", "x", "or")
+_NUMBER = r"[-\u2212]?\.?\d[\d.,+/]*"
+_RANGE = r"to|to\(-\)|-|\u2013|and|and\(-\)|or|by|xx?|[\u00d7*\u00b1]|\+/-"
+_UNIT = rf"(?!{_NUMBER}(?:\||$))[^|]+"
+_MEASURE = re.compile(rf"{_NUMBER}(?:\|(?:{_RANGE})\|{_NUMBER})*\|{_UNIT}(?:\|{_NUMBER}\|{_UNIT})*")
 
 
 @cache
@@ -41,12 +44,14 @@ def template_text(content: str, language: str) -> str:
         name, values = function.strip().lower(), [argument, *values]
     pattern = patterns.get(name, "{1}" if name.startswith("lang-") else None)
     if pattern is None:
+        if re.fullmatch(_table()["shown as named"].get(language, "-"), name):
+            return head.strip()
         is_note = name.startswith(("cite ", "ipa-", "#tag:ref", "sfn", "efn", "harv"))
         return "" if "\n" in content or is_note else HOLE
     placed = [value.strip() for value in values if "=" not in value]
     named = {key.strip(): value.strip() for key, mark, value in (value.partition("=") for value in values) if mark}
     if pattern in _FUNCTIONS:
-        return _FUNCTIONS[pattern](placed) or HOLE
+        return _FUNCTIONS[pattern](name, placed) or HOLE
     places = {str(place): value for place, value in enumerate(placed, start=1)}
     fields = {"*": "".join(placed), "-1": "".join(placed[-1:]), **places, **named}
     parts = [_filled(part, fields, language) for part in _PART.split(pattern)]
@@ -75,21 +80,31 @@ def _field(field: re.Match, fields: dict[str, str], language: str) -> str:
 def _grouped(value: str, language: str) -> str:
     """1234567.8 -> "1,234,567.8", as the wiki writes it; what is no plain number stays."""
     number, style = _PLAIN_NUMBER.fullmatch(value), _table()["numbers"].get(language)
-    if number is None or style is None:
+    if number is None or style is None or (len(number[2]) < 4 and len(number[3] or "") == 3):  # 1.234 may be grouped
         return value
     sign, digits, decimals = number.groups()
     whole = f"{int(digits):,}".replace(",", style[0]) if len(digits) >= int(style[2]) else digits
     return sign + whole + (f"{style[1]}{decimals}" if decimals else "")
 
 
-def _converted(values: list[str]) -> str:
-    """{{convert|5|km|mi}} -> "5 km", {{convert|5|to|8|km}} -> "5 to 8 km"."""
-    return " ".join(values[:4] if len(values) > 3 and values[1] in _RANGES else values[:2])
+def _converted(name: str, values: list[str]) -> str:
+    """{{convert|6|ft|2|in|cm}} -> "6 ft 2 in", {{convert|5|-|8|sqmi|km2}} -> "5–8 sq mi"; "" if not understood."""
+    measure, written = _MEASURE.match("|".join(values)), _table()["units"]
+    shown = " ".join(written.get(part, part) for part in measure[0].split("|")) if measure else ""
+    return re.sub(r"(?<=\d)\+(?=\d+/)", " ", shown.replace(" \u2013 ", "\u2013"))
 
 
-def _fraction(values: list[str]) -> str:
+def _ship(name: str, values: list[str]) -> str:
+    """{{HMS|Hood|51}} -> "HMS Hood (51)", {{ship|HMS|Hood|51|2}} -> "Hood": the last value says what is shown."""
+    named = values if name == "ship" else [name.upper(), *values]
+    prefix, ship, number, form = [*named, "", "", "", ""][:4]
+    whole = f"{prefix} {ship} ({number})" if number else f"{prefix} {ship}"
+    return {"": whole, "1": number, "2": ship, "6": f"{prefix} {ship}"}.get(form, "").strip() if ship else ""
+
+
+def _fraction(name: str, values: list[str]) -> str:
     """{{frac|2}} -> "1/2", {{frac|1|2}} -> "1/2", {{frac|3|1|2}} -> "3 1/2"."""
     return " ".join([*values[:-2], "/".join(["1", *values][-2:])]) if values else ""
 
 
-_FUNCTIONS = {"=convert": _converted, "=fraction": _fraction}
+_FUNCTIONS = {"=convert": _converted, "=fraction": _fraction, "=ship": _ship}

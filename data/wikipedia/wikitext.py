@@ -277,7 +277,7 @@ def _tidy(text: str) -> str:
 
 _CLOSING = "'\"\u2019\u201d\u00bb\u203a)]\u300d\u300f\uff09\u3011"
 _WIDE_STOPS = "\u3002\uff01\uff1f\uff0e"
-_ABBREVIATION = re.compile(r"\b[^\W\d_]\.\s*$")  # at which a sentence may have been cut: "M. ", "av. J."
+_ABBREVIATION = re.compile(r"\b[^\W\d_]\.\s*$|^\w+\.\s*$")  # at which a sentence may have been cut: "av. J.", "Ur."
 _SENTENCE_END = re.compile(
     rf"[{re.escape(_STOPS)}][{re.escape(_CLOSING)}]*(?=\s|$)"
     rf"|[{_WIDE_STOPS}][{re.escape(_CLOSING)}]*"

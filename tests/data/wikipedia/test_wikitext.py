@@ -92,6 +92,13 @@ def test_markup_becomes_what_a_reader_reads(markup, text):
     ("markup", "language", "text"),
     [
         ("The {{ship|HMS|Victory}} met {{USS|Maine|ACR-1}}.", "en", "The HMS Victory met USS Maine (ACR-1)."),
+        ("{{HMS|Hood|51|6}}, {{ship|HMS|Hood|51|2}}, {{as of|2011|lc=y}}.", "en", "HMS Hood, Hood, as of 2011."),
+        (
+            "{{convert|6|ft|2|in|cm|0}}, {{cvt|1+1/2|-|2|sqmi|km2}} at {{convert|20|C}}.",
+            "en",
+            "6 ft 2 in, 1 1/2–2 sq mi at 20 °C.",
+        ),
+        ("{{convert|3|x|4|x|5|m|ft}}, {{convert|5|km2|abbr=on}}.", "en", "3 x 4 x 5 m, 5 km²."),
         ("{{formatnum:1234567}}, {{US$|5}} or {{val|1.3|e=5|u=kg}}.", "en", "1,234,567, US$5 or 1.3×10⁵ kg."),
         (
             "An {{sclass|Iowa|battleship}} of {{circa|1900|1910}}.",
@@ -107,6 +114,16 @@ def test_markup_becomes_what_a_reader_reads(markup, text):
         ),
         ("Il naît le {{date|5|mai|1900}} au {{s-|XIX|e}}.", "fr", "Il naît le 5 mai 1900 au XIXe siècle."),
         ("{{unité|12345|rues}}, {{nobr|5 km}} et {{1er}}, {{av JC}}", "fr", "12 345 rues, 5 km et 1er, av. J.-C."),
+        (
+            "{{unité|105.4|km|2}}, {{unité|12|hab||km|-2}} au {{XIXe siècle}}.",
+            "fr",
+            "105,4 km², 12 hab⋅km⁻² au XIXe siècle.",
+        ),
+        (
+            "Le {{Ier}}, {{1er|mai}}, aux {{sp-|XI|e|et|XII|e|s}} à {{heure|9|5|3}}.",
+            "fr",
+            "Le Ier, 1er mai, aux XIe et XIIe siècles à 9 h 5 min 3 s.",
+        ),
         ("C'est {{lang|en|texte=the sea}} du {{date|5|8|1900}}.", "fr", "C'est the sea du 5 août 1900."),
         ("El {{siglo|XIX||s}} y {{siglo|V|a}} mide {{unidad|1234|km}}.", "es", "El siglo XIX y V a. C. mide 1234 km."),
         ("El {{fecha|5|8|1900}} {{barco|HMS|Victory}} fue.", "es", "El 5 de agosto de 1900 HMS Victory fue."),
@@ -130,13 +147,12 @@ def test_templates_with_words_are_shown(markup, language, text):
 @pytest.mark.parametrize("language", "en de fr es it pt pl nl ru ja".split())
 def test_every_row_of_the_table_shows_its_parameters(language):
     for name, pattern in patterns_of(language).items():
-        shown = template_text(
-            f"{name}|{'flat' if name == 'music' else 5}|6|7|8|9|u=5|e=5|label=5|texte=5|tekst=5", language
-        )
+        first, second = "flat" if name == "music" else 5, "km" if pattern == "=convert" else 6
+        shown = template_text(f"{name}|{first}|{second}|6|6|9|u=5|e=5|label=5|texte=5|tekst=5", language)
         assert HOLE not in shown and not set("{}<>?") & set(shown), (name, pattern)
         assert bool(shown) == bool(pattern), (name, pattern)
         required = "".join(re.split("<[^<>]*>", pattern))
-        is_required = "{" in required or pattern in ("=convert", "=fraction")
+        is_required = "{" in required or re.match("=[a-z]", pattern) is not None
         assert (HOLE in template_text(name, language)) == is_required, (name, pattern)
     assert language == "en" or len(patterns_of(language)) > len(patterns_of("xx"))
 
@@ -155,6 +171,7 @@ def test_every_row_of_the_table_shows_its_parameters(language):
             "Il est là. Il est loin.",
             2,
         ),
+        ("Jest tu. Ur. {{x}} w Rzymie.", "pl", "Jest tu.", 1),
         ("町である。{{x}}それに住む。川。{{x}}", "ja", "町である。それに住む。川。", 0),
         ("町である。東{{x}}に住む。川。", "ja", "町である。川。", 1),
     ],
