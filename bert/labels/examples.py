@@ -17,7 +17,7 @@ import numpy as np
 from bert.labels.schema import POSITION, LabelSchema, listed
 from bert.labels.table import Split, shown
 from bert.printable import printable
-from data.text.columns import Column, Row
+from data.text.columns import Column, Row, texts_inside
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
@@ -36,7 +36,11 @@ def _fields(row: Row, columns: Sequence[Column]) -> tuple[list[str], str]:
             return [], f"no {column}; the row has {keys}"
         value: Any = row.values[column]
         if not isinstance(value, str | int | float):
-            return [], f"{column} is {shown(json.dumps(value, default=str))}, neither text nor a number"
+            inside = next(
+                (f"; name what is in it, such as {path}" for text in texts_inside(value, str(column)) for path in text),
+                "",
+            )
+            return [], f"{column} is {shown(json.dumps(value, default=str))}, neither text nor a number{inside}"
         if isinstance(value, str) and _HALF_PAIR.search(value):
             return [], f"{column} is not text, it has half of a surrogate pair: {shown(value)}"
         fields.append(value if isinstance(value, str) else json.dumps(value))

@@ -12,9 +12,9 @@ import numpy as np
 from bert.labels.table import RowReader, Split, own_rows, shown
 from data.text.encodings import DETECTED, Decoding
 
-_DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*")
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?([0-9]+|[0-9]{1,3}([. \xa0][0-9]{3})+),[0-9]+\s*")
 _LONGEST_LIST = 10_000  # characters
-_SPACED = re.compile(r"""(['"])\s+(['"])""")  # between two texts of NumPy
+_SPACED = re.compile(r"""(?<=['"])\s+(?=['"])|(?<=[\d.])\s+(?=\d)(?!.*['"])""")  # between texts, numbers of NumPy
 POSITION = "position {}"  # the class of a place in lists of 0 and 1, from 1
 
 
@@ -108,15 +108,17 @@ class LabelSchema:
 
 def number(label: str) -> float:
     """Of a label, which may have a decimal comma; ValueError if it is none."""
-    return float(label.replace(",", ".") if _DECIMAL_COMMA.fullmatch(label) else label)
+    return float(re.sub(r"[. \xa0]", "", label).replace(",", ".") if _DECIMAL_COMMA.fullmatch(label) else label)
 
 
 def listed(value: object) -> list[str] | None:
     """The labels of a list, also of one that pandas or NumPy wrote as text, such as ['joy', 'love']; None: no list."""
     if isinstance(value, str) and value.lstrip().startswith("[") and len(value) < _LONGEST_LIST:
         with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            value = literal_eval(_SPACED.sub(r"\1, \2", value.strip()))
-    return [str(name).strip() for name in value] if isinstance(value, list) else None
+            value = literal_eval(_SPACED.sub(", ", value.strip()))
+    if not isinstance(value, list):
+        return None
+    return [f"{name:g}" if isinstance(name, float | bool) else str(name).strip() for name in value]
 
 
 def own_schema(

@@ -1,5 +1,6 @@
 """What to read of a table: its columns, which are named, known by usual names, or chosen by their content."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ PAIR_NAMES = (("text", "text_pair"), ("sentence1", "sentence2"), ("premise", "hy
 LABEL_NAMES = tuple(
     "label labels tags class category sentiment target score rating gold_label diagnosis kind topic y".split()
 )
-SAMPLE_ROWS, SAMPLE_CHARACTERS = 50, 1 << 20  # of a table without a column of the names
+SAMPLE_ROWS, SAMPLE_CHARACTERS = 500, 1 << 20  # of a table without a column of the names
 _LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a text and of the sample; less is a name, a date or a setting
 _LONGEST_NAME = 60  # a longer "name" is a first row of text
 _FEW_ROWS = 10  # of which most labels may differ
+_FRACTION = re.compile(r"[+-]?\d+[.,]\d+")
 _MAX_SHOWN = 20
 _MOST_NESTED = 10  # of objects and lists in which a text is searched
 T = TypeVar("T")
@@ -87,7 +89,7 @@ class TextColumn:
     def _missing(self, columns: Sequence[str], longest: str | None, rows: Sequence[Mapping[str, Any]]) -> str:
         wanted = " or ".join(repr(name) for name in self.names if name and (len(self.names) == 1 or "," not in name))
         close = next((near for name in self.names for near in get_close_matches(name, columns, 1, 0.7)), longest)
-        inside = list(chain.from_iterable(map(_texts_inside, rows)))
+        inside = list(chain.from_iterable(map(texts_inside, rows)))
         close = (
             close
             or _longest_text(inside)
@@ -97,22 +99,22 @@ class TextColumn:
         return f"has no column {wanted}, only {[name[:_LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
 
 
-def _texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dict[str, str]]:
+def texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dict[str, str]]:
     """{path: text} of each text inside of a row of JSON."""
     if isinstance(value, str):
         yield {path: value}
     elif depth < _MOST_NESTED and isinstance(value, list):
-        yield from chain.from_iterable(_texts_inside(item, f"{path}[]", depth + 1) for item in value)
+        yield from chain.from_iterable(texts_inside(item, f"{path}[]", depth + 1) for item in value)
     elif depth < _MOST_NESTED and isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts_inside(item, f"{path}.{key}".removeprefix("."), depth + 1)
+            yield from texts_inside(item, f"{path}.{key}".removeprefix("."), depth + 1)
 
 
 def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
     """NoHeaderError if the first line is a row: the "name" of the longest text is a text itself, or a label's a label.
 
-    A header that is repeated among the rows, and pandas' names 0, 1, 2 ... are names. So is the value of a check box,
-    which other rows leave empty, and "spam" beside a usual name, as "text".
+    A fraction is a label too. A header that is repeated among the rows, and pandas' names 0, 1, 2 ... are names. So is
+    the value of a check box, which other rows leave empty, and "spam" beside a usual name, as "text".
 
     Args:
         rows: the first ones.
@@ -125,7 +127,7 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
     for name in () if has_usual_name else names:
         values = {row.get(name) for row in own}
         are_labels = values != {name, ""} and (2 * len(values) <= len(own) or len(own) < _FEW_ROWS)
-        if name in values and are_labels:
+        if (name in values and are_labels) or _FRACTION.fullmatch(name):
             wrong.append(name)
     if wrong:
         raise NoHeaderError(

@@ -33,13 +33,13 @@ class DelimitedTable:
     def __init__(self, lines: Iterator[str | None], kind: str, form: TableForm, counts: Counter) -> None:
         """kind: csv or tsv; `lines` are without their ends, and None is one that was too long."""
         opening = next(lines, None)
-        told = re.fullmatch("sep=(.)", opening or "")  # Excel's line before the header
+        told = re.fullmatch('("?)sep=(.)\\1', opening or "")  # Excel's line before the header
         if told is not None:
             opening = next(lines, None)
         if opening is None:
             raise NoHeaderError("is empty; its first line must name the columns")
         self._form, self._counts = form, counts
-        self.delimiter, names = self._first_fields(opening, told[1] if told else _DELIMITERS[kind])
+        self.delimiter, names = self._first_fields(opening, told[2] if told else _DELIMITERS[kind])
         self._number = 1 + form.header + (told is not None)  # of the first row's line
         self._width = len(names)
         if form.header and form.quotes != "none" and _opens_a_quote(opening, self.delimiter):

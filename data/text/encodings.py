@@ -163,7 +163,7 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
     if not seen["foreign"] and seen["clean"] + seen["damaged"] >= _MIN_RATIO * seen["damage"]:
         return Encoding("utf-8", 0, "valid but for some bytes" if seen["damage"] else "valid")
     found = code_page or guess(samples["foreign"] or samples["damaged"], language)
-    by = "named, or of the training" if code_page else "likeliest"
+    by = "named, or found before" if code_page else "likeliest"
     if found is None or (not seen["foreign"] and seen["clean"] > seen["damaged"]):
         return Encoding("utf-8", 0, "no better guess")
     shares = 1 if found.startswith(_EAST_ASIAN) else _MIN_RATIO  # whose characters are UTF-8 by chance now and then

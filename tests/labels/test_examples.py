@@ -172,6 +172,11 @@ def test_a_table_without_a_header_is_read_when_it_is_said(tmp_path):
     rows = "".join(f"a short text {number},{'pos' if number % 3 else 'neg'}\n" for number in range(12))
     with pytest.raises(ValueError, match=r"a row \('neg'\); add a line of names, or pass --no-header"):
         own(tmp_path, rows)
+    for label in ("0.963", "K0"):  # a regression; of many classes
+        with pytest.raises(ValueError, match=f"a row .'{label}'.; add a line of names"):
+            own(tmp_path, "".join(f"a text {n},{label if n == 0 else label[:-1] + str(n % 40)}\n" for n in range(120)))
+    with pytest.raises(ValueError, match="neither text nor a number; name what is in it, such as ticket.body"):
+        own(tmp_path, '{"ticket": {"body": "a"}, "label": 1}\n{"ticket": {"body": "b"}, "label": 2}\n', "a.jsonl")
     schema, examples = own(tmp_path, rows, header=False)
     assert (len(examples), schema.train.texts, schema.train.label) == (12, ("column 1",), "column 2")
     pandas = "0,1\n" + rows.replace("pos", "1").replace("neg", "0")  # as to_csv names the columns of a plain array
@@ -179,15 +184,15 @@ def test_a_table_without_a_header_is_read_when_it_is_said(tmp_path):
 
 
 def test_excels_line_before_the_header_names_the_separator(tmp_path):
-    examples = own(tmp_path, "sep=;\ntext;label\none, two;x\nthree;y\n")[1]
-    assert examples.texts[0] == ["one, two", "three"]
+    for line in ("sep=;", '"sep=;"'):
+        assert own(tmp_path, f"{line}\ntext;label\none, two;x\nthree;y\n")[1].texts[0] == ["one, two", "three"]
     with pytest.raises(ValueError, match="line 4: its label is empty"):
         own(tmp_path, "sep=;\ntext;label\none, two;x\nthree;\n")
 
 
 def test_decimal_commas_are_numbers_and_thousands_are_asked_about(tmp_path):
-    schema, examples = own(tmp_path, "text;label\na;2,5\nb;-1,75\nc;3\n")
-    assert schema.is_regression and schema.encode(examples.labels).tolist() == [2.5, -1.75, 3]
+    schema, examples = own(tmp_path, "text;label\na;2,5\nb;-1,75\nc;3\nd;1.234,5\n")
+    assert schema.is_regression and schema.encode(examples.labels).tolist() == [2.5, -1.75, 3, 1234.5]
     with pytest.raises(ValueError, match="such as 1,250, may be thousands or fractions; write them as 1250 or 1.250"):
         own(tmp_path, "text;label\na;1,250\nb;3,500\n")
 
@@ -197,6 +202,7 @@ def test_decimal_commas_are_numbers_and_thousands_are_asked_about(tmp_path):
     [
         (("['joy', 'love']", "['anger']"), ("anger", "joy", "love"), [[0, 1, 1], [1, 0, 0]]),
         (("['joy' 'love']", "['it, too']"), ("it, too", "joy", "love"), [[0, 1, 1], [1, 0, 0]]),  # as NumPy prints
+        (("[1 0]", "[1. 1.]"), ("position 1", "position 2"), [[1, 0], [1, 1]]),
         (("[1, 0]", "[1, 1]"), ("position 1", "position 2"), [[1, 0], [1, 1]]),
         (("[3, 0]", "[1]"), ("0", "1", "3"), [[1, 0, 1], [0, 1, 0]]),
     ],
