@@ -46,12 +46,14 @@ class TrainingProgram:
     """The program of one micro-step; every `gradient_accumulation_steps`-th run also updates the parameters.
 
     Attributes:
+        outputs: the variables of the forward pass, by the objective's names.
         accumulation_varies: whether `Feeding.accumulate` may change that number for the updates that follow.
     """
 
     objective: Objective
     main: static.Program
     startup: static.Program
+    outputs: dict[str, str]
     parameters: tuple[str, ...]
     optimizer_state: dict[str, str]  # "<parameter>/<accumulator>" -> variable in the scope
     gradient_accumulation_steps: int
@@ -110,7 +112,7 @@ def build_training_program(
     main, startup = static.Program(), static.Program()
     with static.program_guard(main, startup), unique_name.guard():
         # The integers of a micro-batch go to a card in small types; a CPU has them already.
-        loss, metrics = objective.forward(training=True, small_feed=group.device == "gpu")
+        loss, metrics, outputs = objective.forward(training=True, small_feed=group.device == "gpu")
         inner = create_optimizer(optimizer, num_scheduled_steps)
         strategies = optimizer.fleet_strategies.split(",")
         _minimize(loss, inner, precision, group, gradient_accumulation_steps, strategies, accumulation_varies)
@@ -134,6 +136,7 @@ def build_training_program(
         objective,
         main,
         startup,
+        outputs={name: output.name for name, output in outputs.items()},
         parameters=tuple(sorted(p.name for p in main.all_parameters())),
         optimizer_state=_optimizer_state(inner),
         gradient_accumulation_steps=gradient_accumulation_steps,
@@ -147,7 +150,7 @@ def build_evaluation_program(objective: Objective, precision: PrecisionSettings 
     """The program of an evaluation; it uses the weights that the training program has put into the scope."""
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
-        _, metrics = objective.forward(training=False)
+        _, metrics, _ = objective.forward(training=False)
         cast_forward(main, precision)
     use_cpu_kernels(main, bfloat16=_is_bfloat16(precision))
     return EvaluationProgram(main, metrics.name)

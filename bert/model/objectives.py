@@ -126,16 +126,16 @@ class Objective:
         raise NotImplementedError
 
     def forward(self, training: bool, *, small_feed: bool = False):
-        """Append the forward computation to the current program; return the loss and float64 [len(metric_names)]."""
+        """Append the forward computation; return the loss, float64 [len(metric_names)], and the outputs by name."""
         feed, network = self.inputs(small=small_feed), self.network()
         network.train() if training else network.eval()
-        loss, sums = self.loss(feed, self.outputs(feed, network))
+        loss, sums = self.loss(feed, outputs := self.outputs(feed, network))
         values = (paddle.ones([], "float32"), loss, *sums)
         metrics = paddle.concat([value.detach().reshape([1]) for value in values]).astype("float64")
         if training:  # the update skips an overflow; it must not make the sums of the whole interval NaN
             metrics = paddle.where(paddle.isfinite(loss.detach()), metrics, paddle.zeros_like(metrics))
         metrics.stop_gradient = True
-        return loss, metrics
+        return loss, metrics, outputs
 
     def chance_loss(self) -> float | None:
         """The loss of a uniform guess, in nats, which no trained model exceeds; None: not known."""

@@ -73,7 +73,7 @@ class Feeding:
         if not main.global_block().has_var(BATCH_VECTORS):
             return micro_batches
         batches = list(micro_batches)
-        name = next(op.input("Updates")[0] for op in main.global_block().ops if op.type == "scatter")
+        name = self._program.outputs["vectors"]
         self._forward = self._forward or main._prune([main.global_block().var(name)])
         known = self._forward.global_block()
         vectors = np.zeros((len(batches[0].feed["text_groups"]), hidden), "float32")

@@ -20,6 +20,7 @@ import zlib
 import numpy as np
 from tests.gpu.half_precision import of_gpu
 from tests.support import runs, tiny
+from tests.vectors import test_contrastive
 
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.runtime.distributed import finalize, group_from_environment
@@ -164,9 +165,16 @@ def _config(group, name: str, **changes):
     )
 
 
+def contrastive(group) -> tuple[dict, dict]:
+    """An update of two micro-batches a rank, whose negatives are the texts of all."""
+    losses, moments, _ = test_contrastive.update(2, group=group)
+    return {"losses": losses}, moments
+
+
 CASES = {
     **{name: lambda group, case=case: equality(group, *case) for name, case in EQUALITY_CASES.items()},
     **{name: lambda group, case=case: overflow(group, *case) for name, case in OVERFLOW_CASES.items()},
+    "contrastive": contrastive,
     "drift": drift,
     "trainer": trainer,
     "trainer_as_on_gpus": lambda group: trainer(group, as_on_gpus=True),

@@ -18,6 +18,7 @@ from bert.runtime.paddle_api import IS_PADDLE_3
 from tests.support import tiny
 from tests.support.disk_cache import made_once
 from tests.support.launching import RANKS, launch, launch_two_hosts
+from tests.vectors import test_contrastive
 
 _spec = importlib.util.spec_from_file_location("cases", RANKS / "cases.py")
 cases = importlib.util.module_from_spec(_spec)
@@ -53,6 +54,16 @@ def one_rank_parameters(name: str, micro_steps: int = 1) -> dict:
 def test_two_ranks_with_and_without_accumulation_equal_one_rank_with_one_pass(two_ranks, name):
     with np.load(two_ranks / f"{name}.npz") as found:
         assert tiny.relative_difference(dict(found), one_rank_parameters(name)) < 1e-5
+
+
+@pytest.mark.long
+def test_two_ranks_search_among_the_passages_of_both(two_ranks):
+    """Vectors gathered from micro-batches of two ranks have the losses and the gradient of one whole batch."""
+    (whole,), gradients, _ = test_contrastive.update(1)
+    for result in results(two_ranks, "contrastive"):
+        assert result["losses"] == pytest.approx([whole] * 2, abs=1e-6)
+    with np.load(two_ranks / "contrastive.npz") as found:
+        assert tiny.relative_difference(dict(found), gradients) < 3e-6
 
 
 @pytest.mark.long

@@ -31,12 +31,17 @@ def micro_batches(number: int, objective: ContrastiveObjective) -> list[MicroBat
     return result
 
 
-def update(number: int, *, dropout: bool = False, precision=tiny.FLOAT32, **attributes):
-    """An update of `number` micro-batches -> the loss of each, the gradient of the whole, the vectors before it."""
+def update(number: int, *, group=tiny.ONE_RANK, dropout: bool = False, precision=tiny.FLOAT32, **attributes):
+    """An update of `number` micro-batches a rank -> the loss of each, the gradient of all, the vectors before it."""
     model = tiny.MODEL_WITH_DROPOUT if dropout else tiny.MODEL
     objective = ContrastiveObjective(model, kernels=FusedKernels(unpad=True), **attributes)
     session = tiny.Session(
-        objective=objective, optimizer=tiny.STEADY_ADAMW, micro_steps=number, precision=precision, warmup_steps=0
+        objective=objective,
+        optimizer=tiny.STEADY_ADAMW,
+        micro_steps=number,
+        precision=precision,
+        warmup_steps=0,
+        group=group,
     )
     device = session.device()
 
@@ -44,7 +49,7 @@ def update(number: int, *, dropout: bool = False, precision=tiny.FLOAT32, **attr
         session.program.dropout.draw(session.scope, session.place, feed, np.uint64(7 + micro_step))
 
     feeding, losses = Feeding(session.program, device), []
-    batches = micro_batches(number, objective)
+    batches = micro_batches(number * group.world_size, objective)[group.rank :: group.world_size]
     for micro_step, batch in enumerate(feeding.with_batch_vectors(batches, draw)):
         session.write(TRAINING_METRICS, np.zeros(4))
         draw(micro_step, batch.feed)
