@@ -11,7 +11,7 @@ from typing import Any
 from bert.checkpoints.directories import weights_folder
 from bert.config.flags import is_on
 from bert.config.training_settings import InitializationSettings
-from bert.conversion.locating import published_model, resolve
+from bert.conversion.locating import locate, published_model, resolve
 from bert.conversion.model_description import (
     CONFIG_FILES,
     LABELS_FILE,
@@ -78,6 +78,8 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
             implied["bert_model"] = _name_of(folder)
     if (vocabulary := vocabulary_beside(folder)) is not None:
         implied["vocab_file"] = vocabulary
+    elif path.is_dir() and "vocab_file" not in values:
+        locate(path, [])  # no model at all is refused as such
     stated, file = stated_normalization(folder), values.get("vocab_file") or vocabulary
     if "lowercase" not in stated and file is not None:
         with suppress(OSError, ValueError):  # `check_vocabulary_file` reports it

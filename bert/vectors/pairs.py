@@ -49,7 +49,7 @@ def table_pairs(
     path: Path, query: str | None, passage: str | None, decoding: Decoding, *, to_measure: bool = False
 ) -> Iterator[Pair]:
     """The rows of a table, whose columns are named or known by usual names; to measure also of classes or scores."""
-    table = user_table(path, TableForm(None, decoding.header, "cells"), decoding=decoding)
+    table = user_table(path, TableForm(None, decoding.header, "cells", flags=""), decoding=decoding)
     names = [*map(str, table.columns)]
     queries = product([query] if query else _QUERIES, [passage] if passage else _PASSAGES)
     kinds: dict[str, Iterable[tuple[str, ...]]] = {TABLE: queries}
@@ -60,15 +60,17 @@ def table_pairs(
     kind, columns = next(fits, (TABLE, tuple[Any, ...]()))
     if not columns:
         more = ", or of texts and one of labels" if to_measure else ""
+        named = " and ".join(map(repr, filter(None, (query, passage))))
         raise ValueError(
-            f"{path} must have a column of queries and one of passages{more}, among {', '.join(names)[:200]}; name "
-            "them with --query-column and --passage-column"
+            f"{path} must have a column of queries and one of passages{more}{f' ({named} was named)' if named else ''}, "
+            f"among {', '.join(names)[:200]}; name them with --query-column and --passage-column"
         )
     sides = columns[:1] * 2 if kind == LABELLED else columns[:2]
     wrong, (identifier,) = [*filter(_NEGATIVE.fullmatch, names)], fitting([("query_id",), ("id",)], names) or ("",)
     for number, values, _ in table.rows:
         row = values or {}
-        first, second = ("" if row.get(name) is None else str(row[name]) for name in sides)
+        given = [row.get(name) for name in sides]
+        first, second = ("" if value is None or isinstance(value, dict | list) else str(value) for value in given)
         lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
         pair: Pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
         pair |= {"value": None if kind == TABLE else row.get(columns[-1]), "id": row.get(identifier)}
@@ -131,6 +133,7 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
         "an empty side, or a row that cannot be read": lambda rows: (rows[sides] == "").any(axis=1),
         "equal sides": lambda rows: (rows.plain_query == rows.plain_passage) & ~rows.kind.isin(_MAY_BE_EQUAL),
         "no label": lambda rows: (rows.kind == LABELLED) & rows.value.isin([None, ""]),
+        "the only text of its class": lambda rows: (rows.kind == LABELLED) & ~rows.duplicated("value", keep=False),
         "a score that is no number": lambda rows: (rows.kind == SCORED) & pd.to_numeric(rows.value, "coerce").isna(),
         "a pair a second time": lambda rows: rows.duplicated(sides),
         "an id that another query has": lambda rows: rows.groupby("id").plain_query.transform("nunique") > 1,
@@ -142,14 +145,16 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
     if frame.empty:
         raise ValueError(f"{source} gives no pair of texts; check it ({'; '.join(left_out) or 'it is empty'})")
     counts = ", ".join(f"{kind} {number:,}" for kind, number in frame.kind.value_counts().items())
-    notes += [f"{len(frame):,} pairs: {counts}", *left_out]
+    notes += [f"{len(frame):,} pairs of {source.name}: {counts}", *left_out]
     frame = frame.assign(group=(alike := _first_alike(frame.plain_passage)), alike=alike)
     for name in ("plain_query", "alike", "plain_query"):  # it spreads over both
         frame = frame.assign(group=frame.groupby(name).group.transform("min"))
-    if (frame.kind == LABELLED).all():
-        return frame.assign(group=pd.factorize(frame.value)[0]).reset_index(drop=True)
-    if shared := len(frame) - frame.group.nunique():
+    if set(frame.kind) <= {LABELLED, SCORED}:
+        frame = frame.assign(group=pd.factorize(frame.value)[0])
+    elif shared := len(frame) - frame.group.nunique():
         notes.append(f"{shared:,} pairs share a query, or nearly a passage, with another: no negatives of each other")
+    if frame.group.nunique() < 2:
+        raise ValueError(f"{source} has nothing to tell apart: one query, passage, class or score ({'; '.join(notes)})")
     return frame.reset_index(drop=True)
 
 
@@ -175,7 +180,7 @@ def divided(frame: pd.DataFrame, fraction: float, seed: int, notes: list[str]) -
     as_passage = frame.plain_query.map(dict(zip(frame.plain_passage, frame.alike, strict=True)))
     alike = frame.group.isin(frame.group[held_out]) | as_passage.isin(frame.alike[held_out])
     alike = (alike | frame.alike.isin(as_passage[held_out])) & ~held_out
-    if (held_out | alike).all():
+    if frame.group[~held_out & ~alike].nunique() < 2:
         found = f" ({'; '.join(notes)})" if notes else ""
         raise ValueError(f"{len(frame):,} pairs are too few to hold some out; add some, or pass --eval FILE{found}")
     notes.append(f"held out: {held_out.sum():,} pairs; left out of the others as they are like these: {alike.sum():,}")

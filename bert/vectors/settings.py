@@ -78,6 +78,8 @@ class VectorConfig(FineTuningConfig):
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the weights, among them how their vectors were made; those of a training by the size of the data."""
     source = values.get("text") or values.get("train_file")
+    if values.get("text") and values.get("train_file"):
+        raise ValueError(f"--text {source} and --pairs {values['train_file']} are two sources of pairs; give one")
     implied = modes_of_files({**values, "train_file": source}, held_out=True) | implied_settings(values)
     weights = named_weights(values)
     if weights is not None and (form := read_usage(weights if weights.is_dir() else weights.parent).vectors):

@@ -10,7 +10,6 @@ import pandas as pd
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.config.training_settings import derive
-from bert.conversion.locating import resolve
 from bert.conversion.model_description import Usage
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.run import FineTuning
@@ -108,8 +107,7 @@ class VectorTask(FineTuningTask):
             elif self._held_out is not None:
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
-        if data.compare is not None:
-            resolve(data.compare, weights=False)  # named now if there is none
+        self._compared = data.compare and load_model(data.compare, "encoder")  # refused now
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
 
@@ -181,9 +179,8 @@ class VectorTask(FineTuningTask):
         passages, queries = features.examples, scored(features.examples)
         texts, number = (queries["query"].tolist(), passages.passage.tolist()), len(queries)
         others = {"bm25": bm25(*texts)}
-        if self._config.data.compare is not None:
-            model = load_model(self._config.data.compare)
-            vectors = [model.encode(*kind) for kind in zip(texts, ("query", "passage"), strict=True)]
+        if self._compared is not None:
+            vectors = [self._compared.encode(*kind) for kind in zip(texts, ("query", "passage"), strict=True)]
             others["compared"] = cosines(np.concatenate(vectors), number)
         ours, *theirs = (
             figures_of(scores, queries, passages) for scores in (cosines(predictions, number), *others.values())

@@ -132,7 +132,7 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
     if wrong:
         raise NoHeaderError(
             f"has no names of columns in its first line, which is a row ({str(wrong[0])[:_LONGEST_NAME]!r}); add a "
-            f"line of names, or pass {flags}"
+            f"line of names{flags and f', or pass {flags}'}"
         )
 
 
@@ -177,6 +177,7 @@ class TableForm:
     text: TextColumn | None = None  # what chooses one more column, of text; None: `columns` are all
     optional: str | None = None  # one more column, where a table has it
     expected: Sequence[tuple[str, ...]] = ()  # if all are read: the columns of one tuple are likely among them
+    flags: str = "--no-header (then they are 'column 1', 'column 2' ...), or --text-column and --label-column"
 
     def paths(self) -> list[str]:
         """The columns whose names may mean fields inside of others, in JSON."""

@@ -74,7 +74,7 @@ def test_a_paragraph_does_not_find_itself(tmp_path):
 @pytest.mark.parametrize(
     ("table", "left", "scores", "figures"),
     [
-        ("text,label\na,x\nb,x\nc,y\nd,y\ne,\n", 4, [[9, 1, 2, 0], [1, 9, 0, 0], [1, 0, 9, 2], [0, 0, 2, 9]], [0.75]),
+        ("text,label\na,x\nb,x\nc,y\nd,y\ne,\nf,z\n", 4, [[9, 1, 2, 0], [1, 9, 0, 0], [1, 0, 9, 2], [0, 0, 2, 9]], [0.75]),
         ("sentence1,sentence2,score\na,a,5\na,b,1\nc,d,3\ne,f,?\n", 3, np.diag([0.9, -0.5, 0.1]), [1]),
     ],
 )
@@ -114,14 +114,30 @@ def test_bad_rows_are_counted_and_named(tmp_path):
     pairs = cleaned(table_pairs(file, None, None, DETECTED), file, notes)
     assert pairs["query"].tolist() == ["open a file", "start"]
     assert notes == [
-        "2 pairs: rows of the table 2",
+        "2 pairs of pairs.csv: rows of the table 2",
         "left out: an empty side, or a row that cannot be read: 2 (first: row 4)",
         "left out: equal sides: 1 (first: row 5)",
         "left out: a pair a second time: 1 (first: row 3)",
         "left out: an id that another query has: 2 (first: row 6)",
     ]
-    with pytest.raises(ValueError, match="must have a column of queries and one of passages, among id, question"):
+    with pytest.raises(ValueError, match=r"of passages \('text' was named\), among id, question"):
         list(table_pairs(file, "text", None, DETECTED))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "query,passage\none,first\none,second\n", "nothing to tell apart: .*2 pairs of a.csv"),
+        ("a.csv", "text,label\na,x\nb,x\n", "nothing to tell apart: .*texts with a class 2"),
+        ("a.csv", "sentence1,sentence2,score\na,b,3\nc,d,3\n", "nothing to tell apart: .*pairs with a score 2"),
+        ("a.csv", f"{BODY},{MORE * 2}\n{BODY},{MORE}\n", r"add a line of names$"),
+        ("a.jsonl", '{"query": {"of": "a"}, "passage": ["b"]}\n', "an empty side, or a row that cannot be read: 1"),
+    ],
+)
+def test_a_table_that_teaches_nothing_is_refused(tmp_path, name, text, message):
+    (file := tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        cleaned(table_pairs(file, None, None, DETECTED, to_measure=True), file, [])
 
 
 def test_equal_queries_and_nearly_equal_passages_are_no_negatives_of_each_other(tmp_path):

@@ -12,6 +12,7 @@ from bert.conversion.model_description import VectorForm, read_usage
 from bert.runtime.paddle_api import static
 from tests.glue.test_glue import WORDS, weights  # noqa: F401
 from tests.support import tiny
+from tests.support.commands import refused
 
 
 def run(folder, words: str) -> dict:
@@ -42,3 +43,16 @@ def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_n
     assert read_usage(folders[0]).vectors == VectorForm(query_prefix="q:", dimensions=(16,))
     assert whole["eval_recall_at_10"] > 0.3 + whole["initial_eval_recall_at_10"]
     assert whole["eval_bm25_recall_at_10"] == 0 and "is better than BM25, words alone," in whole["verdict"]
+
+
+def test_what_cannot_be_used_is_refused_before_the_training(weights, tmp_path):  # noqa: F811
+    (tmp_path / "pairs.csv").write_text("query,passage\n" + "".join(f"q{row},p{row}\n" for row in range(20)))
+    (tmp_path / "empty").mkdir()
+    training = f"--pairs {tmp_path}/pairs.csv --model"
+    for words, message in (
+        (f"{training} {tmp_path}/empty", "empty holds no weights of a known format"),
+        (f"{training} {weights} --compare {tmp_path}/empty", "empty holds no weights of a known format"),
+        (f"{training} {weights} --text {tmp_path}", r"--text \S+ and --pairs \S+ are two sources of pairs; give one"),
+    ):
+        with refused(message):
+            run(tmp_path, words)
