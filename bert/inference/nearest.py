@@ -65,8 +65,11 @@ class NearestSentences:
             raise ValueError(f"{path} has vectors of another model, --layers or --pooling; make it again by --encode")
         if changed:
             raise ValueError(f"{', '.join(map(str, made.files))} changed after {path}; make it again by --encode")
-        rows = (row for row in Rows(made.files, made.row_form(model)) if row is not None)
-        return cls(model, ["".join(row.texts) for row in rows], vectors)
+        found = ["".join(row.texts) for row in Rows(made.files, made.row_form(model)) if row is not None]
+        wanted = (len(found), model.opened.hidden_size)
+        if vectors.dtype.kind != "f" or vectors.shape != wanted:
+            raise ValueError(f"{path} has {vectors.shape} {vectors.dtype}, not {wanted}; make it again by --encode")
+        return cls(model, found, vectors)
 
     def run(self, requests: Sequence[Request], *, itself: bool = False) -> list[Result]:
         """The `top_k` nearest for each text; the text itself only if `itself`."""

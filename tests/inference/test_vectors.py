@@ -1,6 +1,7 @@
 """Models trained for vectors: encoded, exported and searched with the pooling, length and prefixes of their own."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -118,6 +119,12 @@ def test_vectors_of_other_models_and_texts_are_not_searched(models, tmp_path):
     search = ("--nearest", "word1", "--in", str(tmp_path / "out.npy"))
     with refused("has vectors of another model, --layers or --pooling; make it again by --encode"):
         run_predict.main([str(models / "cls"), *search])
+    whole = np.load(tmp_path / "out.npy")
+    for changed in (whole[:2], whole[:, :3], whole[0]):
+        np.save(tmp_path / "out.npy", changed)
+        with refused(rf"out.npy has {re.escape(str(changed.shape))} float32, not \(3, 8\); make it again by"):
+            run_predict.main([str(models / "mean"), *search])
+    np.save(tmp_path / "out.npy", whole)
     with refused("--nearest ' ' needs a text and --in FILE"):
         run_predict.main([str(models / "mean"), "--nearest", " ", *search[2:]])
     (tmp_path / "in.txt").write_text("word5\nword6\n")
