@@ -278,8 +278,8 @@ def draw(name: str, runs: Sequence[RunRecord]) -> Block | None:
     title = name.removeprefix("eval_").replace("_", " ") + (" (held out)" if name.startswith("eval_") else "")
     axes.set(title=title, xlabel="updates")
     if len(runs) == 1 and (minutes := sum(leg.seconds() for leg in runs[0].legs) / 60 / (runs[0].last_step() or 1)):
-        times = axes.secondary_xaxis("top", functions=(lambda step: step * minutes, lambda time: time / minutes))
-        times.set_xlabel("minutes")
+        functions: Any = (lambda step: step * minutes, lambda time: time / minutes)
+        axes.secondary_xaxis("top", functions=functions).set_xlabel("minutes")
     axes.grid(alpha=0.3)
     lines, labels = axes.get_legend_handles_labels()
     if len(lines) > 1 or name == "eval_masked_lm_loss":

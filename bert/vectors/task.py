@@ -107,7 +107,7 @@ class VectorTask(FineTuningTask):
             elif self._held_out is not None:
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
-        self._compared = data.compare and load_model(data.compare, "encoder")  # refused now
+        self._compared = load_model(data.compare, "encoder") if data.compare else None  # refused now
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
 
