@@ -62,8 +62,8 @@ def table_pairs(
         more = ", or of texts and one of labels" if to_measure else ""
         named = " and ".join(map(repr, filter(None, (query, passage))))
         raise ValueError(
-            f"{path} must have a column of queries and one of passages{more}{f' ({named} was named)' if named else ''}, "
-            f"among {', '.join(names)[:200]}; name them with --query-column and --passage-column"
+            f"{path} must have a column of queries and one of passages{more}{named and f' ({named} was named)'}, among "
+            f"{', '.join(names)[:200]}; name them with --query-column and --passage-column"
         )
     sides = columns[:1] * 2 if kind == LABELLED else columns[:2]
     wrong, (identifier,) = [*filter(_NEGATIVE.fullmatch, names)], fitting([("query_id",), ("id",)], names) or ("",)

@@ -74,7 +74,12 @@ def test_a_paragraph_does_not_find_itself(tmp_path):
 @pytest.mark.parametrize(
     ("table", "left", "scores", "figures"),
     [
-        ("text,label\na,x\nb,x\nc,y\nd,y\ne,\nf,z\n", 4, [[9, 1, 2, 0], [1, 9, 0, 0], [1, 0, 9, 2], [0, 0, 2, 9]], [0.75]),
+        (
+            "text,label\na,x\nb,x\nc,y\nd,y\ne,\nf,z\n",
+            4,
+            [[9, 1, 2, 0], [1, 9, 0, 0], [1, 0, 9, 2], [0, 0, 2, 9]],
+            [0.75],
+        ),
         ("sentence1,sentence2,score\na,a,5\na,b,1\nc,d,3\ne,f,?\n", 3, np.diag([0.9, -0.5, 0.1]), [1]),
     ],
 )
