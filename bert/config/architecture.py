@@ -310,8 +310,22 @@ _MODERN: dict[str, Any] = {
     "classifier_pooling": "mean",
 }
 
-# tiny, mini and small: Turc et al., 2019. quickstart: learns something in minutes on two CPU cores, where dropout
-# costs 16% of a step and the exact gelu is slower than its approximation.
+# Learns something in minutes on two CPU cores, where dropout costs 16% of a step and the exact gelu is slower than its
+# approximation.
+_QUICKSTART: dict[str, Any] = {
+    "vocab_size": 4096,
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 512,
+    "hidden_act": "gelu_tanh",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.05,
+}
+
+# tiny, mini and small: Turc et al., 2019.
 BUILT_IN_MODELS: dict[str, BertConfig] = {
     "bert-base-uncased": BertConfig(),
     "bert-base-cased": BertConfig(vocab_size=_CASED_VOCABULARY),
@@ -323,16 +337,6 @@ BUILT_IN_MODELS: dict[str, BertConfig] = {
     # With the vocabulary of a WordPiece; the published weights have 50,368 tokens of a byte-level BPE.
     "modernbert-base": BertConfig(num_hidden_layers=22, intermediate_size=1152, **_MODERN),
     "modernbert-large": BertConfig(**{**_LARGE, "num_hidden_layers": 28, "intermediate_size": 2624}, **_MODERN),
-    "bert-quickstart": BertConfig(
-        vocab_size=4096,
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=512,
-        hidden_act="gelu_tanh",
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        max_position_embeddings=128,
-        initializer_range=0.05,
-    ),
+    "bert-quickstart": BertConfig(**_QUICKSTART),
+    "bert-quickstart-deep": BertConfig(**{**_QUICKSTART, "num_hidden_layers": 4}),
 }

@@ -19,6 +19,7 @@ class ModelRule:
         length: longest sequences of the training, in tokens.
         most_tokens: largest vocabulary that is chosen for it.
         dropout: None: by the number of epochs; otherwise always this.
+        adamw_share: of AdamW's rate for its width.
         source: of rate and batch.
     """
 
@@ -30,6 +31,7 @@ class ModelRule:
     most_tokens: int
     dropout: float | None
     source: str
+    adamw_share: float = 1.0
 
     def architecture(self, vocab_size: int, max_positions: int) -> BertConfig:
         """Small models take the quickstart's activation and a wider initialisation: 0.05 at width 128, and by the
@@ -46,10 +48,12 @@ _QUICKSTART_SOURCE, _BETWEEN_SOURCE = "the quickstart's recipe", "between the qu
 _LAMB_SOURCE = "LAMB's table for BERT-large, 5e-3 at 32,768 (You et al., 2020)"
 
 _FILLED = 0.77  # of the length of pairs that are nearly all long, as those recipes have; measured with 64 and 128
+_SHORT = round(32 * 64 * _FILLED)  # tokens of an update; a short training has no fewer
 
 # From the smallest to the largest. mini and small: between the quickstart and the published recipe, by width.
 MODELS: tuple[ModelRule, ...] = (
-    ModelRule("quickstart", "bert-quickstart", 6e-3, round(32 * 64 * _FILLED), 128, 8_192, None, _QUICKSTART_SOURCE),
+    ModelRule("quickstart", "bert-quickstart", 6e-3, _SHORT, 128, 8_192, None, _QUICKSTART_SOURCE),
+    ModelRule("quickstart-deep", "bert-quickstart-deep", 6e-3, _SHORT, 128, 8_192, None, _BETWEEN_SOURCE, 0.7),
     ModelRule("mini", "bert-mini", 4e-3, round(64 * 128 * _FILLED), 256, 16_384, None, _BETWEEN_SOURCE),
     ModelRule("small", "bert-small", 3e-3, round(128 * 128 * _FILLED), 512, 30_528, None, _BETWEEN_SOURCE),
     ModelRule("base", "bert-base-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, _LAMB_SOURCE),
@@ -78,7 +82,7 @@ FILLED_BY_A_SAMPLE, USED_BY_A_SAMPLE = 0.59, 0.444
 OBJECTIVE, MASKED_SHARE = "mlm", 0.25
 # The block on CPUs; measured: "ModernBERT's block" in MEASUREMENTS.md of pre-training. Nobody has run it on a GPU.
 CPU_MODEL_TYPE = "modernbert"
-# The two smallest models have AdamW with that block; larger ones, of which nothing was measured, LAMB. AdamW's rate
+# The three smallest models have AdamW with that block; larger ones, of which nothing was measured, LAMB. AdamW's rate
 # with so many tokens an update at width 128, otherwise inversely by the width; its batch, times LAMB's. Measured, as is
 # how this block begins: "Optimizer" in MEASUREMENTS.md.
 ADAMW_RATE, ADAMW_BATCH_TOKENS, ADAMW_BATCH = 3e-3, round(16 * 128 * FILLED_BY_A_SAMPLE), 0.5
@@ -86,6 +90,9 @@ ADAMW_RATE, ADAMW_BATCH_TOKENS, ADAMW_BATCH = 3e-3, round(16 * 128 * FILLED_BY_A
 # Tokens that training reads for each parameter of the layers: 20 balances size and time (Hoffmann et al., 2022).
 # anchor: the quickstart's first recipe read 19; that of now reads 33.
 TOKENS_PER_PARAMETER = 20.0
+# Small models with AdamW, whose time is largely that of words and head; the two smallest, measured: "Layers" in
+# MEASUREMENTS.md.
+ADAMW_TOKENS_PER_PARAMETER = 10.0
 # Tokens of text for each of those parameters: with fewer, EPOCHS do not bring enough; a rule of thumb.
 TEXT_TOKENS_PER_PARAMETER = 0.4
 EPOCHS = 40.0  # most passes over the text that still pay; BERT made about 40 (Devlin et al., 2019)
@@ -99,8 +106,7 @@ MOST_UPDATES = 20  # times the updates that are expected; a machine may be far f
 # anchor: 64 sequences of 64 for the 160,000 sequences of the quickstart. The batch grows with the root of the tokens
 # that are read: half of a longer training goes into larger batches, half into more updates.
 BATCH_ANCHOR, TOKENS_ANCHOR = 64 * 64 * _FILLED, 160_000 * 64 * _FILLED
-# Tokens; not fewer for a short training. anchor: the quickstart's first recipe.
-SHORT_TRAINING_BATCH = 32 * 64 * _FILLED
+SHORT_TRAINING_BATCH = _SHORT  # anchor: the quickstart's first recipe
 LEAST_BATCH = 16
 LARGEST_BATCH = 65_536  # You et al., 2020
 LEAST_MICRO_BATCH = {"cpu": 4, "gpu": 32}  # sequences a rank; below it a device is mostly waiting

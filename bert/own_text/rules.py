@@ -203,8 +203,9 @@ class Rules:
         rule, weights = self.candidate.rule, self.request.weights
         if rule is not None and self.candidate.optimizer != "AdamW":
             rate, anchor, why = rule.rate, rule.batch_tokens, rule.source
-        elif self.candidate.is_small_with_adamw():
-            rate, anchor = constants.ADAMW_RATE * 128 / self.candidate.model.hidden_size, constants.ADAMW_BATCH_TOKENS
+        elif rule is not None and self.candidate.is_small_with_adamw():
+            share = rule.adamw_share * 128 / self.candidate.model.hidden_size
+            rate, anchor = constants.ADAMW_RATE * share, constants.ADAMW_BATCH_TOKENS
             why = "measured with a width of 128"
         else:
             rate, anchor = constants.CONTINUED_RATE, constants.CONTINUED_BATCH_TOKENS

@@ -79,8 +79,16 @@ def test_a_few_minutes_on_a_laptop_are_the_quickstart():
 
 
 def test_the_model_grows_with_text_and_time():
-    assert plan_of(text(40), LAPTOP, hours=0.1).model == "quickstart" and plan_of(text(40), LAPTOP).model == "mini"
-    assert plan_of(text(1), EIGHT_GPUS, hours=1).model == "quickstart"
+    assert plan_of(text(40), LAPTOP, hours=0.05).model == "quickstart" and plan_of(text(40), LAPTOP).model == "mini"
+    deep = plan_of(text(5), LAPTOP, hours=0.3)
+    assert (deep.model, deep.settings["num_hidden_layers"], deep.settings["hidden_size"]) == ("quickstart-deep", 4, 128)
+    assert (deep.settings["optimizer"], deep.settings["initial_attention"]) == ("AdamW", "neighbours")
+    assert "10 pay for them" in " ".join(row(deep, "model").reason.split())
+    rate = 0.7 * 3e-3 * (deep.settings["global_batch_size"] / 16) ** 0.5
+    assert deep.settings["learning_rate"] == pytest.approx(rate, rel=0.03)
+    bert = plan_of(text(5), LAPTOP, hours=0.3, settings={"model_type": "bert"})
+    assert bert.model == "quickstart" and "20 pay for them" in row(bert, "model").reason
+    assert plan_of(text(1), EIGHT_GPUS, hours=1).model == "quickstart", "too little text for more"
     assert plan_of(text(1000), ONE_GPU, hours=0.5).model == "small"
     assert plan_of(text(15_000), EIGHT_GPUS, hours=48).model == "large"
 
@@ -267,7 +275,7 @@ def test_the_speed_is_measured_with_micro_batches_of_the_training_unless_they_ta
     on_server, on_gpus = (list_candidates(text(2500), machine, TextRequest()) for machine in (SERVER, EIGHT_GPUS))
     measured = [*on_server, *(candidate for candidate in on_gpus if candidate.name == "base")]
     batches = {candidate.name: probe_settings(candidate)["batch_size"] for candidate in measured}
-    assert batches == {"quickstart": 32, "mini": 16, "small": 16, "base": 64, "large": 8}
+    assert batches == {"quickstart": 32, "quickstart-deep": 32, "mini": 16, "small": 16, "base": 64, "large": 8}
 
 
 def test_an_estimated_speed_is_near_that_of_a_core_and_of_a_card():
