@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert.reporting.progress import megabytes
-from data.text.encodings import NotTextError, base64_characters
+from data.text.encodings import NotTextError, base64_characters, is_mostly_base64
 from data.text.held_out_split import check_groups
 from data.text.inputs import DamagedError, Findings, Input, list_inputs
 from data.text.readers import Reading, read_pieces
@@ -50,12 +50,14 @@ class Survey:
         sampled = self.sample_of_a_file if is_sampled else 0
         try:
             for piece in read_pieces(source, reading, self.findings):
-                self._add(piece.text)
-                if sampled > 0 and piece.text:
+                encoded = base64_characters(piece.text)
+                is_text = bool(piece.text) and not is_mostly_base64(encoded, len(piece.text))
+                self._add(piece.text if is_text else "")
+                if sampled > 0 and is_text:
                     self.sample.append(piece.text[:sampled].encode("utf-8", "replace").decode())
                     sampled -= len(piece.text)
                 has_text |= bool(piece.text.strip())
-                characters, base64 = characters + len(piece.text), base64 + base64_characters(piece.text)
+                characters, base64 = characters + len(piece.text), base64 + encoded
                 is_enough = self.text_bytes - begun > most
                 self.groups.update([] if piece.group is None else [piece.group])
                 if piece.ends and has_text:

@@ -1,3 +1,4 @@
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,12 @@ def test_a_group_that_nothing_has_is_refused_before_anything_is_written(tmp_path
             ["--input", str(tmp_path), "--output-dir", str(tmp_path / "out"), "--held-out-fraction", "0.2"]
             + ["--group-by", "patient"]
         )
+
+
+def test_an_encoded_file_is_no_text_to_plan_with(tmp_path):
+    (tmp_path / "a.txt").write_text("A pump in hall 3 leaks.\n" * 40)
+    (tmp_path / "b.txt").write_text(b64encode(bytes(range(256)) * 4000).decode())
+    found = survey([tmp_path], Reading())
+    assert (found.text_bytes, found.script.words, found.documents["txt"]) == (40 * 24, 240, 1)
+    assert "pump" in found.sample[0] and len(found.sample) == 1
+    assert any("is mostly base64: b" in line for line in found.lines())
