@@ -104,7 +104,7 @@ def demonstrate(output_dir: Path, text: Path, script: Path, runner: Runner) -> N
     kind = "held-out" if "held_out" in text.parts else "training"
     print(f"What the model can do now, with the {kind} text:")
     if loss is not None and entropy is not None and not entropy - loss >= _LITTLE:
-        print("This model is poor: it has hardly learned more than how frequent words are, and what follows shows it.")
+        print("This model is poor: it has learned little more than how frequent words are, as what follows shows.")
     print(flush=True)
     if runner.run([sys.executable, str(script), str(output_dir), "--show", str(text)]):
         print("(that failed, for the reason above; the training is complete)", flush=True)

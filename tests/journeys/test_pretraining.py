@@ -65,6 +65,6 @@ def test_a_run_killed_inside_a_save_ends_in_the_bytes_of_one_that_was_not(clone,
                 kill_all(training)
             assert not (saved / "12").exists()
         output = output_of(line, clone)
-    assert re.search(r"(continuing|resum\w+) .*step [3-9]\b", output), output
+    assert re.search(r"(continuing|resum\w+)\s+\S+\s+at\s+step\s+[3-9]\b", output), output
     whole, killed = (files_of(tmp_path / name / "tiny/phase1/12") for name in ("whole", "killed"))
     assert len(whole) == 2 and whole == killed
