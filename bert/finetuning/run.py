@@ -183,6 +183,7 @@ class FineTuningEvaluation(Evaluation):
         figures: dict[str, Any] = self._under_all_names(metrics)
         if step is not None:
             self._keep_texts(step)
+        if step is not None or not self._task.baseline_is_trained:
             begin = time.perf_counter()
             try:
                 baseline = self._task.baseline(self._data.evaluated[0][1], all_predictions[0])

@@ -65,6 +65,7 @@ class FineTuningTask(ABC):
     results_beside_checkpoints: ClassVar[bool] = False  # links there to the files of the results
     best_metric: str = "eval_f1"  # the evaluation metric that decides which weights are best; larger is better
     near_zero: ClassVar[float] = 0.05  # of this metric: below it the model has learned next to nothing
+    baseline_is_trained: ClassVar[bool] = True  # on `training`; otherwise it stands beside any evaluation
     training: Any = None  # the examples to train on
     training_file: Path | None = None
     evaluated: Sequence[Part] = ()
@@ -127,7 +128,7 @@ class FineTuningTask(ABC):
         return None
 
     def baseline(self, features: Features, predictions: Any) -> dict[str, Any]:
-        """What plain methods that learn from `training` make of the same rows: eval_METHOD_METRIC, and a "verdict"."""
+        """What plain methods make of the same rows: eval_METHOD_METRIC, and a "verdict"."""
         return {}
 
     def read_data(self) -> FineTuningData:

@@ -74,6 +74,7 @@ class VectorTask(FineTuningTask):
 
     unit = "pairs"
     best_metric = "eval_ndcg_at_10"
+    baseline_is_trained = False
     evaluates_first = True
     loader = PairLoader
 

@@ -43,6 +43,8 @@ def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_n
     assert read_usage(folders[0]).vectors == VectorForm(query_prefix="q:", dimensions=(16,))
     assert whole["eval_recall_at_10"] > 0.3 + whole["initial_eval_recall_at_10"]
     assert whole["eval_bm25_recall_at_10"] == 0 and "is better than BM25, words alone," in whole["verdict"]
+    alone = run(tmp_path / "alone", f"--eval {tmp_path}/pairs.csv --model {tmp_path}/whole/out --max-seq-length 16")
+    assert alone["eval_bm25_recall_at_10"] == 0 and "is better than BM25, words alone," in alone["verdict"]
 
 
 def test_what_cannot_be_used_is_refused_before_the_training(weights, tmp_path):  # noqa: F811
