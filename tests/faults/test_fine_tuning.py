@@ -49,7 +49,7 @@ def test_a_batch_of_an_evaluation_or_prediction_that_never_comes_ends_with_stack
         whole, output = tunings[number % len(tunings)], tmp_path / str(number)
         place = chance.randrange(1, whole.boundaries["batches"] + 1) if number else whole.boundaries["batches"]
         training = must_end(whole.run(output, "--watchdog-seconds", "8", hangs_at=place, timeout=90), 70)
-        said = training.said()
+        said = " ".join(training.said().split())
         assert "nothing moved for" in said and re.search(r"since '(evaluating|saving)", said), said[-2000:]
         assert "in counted" in (whole.tuning.stage(output) / "stacks/rank0.txt").read_text()
         whole.continue_and_compare(output)
