@@ -44,29 +44,29 @@ class Survey:
 
     def read(self, source: Input, reading: Reading, is_sampled: bool = True) -> None:
         """Count a file, or its beginning if it is very large."""
-        size, begun, documents, has_text = source.path.stat().st_size, self.text_bytes, 0, False
-        characters = base64 = 0
+        size, documents, has_text = source.path.stat().st_size, 0, False
+        characters = base64 = read = 0
         most = MOST_READ_BYTES if source.kind in ("txt", "log") and not source.compression else math.inf
         sampled = self.sample_of_a_file if is_sampled else 0
         try:
             for piece in read_pieces(source, reading, self.findings):
-                encoded = base64_characters(piece.text)
-                is_text = bool(piece.text) and not is_mostly_base64(encoded, len(piece.text))
-                self._add(piece.text if is_text else "")
-                if sampled > 0 and is_text:
-                    self.sample.append(piece.text[:sampled].encode("utf-8", "replace").decode())
-                    sampled -= len(piece.text)
+                encoded, num_bytes = base64_characters(piece.text), len(piece.text.encode("utf-8", "surrogatepass"))
+                read += num_bytes
+                if piece.text and not is_mostly_base64(encoded, len(piece.text)):
+                    self._add(piece.text, num_bytes)
+                    if sampled > 0:
+                        self.sample.append(piece.text[:sampled].encode("utf-8", "replace").decode())
+                        sampled -= len(piece.text)
                 has_text |= bool(piece.text.strip())
                 characters, base64 = characters + len(piece.text), base64 + encoded
-                is_enough = self.text_bytes - begun > most
+                is_enough = read > most
                 self.groups.update([] if piece.group is None else [piece.group])
-                if piece.ends and has_text:
-                    has_text = not self.findings.drops_base64(piece.id, base64, characters)
                 if piece.ends or is_enough:
+                    has_text = has_text and not self.findings.drops_base64(piece.id, base64, characters)
                     characters = base64 = 0
                     documents, has_text = documents + has_text, False
                 if is_enough:
-                    size = self.text_bytes - begun
+                    size = read
                     break
             if documents:
                 self.files[source.kind] += 1
@@ -77,9 +77,9 @@ class Survey:
         self.documents[source.kind] += documents
         self.file_bytes += size
 
-    def _add(self, text: str) -> None:
+    def _add(self, text: str, num_bytes: int) -> None:
         self.script.add(text)
-        self.text_bytes += len(text.encode("utf-8", "surrogatepass"))
+        self.text_bytes += num_bytes
         self.alphabet.update(text.lower())
 
     def lines(self) -> Iterator[str]:

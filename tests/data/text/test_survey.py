@@ -126,10 +126,13 @@ def test_a_group_that_nothing_has_is_refused_before_anything_is_written(tmp_path
         )
 
 
-def test_an_encoded_file_is_no_text_to_plan_with(tmp_path):
+def test_an_encoded_file_is_no_text_to_plan_with(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("A pump in hall 3 leaks.\n" * 40)
-    (tmp_path / "b.txt").write_text(b64encode(bytes(range(256)) * 4000).decode())
+    (tmp_path / "b.txt").write_text(b64encode(bytes(range(256)) * 9000).decode())
     found = survey([tmp_path], Reading())
     assert (found.text_bytes, found.script.words, found.documents["txt"]) == (40 * 24, 240, 1)
     assert "pump" in found.sample[0] and len(found.sample) == 1
     assert any("is mostly base64: b" in line for line in found.lines())
+    monkeypatch.setattr("data.text.survey.MOST_READ_BYTES", 300_000)
+    beginning = survey([tmp_path / "b.txt"], Reading())
+    assert beginning.file_bytes == 1 << 20 < (tmp_path / "b.txt").stat().st_size and not beginning.documents["txt"]
