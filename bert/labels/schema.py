@@ -118,7 +118,12 @@ def listed(value: object) -> list[str] | None:
             value = literal_eval(_SPACED.sub(", ", value.strip()))
     if not isinstance(value, list):
         return None
-    return [f"{name:g}" if isinstance(name, float | bool) else str(name).strip() for name in value]
+    return [str(int(name) if _is_whole(name) else name).strip() for name in value]
+
+
+def _is_whole(label: object) -> bool:
+    """Whether a label is a fraction or a truth value that is written as an integer elsewhere: 1.0, true."""
+    return isinstance(label, float | bool) and float(label).is_integer()
 
 
 def own_schema(

@@ -202,6 +202,7 @@ def test_decimal_commas_are_numbers_and_thousands_are_asked_about(tmp_path):
     [
         (("['joy', 'love']", "['anger']"), ("anger", "joy", "love"), [[0, 1, 1], [1, 0, 0]]),
         (("['joy' 'love']", "['it, too']"), ("it, too", "joy", "love"), [[0, 1, 1], [1, 0, 0]]),  # as NumPy prints
+        (("[1234567.0, 0.5]", "[1234568.0]"), ("1234567", "1234568", "0.5"), [[1, 0, 1], [0, 1, 0]]),
         (("[1 0]", "[1. 1.]"), ("position 1", "position 2"), [[1, 0], [1, 1]]),
         (("[1, 0]", "[1, 1]"), ("position 1", "position 2"), [[1, 0], [1, 1]]),
         (("[3, 0]", "[1]"), ("0", "1", "3"), [[1, 0, 1], [0, 1, 0]]),
