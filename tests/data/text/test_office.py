@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from data.text import inputs
+from data.text import contents, inputs
 from data.text.encodings import NotTextError
 from data.text.inputs import DamagedError, Findings, list_inputs
 from data.text.readers import Reading, read_pieces
@@ -145,6 +145,19 @@ def test_workbooks_that_declare_entities_or_take_too_long_are_refused(tmp_path, 
         (tmp_path / "b.xlsx").write_bytes(replaced(tmp_path / "a.xlsx", member, content))
         with pytest.raises(DamagedError, match=reason):
             read(tmp_path / "b.xlsx")
+
+
+def test_a_reader_that_hides_what_stopped_it_took_too_long():
+    def converted():
+        try:
+            while True:
+                pass
+        except BaseException:
+            raise TypeError("expected bool")  # noqa: B904
+        yield
+
+    with pytest.raises(TimeoutError, match="took more than 0 seconds"):
+        next(contents._limited(converted(), 0.1))
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch):
