@@ -208,7 +208,7 @@ def _candidate(
     learns_pairs = request.weights is not None and "next-sentence head" in request.weights.heads
     objective = request.setting("objective", "mlm_nsp" if learns_pairs else constants.OBJECTIVE)
     masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else constants.MASKED_SHARE)
-    has_lamb = rule is not None and (rule not in constants.MODELS[:3] or not model.is_modern())
+    has_lamb = rule is not None and (rule.adamw_share is None or not model.is_modern())
     optimizer = request.setting("optimizer", "Lamb" if has_lamb else "AdamW")
     return Candidate(
         **vars(network),

@@ -19,7 +19,7 @@ class ModelRule:
         length: longest sequences of the training, in tokens.
         most_tokens: largest vocabulary that is chosen for it.
         dropout: None: by the number of epochs; otherwise always this.
-        adamw_share: of AdamW's rate for its width.
+        adamw_share: of AdamW's rate for its width, of a ModernBERT; None: nothing was measured, it has LAMB.
         source: of rate and batch.
     """
 
@@ -31,7 +31,7 @@ class ModelRule:
     most_tokens: int
     dropout: float | None
     source: str
-    adamw_share: float = 1.0
+    adamw_share: float | None = None
 
     def architecture(self, vocab_size: int, max_positions: int) -> BertConfig:
         """Small models take the quickstart's activation and a wider initialisation: 0.05 at width 128, and by the
@@ -48,13 +48,13 @@ _QUICKSTART_SOURCE, _BETWEEN_SOURCE = "the quickstart's recipe", "between the qu
 _LAMB_SOURCE = "LAMB's table for BERT-large, 5e-3 at 32,768 (You et al., 2020)"
 
 _FILLED = 0.77  # of the length of pairs that are nearly all long, as those recipes have; measured with 64 and 128
-_SHORT = round(32 * 64 * _FILLED)  # tokens of an update; a short training has no fewer
+SHORT_BATCH = round(32 * 64 * _FILLED)  # tokens of an update; not fewer for a short training
 
 # From the smallest to the largest. mini and small: between the quickstart and the published recipe, by width.
 MODELS: tuple[ModelRule, ...] = (
-    ModelRule("quickstart", "bert-quickstart", 6e-3, _SHORT, 128, 8_192, None, _QUICKSTART_SOURCE),
-    ModelRule("quickstart-deep", "bert-quickstart-deep", 6e-3, _SHORT, 128, 8_192, None, _BETWEEN_SOURCE, 0.7),
-    ModelRule("mini", "bert-mini", 4e-3, round(64 * 128 * _FILLED), 256, 16_384, None, _BETWEEN_SOURCE),
+    ModelRule("quickstart", "bert-quickstart", 6e-3, SHORT_BATCH, 128, 8_192, None, _QUICKSTART_SOURCE, 1.0),
+    ModelRule("quickstart-deep", "bert-quickstart-deep", 6e-3, SHORT_BATCH, 128, 8_192, None, _BETWEEN_SOURCE, 0.7),
+    ModelRule("mini", "bert-mini", 4e-3, round(64 * 128 * _FILLED), 256, 16_384, None, _BETWEEN_SOURCE, 1.0),
     ModelRule("small", "bert-small", 3e-3, round(128 * 128 * _FILLED), 512, 30_528, None, _BETWEEN_SOURCE),
     ModelRule("base", "bert-base-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, _LAMB_SOURCE),
     ModelRule("large", "bert-large-uncased", 5e-3, round(32_768 * 128 * _FILLED), 512, 30_528, 0.1, _LAMB_SOURCE),
@@ -106,7 +106,6 @@ MOST_UPDATES = 20  # times the updates that are expected; a machine may be far f
 # anchor: 64 sequences of 64 for the 160,000 sequences of the quickstart. The batch grows with the root of the tokens
 # that are read: half of a longer training goes into larger batches, half into more updates.
 BATCH_ANCHOR, TOKENS_ANCHOR = 64 * 64 * _FILLED, 160_000 * 64 * _FILLED
-SHORT_TRAINING_BATCH = _SHORT  # anchor: the quickstart's first recipe
 LEAST_BATCH = 16
 LARGEST_BATCH = 65_536  # You et al., 2020
 LEAST_MICRO_BATCH = {"cpu": 4, "gpu": 32}  # sequences a rank; below it a device is mostly waiting

@@ -100,6 +100,7 @@ class Rules:
         enough = _BINS * _LEAST_SAMPLES_IN_A_BIN * self.batch.value
         self.bin_size = self.candidate.length // _BINS if self.samples * self.duplicate_factor >= enough else None
         self.learning_rate, self.warmup = self._learning_rate(), self._warmup()
+        self.head_rate_factor = self._head_rate_factor()
         self.decay_share: float = request.setting("lr_decay_share", constants.DECAY_SHARE)
         why = f"a stable rate, and a decay in the last {self.decay_share:.0%}, so that time can decide"
         self.schedule = choice(request.setting("lr_schedule"), "wsd", why)
@@ -177,7 +178,7 @@ class Rules:
         wanted = constants.BATCH_ANCHOR * math.sqrt(sequences * length / constants.TOKENS_ANCHOR) / length
         wanted *= constants.ADAMW_BATCH if self.candidate.is_small_with_adamw() else 1.0
         least = 8 if placement.device == "cpu" else constants.LEAST_MICRO_BATCH["gpu"] * placement.ranks
-        wanted = max(wanted, constants.SHORT_TRAINING_BATCH / length, least)
+        wanted = max(wanted, constants.SHORT_BATCH / length, least)
         most = max(min(sequences / 200, self.samples * self.duplicate_factor / 8), constants.LEAST_BATCH)
         wanted = min(wanted, most, constants.LARGEST_BATCH)
         share = max(1, 1 << round(math.log2(max(wanted / placement.ranks, 1))))
@@ -200,11 +201,11 @@ class Rules:
 
     def _learning_rate(self) -> Choice[float]:
         """Peak rate: that of the rule's anchor, scaled by the square root of the batch."""
-        rule, weights = self.candidate.rule, self.request.weights
+        rule = self.candidate.rule
         if rule is not None and self.candidate.optimizer != "AdamW":
             rate, anchor, why = rule.rate, rule.batch_tokens, rule.source
         elif rule is not None and self.candidate.is_small_with_adamw():
-            share = rule.adamw_share * 128 / self.candidate.model.hidden_size
+            share = (rule.adamw_share or 1.0) * 128 / self.candidate.model.hidden_size
             rate, anchor = constants.ADAMW_RATE * share, constants.ADAMW_BATCH_TOKENS
             why = "measured with a width of 128"
         else:
@@ -213,14 +214,20 @@ class Rules:
         batch_tokens = self.batch.value * self.candidate.mean_length()
         rate = min(rate * math.sqrt(batch_tokens / anchor), constants.MOST_RATE)
         why = f"{why}, by the root of the batch"
-        self.head_rate_factor: float = self.request.setting("head_rate_factor", 1.0)
-        if weights is not None and "masked-LM head" not in weights.heads:
+        if self._has_new_head():
             rate = max(rate, constants.RATE_BELOW_A_NEW_HEAD)
             why = f"below a masked-LM head made anew, which learns at {constants.NEW_HEAD_RATE:g}; measured"
-            used = self.request.setting("learning_rate", rate)
-            factor = float(f"{max(1.0, constants.NEW_HEAD_RATE / used):.2g}")
-            self.head_rate_factor = self.request.setting("head_rate_factor", factor)
         return choice(self.request.setting("learning_rate"), float(f"{rate:.2g}"), why)
+
+    def _has_new_head(self) -> bool:
+        """Whether weights are given that have no masked-LM head, which is made anew."""
+        return self.request.weights is not None and "masked-LM head" not in self.request.weights.heads
+
+    def _head_rate_factor(self) -> float:
+        """The learning rate of the masked-LM head, as a multiple of that of the encoder."""
+        factor = constants.NEW_HEAD_RATE / self.learning_rate.value if self._has_new_head() else 1.0
+        given: float = self.request.setting("head_rate_factor", float(f"{max(1.0, factor):.2g}"))
+        return given
 
     def _warmup(self) -> Choice[float]:
         share, why = constants.WARMUP, "the quickstart's recipe"
