@@ -19,9 +19,13 @@ def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
     """Text whose lines are broken at a width and stay as far indented; those at the margin go on at `indent`.
 
     No path is cut, so that it can be copied; a line that is too long is first broken where a clause ends with a path.
+    The rows of a table in Markdown stay as they are.
     """
     lines = list[str]()
     for line in textwrap.dedent(text).splitlines():
+        if line.startswith("|"):
+            lines.append(line)
+            continue
         rest = line[: len(line) - len(line.lstrip())] or indent
         line = _SPACED_PATH.sub(lambda path: path[0].replace(" ", "\0"), line)
         for number, part in enumerate(_CLAUSE.sub(r"\1\n", line).split("\n") if len(line) > width else [line]):

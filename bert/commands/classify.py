@@ -103,7 +103,7 @@ def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: 
         lines += ["", verdict]
     write_atomically(folder / "cross_validation.md", ("\n".join(lines) + "\n").encode())
     end = f"The table is in {folder}/cross_validation.md; each part has a model of its own."
-    print("", *lines[:-1], wrapped(lines[-1]), "", wrapped(end), sep="\n")
+    print("", wrapped("\n".join(lines)), "", wrapped(end), sep="\n")
     return OK
 
 
@@ -114,9 +114,8 @@ def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:
         return ""
     from bert.labels.baseline import pooled  # here: it loads slowly
 
-    figures = pooled(records)
-    verdict = figures["verdict"].replace("This model", "the model of each part", 1)
-    words = f"Over all {len(folds)} parts: {verdict}"
+    figures = pooled(records, "the model of each part")
+    words = f"Over all {len(folds)} parts: {figures['verdict']}"
     contents = {fold / SUMMARY: {**read_json(fold / SUMMARY), "verdict_of_all_parts": words} for fold in folds}
     for path, content in {**contents, folder / SUMMARY: {**figures, "verdict": words}}.items():
         write_atomically(path, f"{json.dumps(content, indent=1)}\n".encode())

@@ -104,9 +104,8 @@ def _run_all(task: str, runs: Sequence[Repetition], folder: Path) -> int:
             refused |= {run.task} if code == BAD_INPUT else set()  # its other runs would be refused as well
     lines = repetition_lines(read_runs([folder])) if any(run.has_ended() for run in runs) else ["no run has ended"]
     write_atomically(folder / "scores.md", ("\n".join(lines) + "\n").encode())
-    shown = [line if line.startswith("|") else wrapped(line) for line in lines]
     failed = ["", "failed (the same command tries them again):", *failures] if failures else []
-    print("\n".join(["", *shown, "", f"This table: {folder}/scores.md", *failed]))
+    print("\n".join(["", wrapped("\n".join(lines)), "", f"This table: {folder}/scores.md", *failed]))
     return worst
 
 

@@ -62,7 +62,7 @@ def compare(
     return pooled([kept])
 
 
-def pooled(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def pooled(records: Sequence[Mapping[str, Any]], model: str = "This model") -> dict[str, Any]:
     """The metrics and the verdict over the lines of all records, which are of different lines and groups."""
     first, methods = records[0], dict[str, Metrics]()
 
@@ -79,8 +79,8 @@ def pooled(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     groups = [(part << 32) + group for part, record in enumerate(records) for group in record["groups"] or ()]
     tables = {name: method(np.arange(len(truths))) for name, method in methods.items()}
     best = max(tables, key=lambda name: tables[name]["score"])
-    model = metrics([record["model"] for record in records])
-    words = verdict(best + first["learned_from"], model, methods[best], len(truths), groups or None) + first["note"]
+    title, ours = best + first["learned_from"], metrics([record["model"] for record in records])
+    words = verdict(title, ours, methods[best], len(truths), groups or None, model=model) + first["note"]
     figures = {f"eval_{name} {key}".replace(" ", "_"): table[key] for name, table in tables.items() for key in table}
     return {**figures, "verdict": words}
 

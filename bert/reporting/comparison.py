@@ -14,7 +14,14 @@ _REMEDY = "More labelled lines, more hours of own text (--text, --hours) or a be
 
 
 def verdict(
-    name: str, ours: Metrics, theirs: Metrics, rows: int, groups: Any = None, unit: str = "lines", remedy: str = _REMEDY
+    name: str,
+    ours: Metrics,
+    theirs: Metrics,
+    rows: int,
+    groups: Any = None,
+    unit: str = "lines",
+    remedy: str = _REMEDY,
+    model: str = "This model",
 ) -> str:
     """A sentence that says whether a model is better than a plain method, by the last metric, of which more is better.
 
@@ -37,5 +44,5 @@ def verdict(
     relation = f"is {'better' if gap > 0 else 'worse'} than" if abs(gap) > margin else "cannot be told from"
     where = f"{rows:,} {unit}" + (f" of {number:,} groups" if groups is not None else "")
     shown = ", ".join(f"{metric.replace('_', ' ')} {mine[metric]:.3f} against {other[metric]:.3f}" for metric in mine)
-    sentence = f"This model {relation} {name} on {where}: {shown} ({gap:+.3f} +- {margin:.3f})."
+    sentence = f"{model} {relation} {name} on {where}: {shown} ({gap:+.3f} +- {margin:.3f})."
     return sentence if gap > margin or mine[decisive] == 1 else f"{sentence} {remedy}."
