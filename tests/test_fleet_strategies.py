@@ -30,8 +30,12 @@ def trained(optimizer, precision, micro_steps, overflowing_step=None):
 
 @pytest.mark.parametrize(
     ("fleets", "precision", "micro_steps"),
-    [(FLEETS, "float32", 3), (FLEETS, "float16", 1), (AMP, "float16", 3), (MERGE, "float16", 3)],
-    ids=["both-float32", "both-float16", "amp", "gradient_merge"],
+    [
+        pytest.param(FLEETS, "float32", 3, id="both-float32", marks=pytest.mark.long),
+        pytest.param(FLEETS, "float16", 1, id="both-float16", marks=pytest.mark.long),
+        pytest.param(AMP, "float16", 3, id="amp", marks=pytest.mark.long),
+        pytest.param(MERGE, "float16", 3, id="gradient_merge"),
+    ],
 )
 def test_losses_parameters_and_skipped_updates_are_those_of_our_program(fleets, precision, micro_steps):
     ours, our_losses = trained(tiny.LAMB, PRECISIONS[precision], micro_steps, overflowing_step=3)

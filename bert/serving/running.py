@@ -28,11 +28,17 @@ def run(settings: ServerSettings) -> int:
     handler.setFormatter(_PrintableFormatter("%(asctime)s %(message)s"))
     # Of uvicorn's errors only: it warns of each malformed request.
     levels = {MESSAGES.name: logging.INFO, "uvicorn.error": logging.ERROR}
-    for name, level in {**levels, **({"uvicorn.access": logging.INFO} if settings.access_log else {})}.items():
+    if settings.access_log:
+        levels["uvicorn.access"] = logging.INFO
+    for name, level in levels.items():
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(level)
-    with listen(settings) as door:
-        asyncio.run(_serve(settings, door))
+    try:
+        with listen(settings) as door:
+            asyncio.run(_serve(settings, door))
+    finally:
+        for name in levels:
+            logging.getLogger(name).removeHandler(handler)
     return exit_codes.OK
 
 

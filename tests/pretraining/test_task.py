@@ -41,6 +41,7 @@ def test_the_loader_gets_the_settings_and_the_seed_of_the_run(tmp_path):
     assert task.evaluates and task.trains and task.fingerprint == task._train.fingerprint
 
 
+@pytest.mark.long
 def test_dealing_by_length_changes_no_update(tmp_path):
     """At dropout 0 three updates on dealt batches equal those on batches in the order that they were drawn in."""
     settings = LoaderSettings(max_seq_length=16, max_predictions_per_seq=3, masking="dynamic", num_workers=0)

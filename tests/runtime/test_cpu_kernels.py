@@ -230,6 +230,7 @@ def test_linear_products_and_their_gradients_read_bfloat16_and_write_float32():
             assert {block.var(name).dtype for name in op.input_arg_names} <= {paddle.float32, paddle.int64}
 
 
+@pytest.mark.long
 @needs_bfloat16
 def test_gradients_in_bfloat16_are_those_of_float32_within_its_rounding():
     exact, rounded = first_gradients(tiny.FLOAT32), first_gradients(BFLOAT16)

@@ -86,6 +86,7 @@ def test_updates_take_the_samples_one_after_the_other(shards):
     assert growing._dataset.epochs(5, SCHEDULE) == 36 / 60
 
 
+@pytest.mark.long
 def test_a_resumed_warmup_is_the_uninterrupted_one_and_begins_as_a_run_of_small_batches(shards):
     model = tiny.MODEL.model_copy(update={"vocab_size": len(vocabulary())})
     config = tiny.pretraining_config(shards, model=model, max_steps=6, **WARMUP)

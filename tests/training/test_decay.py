@@ -61,6 +61,7 @@ def rates(config) -> dict[int, float]:
     return {row["step"]: row["learning_rate"] for row in rows if "learning_rate" in row}
 
 
+@pytest.mark.long
 def test_without_a_limit_of_time_the_decay_is_the_last_share_of_the_updates(tmp_path):
     long = settings(folder(tmp_path, "long"), max_steps=20, log_freq=1, warmup_proportion=0.7)
     train(long, last_step=16)

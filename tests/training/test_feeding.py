@@ -3,6 +3,8 @@
 import dataclasses
 import logging
 
+import pytest
+
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import core, place_of
 from bert.training import feeding
@@ -25,6 +27,7 @@ def on_host(array):
     return tensor
 
 
+@pytest.mark.long
 def test_a_program_for_gpus_takes_small_integers_and_computes_the_same(monkeypatch):
     fed = []
     monkeypatch.setattr(feeding, "page_locked", lambda array: fed.append(array.dtype.name) or on_host(array))

@@ -15,6 +15,7 @@ def resuming(config, **changes):
     return derive(config, from_checkpoint=config.run.output_dir, **changes)
 
 
+@pytest.mark.long
 def test_an_extended_run_says_at_which_rate_it_continues_and_keeps_its_warmup(tmp_path):
     config = settings(tmp_path, max_steps=8)  # 2 updates of warm-up
     runs.run(config, 8)

@@ -79,6 +79,7 @@ def test_predictions_are_in_the_files_form_and_score_what_was_said(trained):
     assert f"on 60 sentences: f1 {summary['eval_f1']:.3f} against {plain:.3f}" in summary["verdict"]
 
 
+@pytest.mark.long
 def test_plain_text_is_scored_beside_words_and_cut_as_the_training_was(weights, tmp_path, capsys):  # noqa: F811
     for name, place in (("train", "/w7/w8"), ("dev", "/w3/w8")):
         (tmp_path / f"{name}.conll").write_text(f"see\tO\n{place}\tB-PATH\n.\tO\n\n" * 40)
