@@ -83,7 +83,7 @@ def test_the_model_grows_with_text_and_time():
     deep = plan_of(text(5), LAPTOP, hours=0.3)
     assert (deep.model, deep.settings["num_hidden_layers"], deep.settings["hidden_size"]) == ("quickstart-deep", 4, 128)
     assert (deep.settings["optimizer"], deep.settings["initial_attention"]) == ("AdamW", "neighbours")
-    assert "10 pay for them" in " ".join(row(deep, "model").reason.split())
+    assert "8 pay for them" in " ".join(row(deep, "model").reason.split())
     rate = 0.7 * 3e-3 * (deep.settings["global_batch_size"] / 16) ** 0.5
     assert deep.settings["learning_rate"] == pytest.approx(rate, rel=0.03)
     bert = plan_of(text(5), LAPTOP, hours=0.3, settings={"model_type": "bert"})
