@@ -14,6 +14,7 @@ from bert.finetuning.config import settings_of_the_run, usual_settings
 from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.examples import read_squad
+from bert.finetuning.text_files import decoding_of
 from bert.launching.arguments import CommandLine, Positional, read_positional, settings_of_nvidia
 from bert.launching.settings import LaunchSettings
 
@@ -117,7 +118,7 @@ def _form(line: CommandLine) -> Form:
 
 def _usual_settings(file: Path, values: dict[str, Any]) -> dict[str, Any]:
     """For a user's own file: rate, epochs and batch by its questions and the model, windows by the model's length."""
-    usual = usual_settings(len(read_squad(file, version_2=True, labelled=False)), values)
+    usual = usual_settings(len(read_squad(file, version_2=True, labelled=False, decoding=decoding_of(values))), values)
     length = min(384, int(values.get("max_position_embeddings", 384)))
     windows = {"max_seq_length": length, "doc_stride": min(128, length // 3), "max_query_length": min(64, length // 2)}
     return usual | windows | settings_of_the_run(values, "squad")

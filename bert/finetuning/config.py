@@ -38,7 +38,10 @@ class TaskDataSettings(NormalizationSettings):
     )
     encoding: MayDiffer[str | None] = Field(
         None,
-        description="of the files, as cp1250; auto:cp1250: of what is not UTF-8; none: of tables detected, else UTF-8",
+        description="of the files, as cp1250; auto:cp1250: of what is not UTF-8; none: detected, as in the training",
+    )
+    language: MayDiffer[str | None] = Field(
+        None, description="of the text, such as pl, by which code pages are told apart"
     )
     sequence_length_multiple: MayDiffer[int] = Field(
         8, ge=1, description="a batch is padded to its longest sequence, rounded up to this multiple"

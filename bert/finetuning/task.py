@@ -3,7 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +15,7 @@ from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.prediction_files import RowEnds, line_ends
 from bert.model.objectives import Objective
 from bert.tokenization.vocabulary_files import read_vocabulary
+from data.text.encodings import remembered
 
 logger = logging.getLogger(__name__)
 Outputs = Mapping[str, np.ndarray]  # of the objective, by name: float32 [n, ...], of tokens [T, ...], as in the table
@@ -75,7 +76,7 @@ class FineTuningTask(ABC):
 
     def __init__(self, config: FineTuningConfig) -> None:
         self.vocabulary = read_vocabulary(config.data.vocab_file)
-        self._normalization = config.data.normalization()
+        self._data = config.data
 
     @abstractmethod
     def objective(self) -> Objective: ...
@@ -85,7 +86,8 @@ class FineTuningTask(ABC):
 
     def texts(self) -> dict[str, str]:
         """Files to keep in checkpoints, name -> content: what is needed to use the model (labels, settings)."""
-        return usage_texts(self.usage(), self._normalization, self.labels)
+        usage = replace(self.usage(), encoding=remembered(self._data.encoding), language=self._data.language)
+        return usage_texts(usage, self._data.normalization(), self.labels)
 
     @abstractmethod
     def read(self, part: Part) -> Any:

@@ -1,51 +1,66 @@
-"""Text files of users and of published tasks: decoded, or refused with the line and the remedy."""
+"""Text files of users: decoded as all their files are, or refused with the reason and the remedy."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from data.text.encodings import MAX_ROW_CHARACTERS, check_encoding, decoded, detect, whole_lines
-from data.text.inputs import read_chunks
+from bert.config.flags import is_on
+from bert.conversion.model_description import Usage
+from data.text.contents import text_chunks
+from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, NotTextError, check_encoding, decoded, whole_lines
+from data.text.inputs import COMPRESSIONS, Findings, Input, read_chunks
 
 
-def text_lines(path: Path, encoding: str | None = None) -> Iterator[str]:
-    """The lines of a file without their line ends, LF or CR LF, and without a byte order mark.
+def text_lines(path: Path, decoding: Decoding, notes: list[str] | None = None) -> Iterator[str]:
+    """The lines of a file, plain or compressed, without their ends and a byte order mark.
 
     Args:
-        encoding: as of `Decoding`; None: UTF-8, and another is refused.
+        notes: gets what is unusual about its encoding.
     """
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
-    if encoding is None:
-        yield from _utf8_lines(path)
-        return
-    check_encoding(encoding)
-    counts = Counter[str]()
-    chunks = decoded(lambda: read_chunks(path, ""), encoding, "en", counts, check=False)[1]
-    for number, text in enumerate(whole_lines(chunks), start=1):
-        if text is None:
-            raise ValueError(f"{path}:{number}: the line is longer than {MAX_ROW_CHARACTERS} characters; split it")
-        yield text
-    if replaced := counts["undecodable bytes"]:
-        raise ValueError(f"{path}: {replaced} bytes are not {encoding}; check --encoding, or the file")
+    findings = Findings()
+    chunks = text_chunks(_input(path), findings, decoding.encoding, decoding.language)
+    try:
+        for number, text in enumerate(whole_lines(chunks), start=1):
+            if text is None:
+                raise ValueError(f"{path}:{number}: the line is longer than {MAX_ROW_CHARACTERS} characters; split it")
+            yield text
+    except NotTextError as error:
+        raise ValueError(f"{path} {error}") from None
+    for name in ("undecodable bytes", "NUL characters removed"):
+        if number := findings.counts[name]:
+            what = f"{number:,} {name.removesuffix(' removed')}"
+            raise ValueError(f"{path}: {what}; name its --encoding, or the --language of its text, or save it as UTF-8")
+    if notes is not None:
+        notes += [f"{path}: {line}" for line in findings.encoding_lines()]
 
 
-def _utf8_lines(path: Path) -> Iterator[str]:
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise ValueError(f"{path} is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
-            try:
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                page = detect(lambda: read_chunks(path, "")).code_page() or "latin1"
-                raise ValueError(
-                    f"{path}:{number}: byte {line[error.start]:#04x} is not UTF-8 ({error.reason}); save it as UTF-8, "
-                    f"e.g. with iconv -f {page} -t UTF-8, pass --encoding {page} for your own file, or copy it again "
-                    "if it was truncated"
-                ) from None
-            if "\0" in text:
-                raise ValueError(
-                    f"{path}:{number}: a NUL character; the file is binary, or UTF-16: save it as UTF-8 text"
-                )
-            yield text.removesuffix("\n").removesuffix("\r")
+def implied_decoding(values: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
+    """How files are decoded if no setting says it: those of a training alike, later ones as the weights' training.
+
+    Args:
+        usage: of weights that are used without training.
+    """
+    said = {name: value for name in ("encoding", "language") if (value := getattr(usage, name)) is not None}
+    file = Path(str(values.get("train_file"))).expanduser()
+    if is_on(values, "do_train") and file.is_file() and "encoding" not in values:
+        language, source = decoding_of(values).language, _input(file)
+        with suppress(NotTextError):  # Parquet, Excel
+            found, _ = decoded(lambda: read_chunks(file, source.compression), "auto", language, Counter())
+            said |= {"encoding": f"auto:{page}"} if (page := found.code_page()) else {}
+    return said
+
+
+def decoding_of(values: Mapping[str, Any]) -> Decoding:
+    """How flat settings say that files are decoded; ValueError for an unknown encoding."""
+    header = is_on({"header": True, **values}, "header")
+    decoding = Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)
+    check_encoding(decoding.encoding)
+    return decoding
+
+
+def _input(path: Path) -> Input:
+    return Input(path, path.name, "txt", path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else "")

@@ -14,6 +14,7 @@ from bert.files import unset_variable
 from bert.finetuning.config import implied_settings, modes_of_files
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import usage_in_training
+from bert.finetuning.text_files import implied_decoding
 from bert.glue.files import find_file
 from bert.glue.task_table import TASK_NAMES, TASKS, find_task, task_name
 from bert.labels.schema import LabelSchema
@@ -163,7 +164,7 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     if usage.max_seq_length is not None:
         implied["max_seq_length"] = usage.max_seq_length
     if name == "custom":
-        implied |= left_by_training(usage)
+        implied |= left_by_training(usage) | implied_decoding(values, usage)
     if values.keys() & set(OWN_FILES):
         implied["task_name"] = "custom"
         implied |= inferred({**implied, **values}) if name == "custom" else {}

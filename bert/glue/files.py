@@ -4,18 +4,18 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from bert.finetuning.text_files import text_lines
 from bert.labels.table import Split
 from data.text.columns import NoColumnError, NoHeaderError, Row, TableForm
 from data.text.delimited import DelimitedTable
+from data.text.encodings import detect
+from data.text.inputs import read_chunks
 
 
 def published_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
     """The columns of a split in every row of one of GLUE's files, in bounded memory. There is nothing to note."""
     form = TableForm(split.columns(), split.header, "none")
     try:
-        # Line feeds alone end lines: a carriage return within a published line is text.
-        yield from DelimitedTable(text_lines(path), "tsv", form, Counter()).rows()
+        yield from DelimitedTable(_utf8_lines(path), "tsv", form, Counter()).rows()
     except NoHeaderError:
         raise ValueError(f"{path} is empty; download it again") from None
     except NoColumnError as error:
@@ -23,6 +23,27 @@ def published_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
             f"{path}:1: {str(error).removeprefix('has ')}. Is it the task's file? For files of your own, use "
             "--task-name custom with --text-column, --text-pair-column and --label-column"
         ) from None
+
+
+def _utf8_lines(path: Path) -> Iterator[str]:
+    """The lines, which line feeds alone end: a carriage return within a published line is text."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise ValueError(f"{path} is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
+            try:
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                page = detect(lambda: read_chunks(path, "")).code_page() or "latin1"
+                raise ValueError(
+                    f"{path}:{number}: byte {line[error.start]:#04x} is not UTF-8 ({error.reason}); save it as UTF-8, "
+                    f"e.g. with iconv -f {page} -t UTF-8, or download it again if it was truncated"
+                ) from None
+            if "\0" in text:
+                raise ValueError(
+                    f"{path}:{number}: a NUL character; the file is binary, or UTF-16: save it as UTF-8 text"
+                )
+            yield text.removesuffix("\n").removesuffix("\r")
 
 
 def find_file(directory: Path, split: Split) -> Path:

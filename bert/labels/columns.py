@@ -22,15 +22,13 @@ class Survey(NamedTuple):
     rows: int  # at most SAMPLE_ROWS
     regression: bool  # the labels are numbers rather than classes
     label_separator: str | None  # of labels that are lists; None: they are single
-    code_page: str  # the codec of what is not UTF-8 in the table; "" if all is
 
 
 def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED) -> Survey:
     """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
     columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
     form = TableForm(None, decoding.header, "cells", expected=[tuple(columns.values())] if columns else ())
-    opened = user_table(path, form, decoding=decoding)
-    table = list(islice(opened.rows, SAMPLE_ROWS))
+    table = list(islice(user_table(path, form, decoding=decoding).rows, SAMPLE_ROWS))
     rows = [row.values for row in table if row.values and not row.problem]
     values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
     if not rows:
@@ -41,7 +39,7 @@ def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DET
     if "label_column" not in columns:
         columns["label_column"] = _label(path, values, [*columns.values()])
     labels = values.get(columns["label_column"], [])
-    return Survey(columns, len(rows), _are_numbers(path, labels), _separator(labels), opened.findings.code_page)
+    return Survey(columns, len(rows), _are_numbers(path, labels), _separator(labels))
 
 
 def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -> dict[str, str]:

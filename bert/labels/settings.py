@@ -11,10 +11,11 @@ from bert.config.flags import is_on
 from bert.config.settings_base import MayDiffer
 from bert.conversion.model_description import Usage
 from bert.finetuning.config import SMALL, USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
+from bert.finetuning.text_files import decoding_of
 from bert.labels.columns import survey
 from bert.labels.examples import MAX_BAD_LINE_FRACTION
 from bert.labels.schema import LabelSchema, own_schema
-from data.text.encodings import Decoding, check_encoding
+from data.text.encodings import Decoding
 
 _EXAMPLES = REPOSITORY / "data" / "examples"
 Settings = dict[str, Any]
@@ -40,9 +41,6 @@ class LabelDataSettings(TaskDataSettings):
     header: bool = Field(
         True,
         description="custom: the first line of a CSV or TSV names the columns; without: 'column 1', 'column 2' ...",
-    )
-    language: MayDiffer[str | None] = Field(
-        None, description="custom: of the text, such as pl, by which code pages are told apart"
     )
     regression: bool = Field(
         False, description="custom: the label is a number (regression); inferred from fractions and many integers"
@@ -123,7 +121,7 @@ class LabelConfig(FineTuningConfig):
         return files
 
 
-_OF_A_TRAINING = {"encoding", "regression", "embedding_rate_factor", *USUAL_SETTINGS}
+_OF_A_TRAINING = {"regression", "embedding_rate_factor", *USUAL_SETTINGS}
 
 
 def inferred(values: Mapping[str, Any]) -> Settings:
@@ -133,11 +131,8 @@ def inferred(values: Mapping[str, Any]) -> Settings:
     names = ("text_column", "text_pair_column", "label_column")
     if not file.is_file() or values.keys() >= ({"text_column", "label_column"} | (_OF_A_TRAINING if trains else set())):
         return {}
-    header = is_on({"header": True, **values}, "header")
-    decoding = Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)
-    check_encoding(decoding.encoding)
-    shown = survey(file, {name: values.get(name) for name in names}, decoding)
-    columns = shown.columns | ({"encoding": f"auto:{shown.code_page}"} if shown.code_page else {})
+    shown = survey(file, {name: values.get(name) for name in names}, decoding_of(values))
+    columns = shown.columns
     if not trains:
         return columns
     regression = {} if values.get("label_separator") else {"regression": shown.regression}
@@ -163,7 +158,7 @@ def left_by_training(usage: Usage) -> Settings:
     left: Settings = {"regression": usage.regression, "header": usage.header}
     if usage.name in (None, "custom"):  # another library's model may have several labels
         left |= zip(("text_column", "text_pair_column"), usage.text_columns, strict=False)
-        names = ("label_column", "label_separator", "encoding", "language")
+        names = ("label_column", "label_separator")
         left |= {name: value for name in names if (value := getattr(usage, name)) is not None}
     return left
 

@@ -32,7 +32,6 @@ from bert.model.objectives import (
 )
 from bert.reporting.run_record import BASELINE_FILE
 from bert.tokenization.library import text_tokenizer
-from data.text.encodings import remembered
 
 logger = logging.getLogger(__name__)
 
@@ -150,8 +149,6 @@ class LabelTask(RunnableTask):
         return replace(
             usage,
             label_column=self._config.data.label_column,
-            encoding=remembered(self._config.data.encoding),
-            language=self._config.data.language,
             header=self._config.data.header,
             label_separator=schema.separator,
             temperature=decision.temperature,

@@ -46,7 +46,7 @@ Pair = dict[str, Any]
 
 
 def table_pairs(
-    path: Path, query: str | None, passage: str | None, decoding: Decoding, *, to_measure: bool = False
+    path: Path, query: str | None, passage: str | None, decoding: Decoding, notes: list[str], to_measure: bool = False
 ) -> Iterator[Pair]:
     """The rows of a table, whose columns are named or known by usual names; to measure also of classes or scores."""
     table = user_table(path, TableForm(None, decoding.header, "cells", flags=""), decoding=decoding)
@@ -75,6 +75,7 @@ def table_pairs(
         pair: Pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
         pair |= {"value": None if kind == TABLE else row.get(columns[-1]), "id": row.get(identifier)}
         yield {**pair, "kind": kind, "where": f"row {number}", "unit": first}
+    notes += [f"{path}: {line}" for line in table.findings.encoding_lines()]
 
 
 def text_pairs(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[Pair]:
@@ -91,6 +92,7 @@ def text_pairs(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[Pai
                     parts.clear()
         except (NotTextError, DamagedError) as error:
             findings.refuse(source, error, 0)
+    notes += findings.encoding_lines()
     notes += [f"not read: {line}" for line in (*findings.left_out[:3], *findings.problems[:3])]
 
 

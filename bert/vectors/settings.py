@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.settings_base import MayDiffer
-from bert.conversion.model_description import VectorForm, read_usage
+from bert.conversion.model_description import Usage, VectorForm, read_usage
 from bert.finetuning.config import (
     SMALL,
     FineTuningConfig,
@@ -20,6 +20,7 @@ from bert.finetuning.config import (
 )
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
+from bert.finetuning.text_files import implied_decoding
 from data.text.inputs import Findings, list_inputs, total_bytes
 
 _BYTES_OF_A_PAIR = 3_000  # of text, about
@@ -90,7 +91,7 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
         usual = usual_settings(total_bytes(files) // _BYTES_OF_A_PAIR, {**implied, **values})
         is_small = implied.get("model_type") == "modernbert" and int(implied["hidden_size"]) <= SMALL
         implied |= usual | _BATCH | (_SMALL_MODERN if is_small else {}) | (_TIMED if values.get("hours") else {})
-        implied |= settings_of_the_run(values, "vectors")
+        implied |= settings_of_the_run(values, "vectors") | implied_decoding({**implied, **values}, Usage())
     return implied
 
 

@@ -132,12 +132,12 @@ class VectorTask(FineTuningTask):
     def read(self, part: Part) -> pd.DataFrame:
         if part.name == "held_out" and self._held_out is not None:
             return self._held_out
-        data, decoding = self._config.data, Decoding(self._config.data.encoding or "auto")
+        data, decoding = self._config.data, Decoding.of(self._config.data)
         if part.path == data.text:
             pairs = text_pairs(part.path, decoding, self.notes)
         else:
             columns, to_measure = (data.query_column, data.passage_column), part.name == "held_out"
-            pairs = table_pairs(part.path, *columns, decoding, to_measure=to_measure)
+            pairs = table_pairs(part.path, *columns, decoding, self.notes, to_measure=to_measure)
         return cleaned(pairs, part.path, self.notes)
 
     def windows(self, part: Part) -> Iterator[pd.DataFrame]:

@@ -4,6 +4,7 @@ A malformed file can make a parser's time quadratic.
 """
 
 import errno
+import re
 import signal
 import threading
 from collections import Counter
@@ -17,7 +18,7 @@ from data.text.inputs import DamagedError, Findings, Input, read_chunks
 
 _LEAST_SECONDS = 5  # of CPU time for a file of HTML or Office
 _SECONDS_PER_MEGABYTE = {"html": 5, "office": 20}  # and this, ten times what they take
-_MAX_LINE = 40  # characters of a line that shows an encoding
+_ACCENTED = re.compile(r".{0,19}[^\x00-\x7f].{0,20}")  # of a line: it shows an encoding
 _MAX_SHOWN = 200  # characters of a library's message
 _AGAIN_SECONDS = 0.5  # after which the signal is repeated, if a destructor swallowed its exception
 _END = object()
@@ -45,9 +46,8 @@ def text_chunks(source: Input, findings: Findings, encoding: str = "auto", langu
         for number, chunk in enumerate(chunks):
             if number == 0 and chunk.startswith("#!") and "." not in source.path.name:
                 raise NotTextError("is a program (#!)")
-            if name not in findings.not_ascii and not chunk.isascii():
-                line = next(line for line in chunk.splitlines() if not line.isascii())
-                findings.not_ascii[name] = line.strip()[:_MAX_LINE]
+            if name not in findings.not_ascii and (line := _ACCENTED.search(chunk)):
+                findings.not_ascii[name] = line[0].strip()
             yield chunk
     except UnicodeError as error:  # utf-16 and utf-32 require a byte order mark
         raise ValueError(

@@ -98,9 +98,9 @@ class Decoding:
 
     @classmethod
     def of(cls, *places: object) -> "Decoding":
-        """As the first of the places says that has such an attribute; None says nothing."""
+        """As the first of the places says that has such an attribute, which is not None."""
         values = {
-            field.name: [v for place in places if (v := getattr(place, field.name)) is not None]
+            field.name: [v for place in places if (v := getattr(place, field.name, None)) is not None]
             for field in fields(cls)
         }
         return cls(**{name: said[0] for name, said in values.items() if said})

@@ -21,6 +21,7 @@ from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches
 from bert.finetuning.ner.config import ENTRY as NER
 from bert.finetuning.run import FineTuning, FineTuningEvaluation
+from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.task import FineTuningTask, Part, ResultsFile
 from bert.glue.config import ENTRY as GLUE
 from bert.model.objectives import SequenceClassificationObjective
@@ -366,6 +367,28 @@ def test_sentences_are_read_as_in_the_training_of_the_weights(settings_with, mod
     assert (found.max_seq_length, found.text_column, found.regression) == (77, "sentence", True)
     found = settings_with(GLUE, Usage("MNLI", 77, ("sentence1", "sentence2")), "--task-name", "AX", mode)
     assert found.max_seq_length == 77 and found.text_pair_column is None
+
+
+DOORS = [
+    (GLUE, "custom", "train.csv", "text,label\nŁódź śpi,a\nŻywiec śpi,b\n" * 3),
+    (NER, "ner", "train.conll", "Łódź B-LOC\nśpi O\n"),
+    (SQUAD, "squad", "train.json", '{"data": "Łódź śpi"}'),
+]
+
+
+@pytest.mark.parametrize(("entry", "task", "name", "text"), DOORS)
+def test_a_training_files_code_page_is_found_and_later_files_are_decoded_alike(
+    settings_with, tmp_path, entry, task, name, text
+):
+    (file := tmp_path / name).write_bytes(text.encode("cp1250"))
+    usage = Usage(task, 77, encoding="auto:cp1251", language="ru")
+    later, trained, given = (
+        settings_with(entry, usage, *words.split(), *["--task-name", "custom"] * (entry is GLUE))
+        for words in ("--do-predict", f"--do-train --train-file {file}", "--do-predict --encoding cp1252 --lang fr")
+    )
+    assert (later.encoding, later.language) == ("auto:cp1251", "ru")
+    assert (trained.encoding, trained.language) == ("auto:cp1250", None)
+    assert (given.encoding, given.language) == ("cp1252", "fr")
 
 
 @pytest.mark.parametrize("mode", ["--do-predict", "--do-eval"])

@@ -85,25 +85,25 @@ def test_a_paragraph_does_not_find_itself(tmp_path):
 )
 def test_classes_and_scored_pairs_are_measured_but_not_trained_on(tmp_path, table, left, scores, figures):
     (file := tmp_path / "set.csv").write_text(table)
-    pairs = cleaned(table_pairs(file, None, None, DETECTED, to_measure=True), file, [])
+    pairs = cleaned(table_pairs(file, None, None, DETECTED, [], to_measure=True), file, [])
     assert len(pairs) == left
     values = figures_of(np.array(scores, float), pairs, pairs)(np.arange(left))
     assert [*values.values()][:1] == pytest.approx(figures)
     file.write_text("sentence1,sentence2,label\na,b,entailment\n")
-    assert next(table_pairs(file, None, None, DETECTED, to_measure=True))["kind"] == "rows of the table"
+    assert next(table_pairs(file, None, None, DETECTED, [], to_measure=True))["kind"] == "rows of the table"
     file.write_text(table)
     if "label" in table:
         with pytest.raises(ValueError, match="must have a column of queries and one of passages, among text, label"):
-            next(table_pairs(file, None, None, DETECTED))
+            next(table_pairs(file, None, None, DETECTED, []))
         with pytest.raises(ValueError, match="or of texts and one of labels, among sentence"):
             file.write_text("sentence\na\n")
-            next(table_pairs(file, None, None, DETECTED, to_measure=True))
+            next(table_pairs(file, None, None, DETECTED, [], to_measure=True))
 
 
 def test_pairs_of_the_evaluation_are_not_trained_on(tmp_path):
     file, notes = tmp_path / "pairs.csv", []
     file.write_text("query,passage\none,first\ntwo,second\nthree,second\n")
-    pairs = cleaned(table_pairs(file, None, None, DETECTED), file, [])
+    pairs = cleaned(table_pairs(file, None, None, DETECTED, []), file, [])
     assert without(pairs, pairs[1:2], notes)["query"].tolist() == ["one", "three"]
     assert notes == ["left out: pairs that are in --eval too: 1"]
     with pytest.raises(ValueError, match="all pairs to train on are in --eval too"):
@@ -116,7 +116,7 @@ def test_bad_rows_are_counted_and_named(tmp_path):
     rows += ["4,lock,A lock is taken.,It is free.", "4,unlock,A lock is freed.,", "5,start,A lock is taken.,", "6"]
     file.write_text("\n".join(["id,question,answer,negative", *rows]) + "\n")
     notes = []
-    pairs = cleaned(table_pairs(file, None, None, DETECTED), file, notes)
+    pairs = cleaned(table_pairs(file, None, None, DETECTED, []), file, notes)
     assert pairs["query"].tolist() == ["open a file", "start"]
     assert notes == [
         "2 pairs of pairs.csv: rows of the table 2",
@@ -126,7 +126,7 @@ def test_bad_rows_are_counted_and_named(tmp_path):
         "left out: an id that another query has: 2 (first: row 6)",
     ]
     with pytest.raises(ValueError, match=r"of passages \('text' was named\), among id, question"):
-        list(table_pairs(file, "text", None, DETECTED))
+        list(table_pairs(file, "text", None, DETECTED, []))
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_bad_rows_are_counted_and_named(tmp_path):
 def test_a_table_that_teaches_nothing_is_refused(tmp_path, name, text, message):
     (file := tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
-        cleaned(table_pairs(file, None, None, DETECTED, to_measure=True), file, [])
+        cleaned(table_pairs(file, None, None, DETECTED, [], to_measure=True), file, [])
 
 
 def test_equal_queries_and_nearly_equal_passages_are_no_negatives_of_each_other(tmp_path):
     file, long = tmp_path / "pairs.tsv", " ".join(map(str, range(60)))
     rows = [f"one\t{long}", f"two\t{long} 61", "two\tanother answer", "three\tsomething else"]
     file.write_text("\n".join(["query\tpassage", *rows]) + "\n")
-    assert cleaned(table_pairs(file, None, None, DETECTED), file, []).group.tolist() == [0, 0, 0, 3]
+    assert cleaned(table_pairs(file, None, None, DETECTED, []), file, []).group.tolist() == [0, 0, 0, 3]
 
 
 def test_the_batches_of_two_ranks_are_that_of_one():

@@ -22,6 +22,8 @@ from bert.finetuning.config import (
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import usage_in_training
 from bert.finetuning.ner.conll import ConllFormat, count_sentences
+from bert.finetuning.text_files import decoding_of, implied_decoding
+from data.text.encodings import Decoding
 
 _EXAMPLES = REPOSITORY / "data" / "examples" / "entities"
 Settings = dict[str, Any]
@@ -100,7 +102,7 @@ class TaggedDataSettings(TaskDataSettings):
         return self
 
     def layout(self, tagged: bool = True) -> ConllFormat:
-        return ConllFormat(self.word_column, self.tag_column, self.tag_scheme, tagged, self.encoding)
+        return ConllFormat(self.word_column, self.tag_column, self.tag_scheme, tagged, Decoding.of(self))
 
 
 class TaggingConfig(FineTuningConfig):
@@ -128,9 +130,10 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights, to train also by the sentences; without training, by that of the weights."""
     modes = modes_of_files(values)
     implied, usage = modes | implied_settings(values), usage_in_training({**modes, **values}, "ner")
+    implied |= implied_decoding({**implied, **values}, usage)
     file = Path(str(values.get("train_file"))).expanduser()
     if is_on({**implied, **values}, "do_train") and file.is_file() and not values.keys() >= {*USUAL_SETTINGS}:
-        sentences = count_sentences(file, values.get("encoding"))
+        sentences = count_sentences(file, decoding_of({**implied, **values}))
         implied |= usual_settings(sentences, {**implied, **values}) | settings_of_the_run(values, "ner")
     if usage.max_seq_length is not None:
         implied["max_seq_length"] = usage.max_seq_length

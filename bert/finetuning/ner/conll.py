@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import numpy as np
 
 from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
 from bert.finetuning.text_files import text_lines
+from data.text.encodings import DETECTED, Decoding
 
 DOCUMENT_START = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
@@ -34,7 +35,7 @@ class TaggedText:
     document_of_sentence: np.ndarray  # int64 [s], ascending from 0
     spans: list[Span] | None  # the entities; None for a file without tags
     scheme: Scheme  # the tag scheme of the file; without tags, the one to write
-    warnings: tuple[str, ...] = ()
+    warnings: Sequence[str] = ()
     comments: int = 0  # lines
 
     def __len__(self) -> int:
@@ -63,7 +64,7 @@ class ConllFormat:
     tag_column: int = -1
     scheme: Scheme | None = None
     tagged: bool = True
-    encoding: str | None = None  # as of `text_lines`
+    decoding: Decoding = DETECTED
 
 
 def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Sequence[str] | None = None) -> TaggedText:
@@ -71,9 +72,9 @@ def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Seq
     return next(tagged_windows(path, layout, types=types))
 
 
-def count_sentences(path: Path, encoding: str | None = None) -> int:
+def count_sentences(path: Path, decoding: Decoding) -> int:
     """The number of blocks of lines, which is that of the sentences, but for comments that stand alone."""
-    are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path, encoding))
+    are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path, decoding))
     return sum(is_word for is_word, _ in groupby(are_words))
 
 
@@ -89,9 +90,9 @@ def tagged_windows(
 
     Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """
-    window, form = _Window(), _form_of(path, layout.encoding)
+    window, form, notes = _Window(), _form_of(path, layout.decoding), list[str]()
     inside = begins_document = False
-    for number, line in enumerate(text_lines(path, layout.encoding), start=1):
+    for number, line in enumerate(text_lines(path, layout.decoding, notes), start=1):
         columns = _columns(line, form.by_tabs)
         is_other = len(columns) != form.width or (layout.tagged and not _TAG.fullmatch(columns[-1]))
         is_comment = not inside and is_other and _COMMENT.match(line) is not None  # not a word #
@@ -119,7 +120,8 @@ def tagged_windows(
             window.numbers.append(len(window.lines))
         window.lines.append(line)
         window.characters += len(line)
-    yield window.text(path, layout, types)
+    last = window.text(path, layout, types)
+    yield replace(last, warnings=(*notes, *last.warnings))
 
 
 class _Form(NamedTuple):
@@ -136,10 +138,10 @@ def _columns(line: str, by_tabs: bool) -> list[str]:
     return _BLANKS.split(line.strip(" \t"))
 
 
-def _form_of(path: Path, encoding: str | None) -> _Form:
+def _form_of(path: Path, decoding: Decoding) -> _Form:
     """Tabs alone separate columns unless fewer lines would then have equally many."""
     counts, examples = (Counter[int](), Counter[int]()), (dict[int, int](), dict[int, int]())
-    for number, line in enumerate(islice(text_lines(path, encoding), _SAMPLED_LINES), start=1):
+    for number, line in enumerate(islice(text_lines(path, decoding), _SAMPLED_LINES), start=1):
         if line.strip(" \t") and not line.startswith((DOCUMENT_START, "# ", "#\t")):
             for by_tabs in (False, True):
                 width = len(_columns(line, by_tabs))
@@ -175,7 +177,7 @@ class _Window:
         words = self._column(path, layout.word_column, "word")
         if "" in words:
             raise ValueError(f"{path}:{self._line(words.index(''))}: the word is empty; write one before the tab")
-        spans, scheme, warnings = None, layout.scheme or "iob2", tuple[str, ...]()
+        spans, scheme, warnings = None, layout.scheme or "iob2", list[str]()
         if layout.tagged:
             if len(self.rows[0]) == 1:
                 raise ValueError(f"{path}:{self._line(0)}: one column, {words[0]!r}; a tag is needed after each word")
@@ -184,9 +186,9 @@ class _Window:
             spans = read_spans(tags, self.starts)
             scheme, misfits = detect_scheme(tags, self.starts, (layout.scheme,) if layout.scheme else SCHEMES)
             if misfits:
-                warnings = (
+                warnings.append(
                     f"{path}: {misfits} of {len(tags)} tags are not in {scheme} (known schemes: {', '.join(SCHEMES)}); "
-                    "they are read by the rules of the CoNLL scorer",
+                    "they are read by the rules of the CoNLL scorer"
                 )
         numbers, offsets, documents = (
             np.array(values, np.int64) for values in (self.numbers, [*self.starts, len(words)], self.documents)

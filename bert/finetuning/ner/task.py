@@ -23,7 +23,6 @@ from bert.finetuning.task import Features, Outputs, Part, ResultsFile
 from bert.model.objectives import TokenClassificationObjective
 from bert.reporting.comparison import Metrics, verdict
 from bert.tokenization.library import text_tokenizer
-from data.text.encodings import remembered
 
 logger = logging.getLogger(__name__)
 _PLAIN = "plain text"  # the sentences that are evaluated, cut as run_predict.py cuts text
@@ -67,8 +66,7 @@ class TaggingTask(RunnableTask):
 
     def usage(self) -> Usage:
         data = self._config.data
-        rules, encoding = self._word_rules, remembered(data.encoding)
-        return Usage("ner", data.max_seq_length, (), False, data.document_context, word_rules=rules, encoding=encoding)
+        return Usage("ner", data.max_seq_length, (), False, data.document_context, word_rules=self._word_rules)
 
     def read(self, part: Part) -> TaggedText:
         assert self.labels is not None
@@ -82,8 +80,7 @@ class TaggingTask(RunnableTask):
     def _read(self, path: Path, types: tuple[str, ...] | None) -> TaggedText:
         """A tagged file; `types` are the valid ones, None: any."""
         text = read_tagged_text(path, self._config.data.layout(), types)
-        for warning in text.warnings:
-            logger.info(warning)
+        self.notes = [*self.notes, *text.warnings]
         logger.info(
             f"{path}: {len(text.words):,} words in {len(text):,} sentences and "
             f"{int(text.document_of_sentence[-1]) + 1:,} documents, {len(text.spans or ()):,} entities tagged in "

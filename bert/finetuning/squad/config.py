@@ -13,8 +13,9 @@ from bert.conversion.model_description import READER_FILE
 from bert.files import unset_variable
 from bert.finetuning.config import FineTuningConfig, FineTuningRunSettings, TaskDataSettings, implied_settings
 from bert.finetuning.inquiries import inquiries
-from bert.finetuning.model_files import named_weights
+from bert.finetuning.model_files import named_weights, usage_in_training
 from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
+from bert.finetuning.text_files import implied_decoding
 from data.download_squad import download_file
 from data.fetching.places import data_folder, mirrors
 
@@ -157,7 +158,7 @@ DEFAULT_MODEL = "bert-large-uncased"  # as of NVIDIA's run_squad.py
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings implied by the weights, the built-in models' vocabularies and the interactive mode."""
-    implied = implied_settings(values, DEFAULT_MODEL)
+    implied = implied_settings(values, DEFAULT_MODEL) | implied_decoding(values, usage_in_training(values, "squad"))
     folder = named_weights(values)
     if folder is not None and (folder / READER_FILE).is_file():
         implied |= read_reader_settings(folder / READER_FILE).model_dump()

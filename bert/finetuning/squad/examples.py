@@ -11,7 +11,7 @@ counts them (`bert.finetuning.squad.features`); evaluation needs only the texts 
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -23,6 +23,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from bert.finetuning.text_files import text_lines
 from bert.interpreter import shell_command
+from data.text.encodings import DETECTED, Decoding
 
 _OWN_ID = "predictions are stored by id: give every question its own"
 _Place = tuple[str | int, ...]
@@ -77,6 +78,7 @@ class SquadExamples:
     source: str
     contexts: tuple[str, ...]
     questions: tuple[Question, ...]
+    notes: Sequence[str] = ()  # what is unusual about the file
 
     def __len__(self) -> int:
         return len(self.questions)
@@ -100,7 +102,7 @@ class SquadExamples:
 
 
 def read_squad(
-    path: Path, *, version_2: bool = False, labelled: bool = True, encoding: str | None = None
+    path: Path, *, version_2: bool = False, labelled: bool = True, decoding: Decoding = DETECTED
 ) -> SquadExamples:
     """Read and check a file of SQuAD 1.1 or 2.0.
 
@@ -108,10 +110,10 @@ def read_squad(
         labelled: require answers or, in version 2, the mark is_impossible for every question. Otherwise answers are
             optional.
     """
-    contexts: list[str] = []
+    contexts, notes = list[str](), list[str]()
     questions: list[Question] = []
     places: dict[str, _Place] = {}
-    for number, article in enumerate(_load(path, encoding)["data"]):
+    for number, article in enumerate(_load(path, decoding, notes)["data"]):
         for index, paragraph in enumerate(article["paragraphs"]):
             if contexts[-1:] != [paragraph["context"]]:  # rows of one question each repeat it
                 contexts.append(paragraph["context"])
@@ -123,17 +125,17 @@ def read_squad(
                 questions.append(Question(entry["id"], entry["question"], len(contexts) - 1, answers))
     if not questions:
         _fail(path, (), "holds no question", "pass a file with at least one")
-    return SquadExamples(str(path), tuple(contexts), tuple(questions))
+    return SquadExamples(str(path), tuple(contexts), tuple(questions), notes)
 
 
-def _load(path: Path, encoding: str | None) -> _File:
+def _load(path: Path, decoding: Decoding, notes: list[str]) -> _File:
     """The content of a file, or a ValueError with the place and the remedy."""
     if not path.is_file():
         raise ValueError(
             f"{path} must be an existing SQuAD file; make it with `{shell_command('data.download_squad')}`, or "
             "pass the path of yours"
         )
-    text = "\n".join(text_lines(path, encoding))
+    text = "\n".join(text_lines(path, decoding, notes))
     if not text.strip():
         raise ValueError(f"{path} is empty; download or copy it again")
     try:

@@ -15,7 +15,7 @@ from bert.finetuning.squad.metrics import answers_of, best_thresholds, score_squ
 from bert.finetuning.squad.predictions import Predictions, predict
 from bert.finetuning.task import Features, Outputs, Part, ResultsFile
 from bert.model.objectives import QuestionAnsweringObjective
-from data.text.encodings import remembered
+from data.text.encodings import Decoding
 
 logger = logging.getLogger(__name__)
 _JSON_FILE = ResultsFile(b"{\n", b",\n", b"\n}\n", json_ends)
@@ -36,7 +36,7 @@ class SquadTask(RunnableTask):
         if run.do_train:
             assert data.train_file is not None
             self.training_file = data.train_file
-            self.training = read_squad(data.train_file, version_2=self._version_2, encoding=data.encoding)
+            self.training = self._read(data.train_file)
         if run.do_eval or run.do_predict:
             assert data.predict_file is not None
             names = ["predictions.json", "nbest_predictions.json", *["null_odds.json"] * self._version_2]
@@ -45,21 +45,25 @@ class SquadTask(RunnableTask):
                 self.evaluated = [part]
             else:
                 self.predicted = [part]
-                self._unlabelled = read_squad(
-                    part.path, version_2=self._version_2, labelled=False, encoding=data.encoding
-                )
+                self._unlabelled = self._read(part.path, labelled=False)
 
     def objective(self) -> QuestionAnsweringObjective:
         return QuestionAnsweringObjective(self._config.model, self._config.hardware.fuse_mha)
 
     def usage(self) -> Usage:
-        return Usage("squad", self._config.data.max_seq_length, encoding=remembered(self._config.data.encoding))
+        return Usage("squad", self._config.data.max_seq_length)
 
     def texts(self) -> dict[str, str]:
         return {READER_FILE: self._config.data.file_content(), **super().texts()}
 
     def read(self, part: Part) -> SquadExamples:
-        return read_squad(part.path, version_2=self._version_2, encoding=self._config.data.encoding)
+        return self._read(part.path)
+
+    def _read(self, path: Path, labelled: bool = True) -> SquadExamples:
+        decoding = Decoding.of(self._config.data)
+        examples = read_squad(path, version_2=self._version_2, labelled=labelled, decoding=decoding)
+        self.notes = [*self.notes, *examples.notes]
+        return examples
 
     def windows(self, part: Part) -> Iterator[SquadExamples]:
         return self._unlabelled.windows(WINDOW_EXAMPLES, WINDOW_CHARACTERS)
