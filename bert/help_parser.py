@@ -18,7 +18,8 @@ WIDTH = min(100, shutil.get_terminal_size((100, 0)).columns)
 def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
     """Text whose lines are broken at a width and stay as far indented; those at the margin go on at `indent`.
 
-    No path is cut, so that it can be copied; a line that is too long is first broken where a clause ends with a path.
+    No path is cut, so that it can be copied; a line that is too long is first broken where a clause ends with a path,
+    unless that clause is too long itself.
     The rows of a table in Markdown stay as they are.
     """
     lines = list[str]()
@@ -28,7 +29,11 @@ def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
             continue
         rest = line[: len(line) - len(line.lstrip())] or indent
         line = _SPACED_PATH.sub(lambda path: path[0].replace(" ", "\0"), line)
-        for number, part in enumerate(_CLAUSE.sub(r"\1\n", line).split("\n") if len(line) > width else [line]):
+        parts = _CLAUSE.sub(r"\1\n", line).split("\n") if len(line) > width else [line]
+        for number in reversed(range(1, len(parts))):
+            if len(parts[number - 1]) > width:
+                parts[number - 1 : number + 1] = [" ".join(parts[number - 1 : number + 1])]
+        for number, part in enumerate(parts):
             wrap = partial(textwrap.wrap, part, width, break_on_hyphens=False, break_long_words=False)
             lines += wrap(initial_indent=rest * bool(number), subsequent_indent=rest) or [""]
     return "\n".join(lines).replace("\0", " ")

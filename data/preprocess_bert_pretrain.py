@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from bert.command_errors import command
 from bert.files import only_writer, write_atomically
-from bert.help_parser import HelpParser
+from bert.help_parser import HelpParser, wrapped
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import (
     MANIFEST_NAME,
@@ -125,7 +125,7 @@ def preprocess(job: Job, source: Source, vocabulary_sha256: str, num_shards: int
 
 def _warn(counts: Mapping[str, int], unknown: Counter[str]) -> None:
     for problem in problems_of_counts(counts, unknown):
-        print(f"warning: {problem}", file=sys.stderr)
+        print(wrapped(f"warning: {problem}"), file=sys.stderr)
 
 
 def _make_shards(job: Job, plans: list[ShardPlan], run: Run) -> dict[str, dict]:

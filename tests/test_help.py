@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
+from bert.help_parser import wrapped
 
 PARTS = ("packages.sh", "entrypoint.sh", "install_python.sh")  # of other scripts
 FOUND = [*(REPOSITORY / "scripts").glob("*.sh"), *(REPOSITORY / "scripts/docker").glob("*.sh"), REPOSITORY / ".ci/run"]
@@ -43,6 +44,12 @@ def asked(words: list, folder: Path, **environment: str) -> tuple[str, float]:
     wide = [line for line in done.stdout.splitlines() if len(line) > 100]
     assert done.stdout.strip() and not wide, f"{words}: {wide}"
     return done.stdout, used
+
+
+def test_a_long_line_breaks_after_the_clause_of_a_path_that_fits():
+    short, wide = "/a/short/path", f"/tmp/{'x' * 20}"
+    assert wrapped(f"saved {short}; it goes on here", 30, "  ") == f"saved {short};\n  it goes on here"
+    assert wrapped(f"a copy of {wide}; now", 34, "  ") == f"a copy of\n  {wide}; now"
 
 
 @pytest.mark.long

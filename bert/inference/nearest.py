@@ -69,6 +69,9 @@ class NearestSentences:
         wanted = (len(found), model.opened.hidden_size)
         if vectors.dtype.kind != "f" or vectors.shape != wanted:
             raise ValueError(f"{path} has {vectors.shape} {vectors.dtype}, not {wanted}; make it again by --encode")
+        finite = [np.isfinite(vectors[start : start + _BLOCK]).all(1) for start in range(0, len(vectors), _BLOCK)]
+        if wrong := [row for row, is_whole in enumerate(np.concatenate(finite)) if found[row] and not is_whole]:
+            raise ValueError(f"{path}: vector {wrong[0] + 1} has NaN or infinity; make it again by --encode")
         return cls(model, found, vectors)
 
     def run(self, requests: Sequence[Request], *, itself: bool = False) -> list[Result]:

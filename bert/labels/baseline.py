@@ -79,7 +79,9 @@ def pooled(records: Sequence[Mapping[str, Any]], model: str = "This model") -> d
     groups = [(part << 32) + group for part, record in enumerate(records) for group in record["groups"] or ()]
     tables = {name: method(np.arange(len(truths))) for name, method in methods.items()}
     best = max(tables, key=lambda name: tables[name]["score"])
-    title, ours = best + first["learned_from"], metrics([record["model"] for record in records])
+    of_lines = {record["learned_from"] for record in records}
+    title = best + (of_lines.pop() if len(of_lines) == 1 else " (from a part of the lines)")
+    ours = metrics([record["model"] for record in records])
     words = verdict(title, ours, methods[best], len(truths), groups or None, model=model) + first["note"]
     figures = {f"eval_{name} {key}".replace(" ", "_"): table[key] for name, table in tables.items() for key in table}
     return {**figures, "verdict": words}

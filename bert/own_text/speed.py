@@ -84,7 +84,8 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str
         begun = time.time()
         process = start_process(command, variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         output, _ = process.communicate()
-        speeds = read_json(target)
+        measured = read_json(target)
+        speeds = measured.get("speeds")
         if not speeds and time.time() - begun > constants.PROBE_TIMEOUT_SECONDS:
             raise ValueError(
                 f"the model {next(iter(configs))} is too slow here to be measured in "
@@ -97,5 +98,5 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str
                 f"`{shell_command('bert.doctor')}` examines the machine"
             )
         usual = constants.LAUNCH_SHARE * constants.START_SECONDS[placement.device]
-        slowness = min(constants.MOST_SLOWNESS, max(1.0, (speeds["began"] - begun) / usual))
+        slowness = min(constants.MOST_SLOWNESS, max(1.0, (measured["began"] - begun) / usual))
         return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}, slowness

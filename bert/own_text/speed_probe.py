@@ -2,8 +2,9 @@
 
     python -m paddle.distributed.launch bert/own_text/speed_probe.py TO.json CONFIG.yaml ...
 
-Each CONFIG is the settings of one candidate. TO.json gets {CONFIG: sequences per second of all
-ranks}, after each of them again, and as "began" the time of the first step, in seconds since 1970.
+Each CONFIG is the settings of one candidate. TO.json gets, after each of them again, as "speeds"
+{CONFIG: sequences per second of all ranks}, and as "began" the time of the first step, in seconds
+since 1970.
 Measures a second or two of each, with made-up batches.
 """
 
@@ -47,13 +48,13 @@ def main(argv: Sequence[str]) -> int:
     first = next(iter(configs.values()))
     group = group_from_environment(choose_device(first))
     join_ranks(first, group)
-    speeds: dict[str, float] = {}
+    speeds, began = dict[str, float](), 0.0
     for file, config in configs.items():
-        began, seconds = measure(config, group)
-        speeds.setdefault("began", began)
+        first_step, seconds = measure(config, group)
+        began = began or first_step
         speeds[file] = config.batch.batch_size * group.world_size / seconds
         if group.is_main:
-            write_atomically(target, json.dumps(speeds).encode())
+            write_atomically(target, json.dumps({"began": began, "speeds": speeds}).encode())
     finalize(group)
     return 0
 

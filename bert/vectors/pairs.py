@@ -10,7 +10,7 @@ are no negatives of each other).
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bert.labels.schema import number
 from bert.randomness import permutation, stream_key
 from data.text.columns import LABEL_NAMES, TEXT_NAMES, TableForm, fitting
 from data.text.deduplication import SeenDocuments, TextDigest
@@ -67,23 +68,27 @@ def table_pairs(
         )
     sides = columns[:1] * 2 if kind == LABELLED else columns[:2]
     wrong, (identifier,) = [*filter(_NEGATIVE.fullmatch, names)], fitting([("query_id",), ("id",)], names) or ("",)
-    for number, values, _ in table.rows:
+    for place, values, _ in table.rows:
         row = values or {}
         given = [row.get(name) for name in sides]
         first, second = ("" if value is None or isinstance(value, dict | list) else str(value) for value in given)
         lists = [value if isinstance(value := row.get(name) or [], list) else [value] for name in wrong]
         pair: Pair = {"query": first, "passage": second, "negatives": [str(text) for texts in lists for text in texts]}
         pair |= {"value": None if kind == TABLE else row.get(columns[-1]), "id": row.get(identifier)}
-        yield {**pair, "kind": kind, "where": f"row {number}", "unit": first}
+        if kind == SCORED:
+            with suppress(ValueError):  # one with a decimal comma is read too
+                pair["value"] = number(str(pair["value"]))
+        yield {**pair, "kind": kind, "where": f"row {place}", "unit": first}
     notes += [f"{path}: {line}" for line in table.findings.encoding_lines()]
 
 
-def text_pairs(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[Pair]:
+def text_pairs(path: Path, decoding: Decoding, notes: list[str], text_field: str | None = None) -> Iterator[Pair]:
     """The pairs of the documents in a folder or file; `notes` gets what was not read."""
+    reading = Reading(decoding.language, decoding.encoding, text_field=text_field)
     findings, parts = Findings(), list[str]()
     for source in list_inputs([path], "auto", findings, flag="text"):
         try:
-            for piece in read_pieces(source, Reading(decoding.language, decoding.encoding), findings):
+            for piece in read_pieces(source, reading, findings):
                 parts.append(piece.text)
                 if piece.ends:
                     for number, (kind, query, passage) in enumerate(document_pairs("".join(parts))):
@@ -145,7 +150,8 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
             left_out.append(f"left out: {reason}: {bad.sum():,} (first: {frame['where'][bad].iloc[0]})")
             frame = frame[~bad]
     if frame.empty:
-        raise ValueError(f"{source} gives no pair of texts; check it ({'; '.join(left_out) or 'it is empty'})")
+        why = "; ".join([*notes, *left_out]) or "it is empty"
+        raise ValueError(f"{source} gives no pair of texts; check it ({why})")
     counts = ", ".join(f"{kind} {number:,}" for kind, number in frame.kind.value_counts().items())
     notes += [f"{len(frame):,} pairs of {source.name}: {counts}", *left_out]
     frame = frame.assign(group=(alike := _first_alike(frame.plain_passage)), alike=alike)

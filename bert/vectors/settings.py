@@ -33,6 +33,7 @@ _BATCH = {"eval_freq": 100, "batch_size": 32, "global_batch_size": 128}  # pairs
 
 class VectorDataSettings(TaskDataSettings):
     text: Path | None = Field(None, description="own text: its titles and paragraphs are pairs")
+    text_field: str | None = Field(None, description="of --text: the texts' column or field in tables and JSON")
     train_file: Path | None = Field(None, description="table of queries and passages")
     eval_file: Path | None = Field(None, description="pairs to measure on; none: a part is held out")
     hours: MayDiffer[float | None] = Field(None, gt=0, description="time for the training, of all starts together")

@@ -84,7 +84,8 @@ class VectorTask(FineTuningTask):
         if (hours := config.data.hours) is not None:
             used = (newest_loop_state(config).get("totals") or {}).get("total_seconds", 0.0)
             config = derive(config, finish_in=max(1.0, hours * 3600 - used))
-        return FineTuning(config, group, cls(config))
+        alone = config if group.is_main else derive(config, compare=None)  # the first rank measures
+        return FineTuning(config, group, cls(alone))
 
     def __init__(self, config: VectorConfig) -> None:
         super().__init__(config)
@@ -134,7 +135,7 @@ class VectorTask(FineTuningTask):
             return self._held_out
         data, decoding = self._config.data, Decoding.of(self._config.data)
         if part.path == data.text:
-            pairs = text_pairs(part.path, decoding, self.notes)
+            pairs = text_pairs(part.path, decoding, self.notes, data.text_field)
         else:
             columns, to_measure = (data.query_column, data.passage_column), part.name == "held_out"
             pairs = table_pairs(part.path, *columns, decoding, self.notes, to_measure=to_measure)

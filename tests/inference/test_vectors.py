@@ -124,6 +124,10 @@ def test_vectors_of_other_models_and_texts_are_not_searched(models, tmp_path):
         np.save(tmp_path / "out.npy", changed)
         with refused(rf"out.npy has {re.escape(str(changed.shape))} float32, not \(3, 8\); make it again by"):
             run_predict.main([str(models / "mean"), *search])
+    for number in (np.nan, -np.inf):
+        np.save(tmp_path / "out.npy", np.where(np.arange(8) == [[9], [5], [9]], number, whole))
+        with refused("out.npy: vector 2 has NaN or infinity; make it again by --encode"):
+            run_predict.main([str(models / "mean"), *search])
     np.save(tmp_path / "out.npy", whole)
     with refused("--nearest ' ' needs a text and --in FILE"):
         run_predict.main([str(models / "mean"), "--nearest", " ", *search[2:]])

@@ -128,6 +128,11 @@ def test_a_cross_validation_has_a_verdict_over_the_lines_of_all_parts(tmp_path):
         rest, ours = np.delete(np.arange(240), rows), HALF_RIGHT[rows]
         baseline.compare(SINGLE, whole.take(rest), whole.take(rows), ours, 42, folder / BASELINE_FILE, " So.")
         records.append(json.loads((folder / BASELINE_FILE).read_text()))
+    of_lines = {f" (from {number} of 160 lines)": "(from a part of the lines)" for number in (150, 151)}
+    parts_of = [{**record, "learned_from": some} for record, some in zip(records, [*of_lines, ""], strict=True)]
+    assert all(some in baseline.pooled(parts_of)["verdict"] for some in of_lines.values())
+    same = [{**record, "learned_from": [*of_lines][0]} for record in records]
+    assert [*of_lines][0] in baseline.pooled(same)["verdict"]
     words = _verdict_of_all(tmp_path, [folder for _, folder in parts])
     begin = "Over all 3 parts: the model of each part is better than"
     right = np.mean(HALF_RIGHT == DRAWN)

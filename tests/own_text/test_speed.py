@@ -31,7 +31,8 @@ def test_the_probe_has_the_devices_of_a_training(monkeypatch):
     def begin(command, variables, **_):
         started.append((" ".join(command), variables["CUDA_VISIBLE_DEVICES"]))
         target = next(word for word in command if word.endswith("speeds.json"))
-        Path(target).write_text(json.dumps({target.replace("speeds.json", "mini.yaml"): 80.0, "began": begun + 27}))
+        speeds = {target.replace("speeds.json", "mini.yaml"): 80.0}
+        Path(target).write_text(json.dumps({"began": begun + 27, "speeds": speeds}))
         return Probe(0)
 
     monkeypatch.setattr(speed, "start_process", begin)

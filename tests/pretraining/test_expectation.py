@@ -19,7 +19,8 @@ def test_the_expected_loss_falls_with_the_sum_of_the_rates():
     assert expected_loss(config, 6.0, 100, 60) is None, "less than was measured"
     assert expected_loss(config, 6.0, 3000, 60) is None, "more than was measured"
     assert expected_loss(config, 1.5, 400, 60) is None, "a text of few characters"
-    others = ({"num_hidden_layers": 4}, {"eval_masked_lm_ratio": 0.3}, {"optimizer": "Lamb"})
+    assert expected_loss(derive(config, num_hidden_layers=4), 6.0, 400, 60) == later
+    others = ({"num_hidden_layers": 3}, {"eval_masked_lm_ratio": 0.3}, {"optimizer": "Lamb"})
     starts = ({"initial_attention": "random"}, {"model_type": "bert"}, {"from_pretrained_params": "bert"})
     for change in (*starts, *others):
         assert expected_loss(derive(config, **change), 6.0, 400, 60) is None

@@ -1,5 +1,7 @@
 """Pairs of text and of tables, what is left out and why, their batches on ranks, and the figures of a search."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,14 @@ MORE = "The tree is kept in memory until it is closed."
 )
 def test_headings_questions_and_paragraphs_make_pairs(text, pairs):
     assert document_pairs(text) == pairs
+
+
+def test_the_field_of_nested_texts_is_named(tmp_path):
+    (tmp_path / "tickets.jsonl").write_text(json.dumps({"fields": {"text": f"{BODY} {MORE}"}}) + "\n")
+    (pair,) = text_pairs(tmp_path, DETECTED, [], "fields.text")
+    assert (pair["query"], pair["passage"]) == (BODY, MORE)
+    with pytest.raises(ValueError, match=r"no pair of texts; .*tickets.jsonl: .*'fields.text'.*with --text-field\)"):
+        cleaned(text_pairs(tmp_path, DETECTED, notes := []), tmp_path, notes)
 
 
 def test_whole_documents_are_held_out_and_what_is_like_them_is_not_trained_on(tmp_path):
@@ -80,7 +90,7 @@ def test_a_paragraph_does_not_find_itself(tmp_path):
             [[9, 1, 2, 0], [1, 9, 0, 0], [1, 0, 9, 2], [0, 0, 2, 9]],
             [0.75],
         ),
-        ("sentence1,sentence2,score\na,a,5\na,b,1\nc,d,3\ne,f,?\n", 3, np.diag([0.9, -0.5, 0.1]), [1]),
+        ('sentence1,sentence2,score\na,a,5\na,b,"1,5"\nc,d,3\ne,f,?\n', 3, np.diag([0.9, -0.5, 0.1]), [1]),
     ],
 )
 def test_classes_and_scored_pairs_are_measured_but_not_trained_on(tmp_path, table, left, scores, figures):

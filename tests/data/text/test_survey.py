@@ -28,7 +28,7 @@ def test_a_survey_names_what_is_read_and_what_mends_the_rest(tmp_path):
         "  text is column 'body', the longest text; --text-field names another: letters.jsonl",
         "  text is column 'report', the longest text; --text-field names another: reports.csv",
         "  is an archive; unpack it: backup.zip",
-        "  has no column 'text', only ['a', 'b']; name the right one with --text-field or --id-field: numbers.csv",
+        "  has no column 'text', only ['a', 'b']; name the right one with --text-field: numbers.csv",
         "rows left out: 1",
     ):
         assert line in lines
