@@ -107,7 +107,8 @@ class LabelSchema:
 
 
 def number(label: str) -> float:
-    """Of a label, which may have a decimal comma; ValueError if it is none."""
+    """Of a label, which may have a decimal comma or be a percentage; ValueError if it is none."""
+    label = label.removesuffix("%")
     return float(re.sub(r"[. \xa0]", "", label).replace(",", ".") if _DECIMAL_COMMA.fullmatch(label) else label)
 
 

@@ -252,5 +252,5 @@ class LabelTask(RunnableTask):
 
 
 def _numbers(labels: Sequence[str] | None) -> str:
-    comma = next((label for label in labels or () if "," in label), None)
-    return "numbers" if comma is None else f"numbers with a decimal comma ({comma} is {number(comma):g})"
+    odd = next((label for label in labels or () if "," in label or "%" in label), None)
+    return "numbers" if odd is None else f"numbers with a decimal comma or a % ({odd} is {number(odd):g})"

@@ -1,5 +1,6 @@
 """What to read of a table: its columns, which are named, known by usual names, or chosen by their content."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +21,8 @@ SAMPLE_ROWS, SAMPLE_CHARACTERS = 500, 1 << 20  # of a table without a column of 
 _LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a text and of the sample; less is a name, a date or a setting
 _LONGEST_NAME = 60  # a longer "name" is a first row of text
 _FEW_ROWS = 10  # of which most labels may differ
-_FRACTION = re.compile(r"[+-]?\d+[.,]\d+")
+_FRACTION = re.compile(r"[+-]?\d+([.,]\d+ ?%?| ?%)")
+_SENTENCE = re.compile(r"(\S+\s+){4,}\S+|(\S+\s+){2,}\S*[.!\u2026]|.{5,}[\u3002\uff01]")
 _MAX_SHOWN = 20
 _MOST_NESTED = 10  # of objects and lists in which a text is searched
 T = TypeVar("T")
@@ -113,8 +115,9 @@ def texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dict
 def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
     """NoHeaderError if the first line is a row: the "name" of the longest text is a text itself, or a label's a label.
 
-    A fraction is a label too. A header that is repeated among the rows, and pandas' names 0, 1, 2 ... are names. So is
-    the value of a check box, which other rows leave empty, and "spam" beside a usual name, as "text".
+    A fraction and a percentage are labels too, and a number among few others. A header that is repeated among the rows,
+    and pandas' names 0, 1, 2 ... are names. So is the value of a check box, which other rows leave empty, and "spam"
+    beside a usual name, as "text".
 
     Args:
         rows: the first ones.
@@ -124,16 +127,31 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
     own = [row for row in rows if [*row.values()] != names] if names != [*map(str, range(len(names)))] else []
     wrong = [name for name in (_longest_text(rows),) if len(name or "") > _LONGEST_NAME]
     has_usual_name = any(name.lower() in TEXT_NAMES + LABEL_NAMES for name in names)
+    numbers = [*filter(_is_number, names)]  # several may be years
     for name in () if has_usual_name else names:
         values = {row.get(name) for row in own}
         are_labels = values != {name, ""} and (2 * len(values) <= len(own) or len(own) < _FEW_ROWS)
-        if (name in values and are_labels) or _FRACTION.fullmatch(name):
+        are_few_numbers = numbers == [name] and 0 < 2 * len(values) <= len(own) and all(map(_is_number, values))
+        if (name in values and are_labels) or are_few_numbers or _FRACTION.fullmatch(name):
+            wrong.append(name)
+        elif _is_text(name, [str(row.get(name) or "") for row in own]):
             wrong.append(name)
     if wrong:
         raise NoHeaderError(
             f"has no names of columns in its first line, which is a row ({str(wrong[0])[:_LONGEST_NAME]!r}); add a "
             f"line of names{flags and f', or pass {flags}'}"
         )
+
+
+def _is_number(value: object) -> bool:
+    return str(value).isdecimal()
+
+
+def _is_text(name: str, texts: Sequence[str]) -> bool:
+    """Whether the "name" of a column is one of its texts: a sentence, no shorter than most; a question among others."""
+    is_alike = name[-1:] not in "?:" or 2 * sum(text.endswith(name[-1]) for text in texts) > len(texts)
+    shorter = sorted(map(len, texts))[: len(texts) // 4 + 1]
+    return bool(_SENTENCE.fullmatch(name)) and is_alike and len(name) >= 0.8 * max(shorter, default=math.inf)
 
 
 def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any, ...] | None:

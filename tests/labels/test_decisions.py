@@ -45,6 +45,17 @@ def test_columns_and_numbers_are_inferred(tmp_path, content, columns, regression
             "A long review of a film that says much of its plot and of its actors too,1",
             *["Another long review of one more film; it ends well,0"] * 9,
         ],
+        # Labels that occur once.
+        [
+            "a fine film with a cast,neutral",
+            *[f"a poor film of {n} hours,{'pos' if n > '2' else 'neg'}" for n in "12345"],
+        ],
+        [
+            "Where is Oslo in Norway?,LOC",
+            *[f"Who was king number {n} there?,{'HUM' if n > '3' else 'D'}" for n in "12345"],
+        ],
+        ["a good film,9", *[f"a film,{n % 3}" for n in range(30)]],
+        ["a good film,59%", *[f"a film,{n}%" for n in range(30)]],
     ],
 )
 def test_a_table_without_a_header_is_refused(tmp_path, rows):
@@ -53,6 +64,23 @@ def test_a_table_without_a_header_is_refused(tmp_path, rows):
         ValueError, match=r"a.csv has no names of columns in its first line.*add a line of names, or pass --no-header"
     ):
         survey(tmp_path / "a.csv", {})
+
+
+@pytest.mark.parametrize(
+    ("names", "row"),
+    [
+        ("What do you think of our service?,Score of it", "I think that it was much too slow this time,{}"),
+        ("Please describe your problem,Kind of it", "It was cold and the soup was salty,k{}"),
+        ("city,2019,2020", "A city in the north of the country,{},1"),
+        ("0,1", "a film,{}"),
+    ],
+)
+def test_names_that_are_long_or_numbers_are_a_header(tmp_path, names, row):
+    (tmp_path / "a.csv").write_text(
+        "\n".join([names, *(row.format(n % 3 if names == "0,1" else n) for n in range(30))])
+    )
+    table = user_table(tmp_path / "a.csv", TableForm(None, quotes="cells"))
+    assert table.columns == names.split(",") and len(list(table.rows)) == 30
 
 
 def test_a_header_may_come_again_and_a_named_column_may_be_its_own_label(tmp_path):

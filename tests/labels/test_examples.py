@@ -190,9 +190,11 @@ def test_excels_line_before_the_header_names_the_separator(tmp_path):
         own(tmp_path, "sep=;\ntext;label\none, two;x\nthree;\n")
 
 
-def test_decimal_commas_are_numbers_and_thousands_are_asked_about(tmp_path):
+def test_decimal_commas_and_percentages_are_numbers_and_thousands_are_asked_about(tmp_path):
     schema, examples = own(tmp_path, "text;label\na;2,5\nb;-1,75\nc;3\nd;1.234,5\n")
     assert schema.is_regression and schema.encode(examples.labels).tolist() == [2.5, -1.75, 3, 1234.5]
+    schema, examples = own(tmp_path, "text,label\n" + "".join(f"a{n},{n}%\n" for n in range(30)))
+    assert schema.is_regression and schema.encode(examples.labels).tolist() == [*range(30)]
     with pytest.raises(ValueError, match="such as 1,250, may be thousands or fractions; write them as 1250 or 1.250"):
         own(tmp_path, "text;label\na;1,250\nb;3,500\n")
 
