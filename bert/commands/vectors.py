@@ -8,8 +8,6 @@ from bert.finetuning.config import TaskDataSettings
 from bert.launching.arguments import CommandLine
 from bert.vectors.settings import ENTRY
 
-_RARE = ("query_prefix", "passage_prefix", "temperature", "shortest_vector")
-
 
 def _form(line: CommandLine) -> Form:
     sources = [Path(str(line.training[name])) for name in ("text", "train_file", "eval_file") if name in line.training]
@@ -31,7 +29,8 @@ LAUNCHER = FineTuningLauncher(
     epilog="The same command resumes a stopped run.",
     names={},
     shown=("data",),
-    hidden=(*{*TaskDataSettings.model_fields} - {"encoding", "language"}, *_RARE),
+    hidden={*TaskDataSettings.model_fields, "query_prefix", "passage_prefix", "temperature", "shortest_vector"}
+    - {"encoding", "language"},
     form=_form,
 )
 main = partial(run, LAUNCHER)

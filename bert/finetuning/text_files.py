@@ -10,10 +10,10 @@ from bert.config.flags import is_on
 from bert.conversion.model_description import Usage
 from data.text.contents import text_chunks
 from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, NotTextError, check_encoding, decoded, whole_lines
-from data.text.inputs import COMPRESSIONS, Findings, Input, read_chunks
+from data.text.inputs import Findings, read_chunks, table_input
 
 
-def text_lines(path: Path, decoding: Decoding, notes: list[str] | None = None) -> Iterator[str]:
+def text_lines(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[str]:
     """The lines of a file, plain or compressed, without their ends and a byte order mark.
 
     Args:
@@ -22,7 +22,7 @@ def text_lines(path: Path, decoding: Decoding, notes: list[str] | None = None) -
     if not path.is_file():
         raise ValueError(f"{path} does not exist or is not a file; check the path")
     findings = Findings()
-    chunks = text_chunks(_input(path), findings, decoding.encoding, decoding.language)
+    chunks = text_chunks(table_input(path, "txt"), findings, decoding.encoding, decoding.language)
     try:
         for number, text in enumerate(whole_lines(chunks), start=1):
             if text is None:
@@ -34,8 +34,7 @@ def text_lines(path: Path, decoding: Decoding, notes: list[str] | None = None) -
         if number := findings.counts[name]:
             what = f"{number:,} {name.removesuffix(' removed')}"
             raise ValueError(f"{path}: {what}; name its --encoding, or the --language of its text, or save it as UTF-8")
-    if notes is not None:
-        notes += [f"{path}: {line}" for line in findings.encoding_lines()]
+    notes += [f"{path}: {line}" for line in findings.encoding_lines()]
 
 
 def implied_decoding(values: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
@@ -47,7 +46,7 @@ def implied_decoding(values: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
     said = {name: value for name in ("encoding", "language") if (value := getattr(usage, name)) is not None}
     file = Path(str(values.get("train_file"))).expanduser()
     if is_on(values, "do_train") and file.is_file() and "encoding" not in values:
-        language, source = decoding_of(values).language, _input(file)
+        language, source = decoding_of(values).language, table_input(file, "txt")
         with suppress(NotTextError):  # Parquet, Excel
             found, _ = decoded(lambda: read_chunks(file, source.compression), "auto", language, Counter())
             said |= {"encoding": f"auto:{page}"} if (page := found.code_page()) else {}
@@ -60,7 +59,3 @@ def decoding_of(values: Mapping[str, Any]) -> Decoding:
     decoding = Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)
     check_encoding(decoding.encoding)
     return decoding
-
-
-def _input(path: Path) -> Input:
-    return Input(path, path.name, "txt", path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else "")

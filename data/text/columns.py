@@ -127,24 +127,19 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
     own = [row for row in rows if [*row.values()] != names] if names != [*map(str, range(len(names)))] else []
     wrong = [name for name in (_longest_text(rows),) if len(name or "") > _LONGEST_NAME]
     has_usual_name = any(name.lower() in TEXT_NAMES + LABEL_NAMES for name in names)
-    numbers = [*filter(_is_number, names)]  # several may be years
+    numbers = [*filter(str.isdecimal, names)]  # several may be years
     for name in () if has_usual_name else names:
         values = {row.get(name) for row in own}
-        are_labels = values != {name, ""} and (2 * len(values) <= len(own) or len(own) < _FEW_ROWS)
-        are_few_numbers = numbers == [name] and 0 < 2 * len(values) <= len(own) and all(map(_is_number, values))
-        if (name in values and are_labels) or are_few_numbers or _FRACTION.fullmatch(name):
-            wrong.append(name)
-        elif _is_text(name, [str(row.get(name) or "") for row in own]):
-            wrong.append(name)
+        is_repeated = 0 < 2 * len(values) <= len(own)
+        is_label = name in values and values != {name, ""} and (is_repeated or len(own) < _FEW_ROWS)
+        is_number = numbers == [name] and is_repeated and all(str(value).isdecimal() for value in values)
+        is_text = _is_text(name, [str(row.get(name) or "") for row in own])
+        wrong += [name] * bool(is_label or is_number or is_text or _FRACTION.fullmatch(name))
     if wrong:
         raise NoHeaderError(
             f"has no names of columns in its first line, which is a row ({str(wrong[0])[:_LONGEST_NAME]!r}); add a "
             f"line of names{flags and f', or pass {flags}'}"
         )
-
-
-def _is_number(value: object) -> bool:
-    return str(value).isdecimal()
 
 
 def _is_text(name: str, texts: Sequence[str]) -> bool:

@@ -74,7 +74,7 @@ def read_tagged_text(path: Path, layout: ConllFormat = ConllFormat(), types: Seq
 
 def count_sentences(path: Path, decoding: Decoding) -> int:
     """The number of blocks of lines, which is that of the sentences, but for comments that stand alone."""
-    are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path, decoding))
+    are_words = (bool(line.strip()) and not line.startswith(DOCUMENT_START) for line in text_lines(path, decoding, []))
     return sum(is_word for is_word, _ in groupby(are_words))
 
 
@@ -141,7 +141,7 @@ def _columns(line: str, by_tabs: bool) -> list[str]:
 def _form_of(path: Path, decoding: Decoding) -> _Form:
     """Tabs alone separate columns unless fewer lines would then have equally many."""
     counts, examples = (Counter[int](), Counter[int]()), (dict[int, int](), dict[int, int]())
-    for number, line in enumerate(islice(text_lines(path, decoding), _SAMPLED_LINES), start=1):
+    for number, line in enumerate(islice(text_lines(path, decoding, []), _SAMPLED_LINES), start=1):
         if line.strip(" \t") and not line.startswith((DOCUMENT_START, "# ", "#\t")):
             for by_tabs in (False, True):
                 width = len(_columns(line, by_tabs))

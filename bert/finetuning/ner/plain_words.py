@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -71,7 +72,7 @@ def _parts(text: str) -> Iterator[tuple[list[str], list[Place]]]:
 
 def _contexts(kinds: Sequence[str], first: int, number: int) -> tuple[str, str]:
     """What decides whether the word from piece `first` on goes on behind piece `number`: of four pieces, of three."""
-    around = [kinds[number - 1] if number > first else "", *kinds[number : number + 3]]
+    around = [kinds[number - 1] if number > first else "", *kinds[number : number + 3], "", ""][:4]  # "": none, an end
     return " ".join(around), " ".join(around[:3])
 
 
@@ -102,6 +103,14 @@ def rejoined(words: Sequence[str], glued: Container[str] = ()) -> tuple[str, lis
         quotes[word] += 1
         is_open = bool(_OPENS.match(word)) or word in glued or (word in "\"'" and not is_odd)
     return text, spans
+
+
+def cut_at_spaces(text: TaggedText) -> TaggedText:
+    """The tagged text with words such as "New York" as two, as plain text has them."""
+    parts = [[*filter(None, word.split(" "))] or [word] for word in text.words]
+    first = np.concatenate([[0], np.cumsum([*map(len, parts)])])
+    spans = [Span(span.type, int(first[span.start]), int(first[span.stop])) for span in text.spans or ()]
+    return replace(text, words=[*chain(*parts)], sentence_offsets=first[text.sentence_offsets], spans=spans)
 
 
 def in_characters(spans: Iterable[Span], places: Sequence[Place]) -> list[Span]:

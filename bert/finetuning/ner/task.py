@@ -15,7 +15,7 @@ from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weig
 from bert.finetuning.ner.config import TaggingConfig
 from bert.finetuning.ner.conll import TaggedText, predicted_lines, read_tagged_text, tagged_windows
 from bert.finetuning.ner.features import NO_WORD, TaggedFeatures, token_features
-from bert.finetuning.ner.plain_words import as_plain_text, in_characters, learn_rules
+from bert.finetuning.ner.plain_words import as_plain_text, cut_at_spaces, in_characters, learn_rules
 from bert.finetuning.ner.tags import OUTSIDE, Span, read_spans, score_spans
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES
 from bert.finetuning.run import RunnableTask
@@ -38,7 +38,7 @@ class TaggingTask(RunnableTask):
         self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
         if run.do_train:
             assert data.train_file is not None
-            self.training, self.training_file = self._read(data.train_file, None), data.train_file
+            self.training, self.training_file = cut_at_spaces(self._read(data.train_file, None)), data.train_file
             kinds = sorted({span.type for span in self.training.spans or ()})
             if not kinds:
                 rule = f"every tag is {OUTSIDE}; is --tag-column the right one?"

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from bert.finetuning.ner.conll import TaggedText
-from bert.finetuning.ner.plain_words import as_plain_text, in_characters, learn_rules, rejoined, split_words
+from bert.finetuning.ner.plain_words import (
+    as_plain_text,
+    cut_at_spaces,
+    in_characters,
+    learn_rules,
+    rejoined,
+    split_words,
+)
 from bert.finetuning.ner.tags import Span
 
 WORDS = {
@@ -49,6 +56,8 @@ def test_text_is_cut_as_the_words_of_the_training(name):
     rules = learn_rules(sentences)
     for text in TEXTS:
         assert words_of(text, rules) == re.findall(CONVENTIONS[name], text)
+    usual = learn_rules([["See", "/etc/x.conf", "or", "/etc/x", "."]] * 2)  # a name goes on, or the sentence ends
+    assert words_of("It is /var/y.", usual) == ["It", "is", "/var/y", "."]
     new = "Then lpd(5) reads /var/spool/lpd, unless --foreground is given."
     assert words_of(new, rules) == re.findall(CONVENTIONS[name], new)
 
@@ -87,5 +96,8 @@ def test_entities_are_compared_in_characters_of_the_plain_text():
     assert cut.words == ["in", "/etc/x", ".", "New", "York", "is"] and cut.sentence_offsets.tolist() == [0, 3, 6]
     assert entities == [Span("PATH", 3, 9), Span("X", 11, 19)]
     assert in_characters([Span("PATH", 1, 2), Span("X", 3, 5)], places) == entities
+    trained = cut_at_spaces(text)
+    assert trained.sentences() == [["in", "/etc/x", "."], ["New", "York", "is"]]
+    assert trained.tags(trained.spans, "iob2") == ["O", "B-PATH", "O", "B-X", "I-X", "O"]
     usual, places, _ = as_plain_text(text, None)
     assert usual.words == ["in", "/", "etc/x", ".", "New", "York", "is"]
