@@ -29,20 +29,16 @@ def _utf8_lines(path: Path) -> Iterator[str]:
     """The lines, which line feeds alone end: a carriage return within a published line is text."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
-            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise ValueError(f"{path} is UTF-16; save it as UTF-8, e.g. with iconv -f UTF-16 -t UTF-8")
             try:
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                page = detect(lambda: read_chunks(path, "")).code_page() or "latin1"
+                found = detect(lambda: read_chunks(path, ""))
                 raise ValueError(
                     f"{path}:{number}: byte {line[error.start]:#04x} is not UTF-8 ({error.reason}); save it as UTF-8, "
-                    f"e.g. with iconv -f {page} -t UTF-8, or download it again if it was truncated"
+                    f"e.g. with iconv -f {found.code_page() or found.name} -t UTF-8, or download it again"
                 ) from None
             if "\0" in text:
-                raise ValueError(
-                    f"{path}:{number}: a NUL character; the file is binary, or UTF-16: save it as UTF-8 text"
-                )
+                raise ValueError(f"{path}:{number}: a NUL character; it is binary, or UTF-16: save it as UTF-8 text")
             yield text.removesuffix("\n").removesuffix("\r")
 
 

@@ -137,7 +137,7 @@ HOSTILE = {
     "a label with a space": ("sentence\tlabel\na\t0 1\n", ["line 2: label '0 1' is not one of"]),
     "not UTF-8": (b"sentence\tlabel\nna\xefve\t1\n", [":2: byte 0xef is not UTF-8", "iconv"]),
     "UTF-16": ("sentence\tlabel\na\t1\n".encode("utf-16-le"), [":1: a NUL character", "UTF-8"]),
-    "UTF-16 with a mark": ("sentence\tlabel\na\t1\n".encode("utf-16"), ["is UTF-16", "iconv -f UTF-16"]),
+    "UTF-16 with a mark": ("sentence\tlabel\na\t1\n".encode("utf-16"), [":1: byte 0xff", "iconv -f utf-16-le -t"]),
     "empty": ("", ["is empty"]),
     "only blank lines": ("\n\n\r\n", [":1: no column 'sentence'"]),
     "only the first line": ("sentence\tlabel\n", ["has no examples"]),
