@@ -4,6 +4,7 @@ import os
 import signal
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from bert.glue.task_table import Split
 from bert.labels import task as glue
 from bert.labels.examples import stream_examples
 from bert.runtime.paddle_api import static
+from data.text import contents, encodings
+from data.text.inputs import read_chunks
 from tests.inference.models import model
 from tests.support.squad_files import file_of, paragraph
 
@@ -157,7 +160,10 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_memory_does_not_grow_with_the_file(name, tmp_path):
+def test_memory_does_not_grow_with_the_file(name, tmp_path, monkeypatch):
+    # In place of a megabyte, and of 64 kB by which what is not text is recognised.
+    monkeypatch.setattr(contents, "read_chunks", partial(read_chunks, chunk_bytes=1 << 12))
+    monkeypatch.setattr(encodings, "_SAMPLE_BYTES", 1 << 12)
     make, read = READERS[name]
     peaks = []
     for number in (300, 3000):
