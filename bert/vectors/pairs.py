@@ -150,7 +150,7 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
             left_out.append(f"left out: {reason}: {bad.sum():,} (first: {frame['where'][bad].iloc[0]})")
             frame = frame[~bad]
     if frame.empty:
-        why = "; ".join([*notes, *left_out]) or "it is empty"
+        why = "; ".join([*notes, *left_out]) or "it has no row, or no paragraph beside a heading"
         raise ValueError(f"{source} gives no pair of texts; check it ({why})")
     counts = ", ".join(f"{kind} {number:,}" for kind, number in frame.kind.value_counts().items())
     notes += [f"{len(frame):,} pairs of {source.name}: {counts}", *left_out]
