@@ -86,6 +86,8 @@ def test_the_model_grows_with_text_and_time():
     assert "8 pay for them" in " ".join(row(deep, "model").reason.split())
     rate = 0.7 * 3e-3 * (deep.settings["global_batch_size"] / 16) ** 0.5
     assert deep.settings["learning_rate"] == pytest.approx(rate, rel=0.03)
+    longer = plan_of(text(5), LAPTOP, hours=1, settings={"global_batch_size": 64}, model="quickstart-deep")
+    assert longer.settings["learning_rate"] == pytest.approx(0.7 * 3e-3 * 2**0.5, rel=0.03), "no higher than measured"
     bert = plan_of(text(5), LAPTOP, hours=0.3, settings={"model_type": "bert"})
     assert bert.model == "quickstart" and "20 pay for them" in row(bert, "model").reason
     assert plan_of(text(1), EIGHT_GPUS, hours=1).model == "quickstart", "too little text for more"
