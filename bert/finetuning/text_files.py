@@ -23,16 +23,18 @@ def text_lines(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[str
         raise ValueError(f"{path} does not exist or is not a file; check the path")
     findings = Findings()
     chunks = text_chunks(table_input(path, "txt"), findings, decoding.encoding, decoding.language)
+    damaged = 0  # the first such line
     try:
         for number, text in enumerate(whole_lines(chunks), start=1):
             if text is None:
                 raise ValueError(f"{path}:{number}: the line is longer than {MAX_ROW_CHARACTERS} characters; split it")
+            damaged = damaged or number * ("\ufffd" in text)
             yield text
     except NotTextError as error:
-        raise ValueError(f"{path} {error}") from None
-    for name in ("undecodable bytes", "NUL characters removed"):
+        raise ValueError(f"{path} {error}; pass a file of text") from None
+    for name, place in (("undecodable bytes", f" from line {damaged} on"), ("NUL characters removed", "")):
         if number := findings.counts[name]:
-            what = f"{number:,} {name.removesuffix(' removed')}"
+            what = f"{number:,} {name.removesuffix(' removed')}{place}"
             raise ValueError(f"{path}: {what}; name its --encoding, or the --language of its text, or save it as UTF-8")
     notes += [f"{path}: {line}" for line in findings.encoding_lines()]
 

@@ -132,7 +132,8 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
         values = {row.get(name) for row in own}
         is_repeated = 0 < 2 * len(values) <= len(own)
         is_label = name in values and values != {name, ""} and (is_repeated or len(own) < _FEW_ROWS)
-        is_number = numbers == [name] and is_repeated and all(str(value).isdecimal() for value in values)
+        digits = [len(str(value)) if str(value).isdecimal() else 0 for value in values]
+        is_number = numbers == [name] and is_repeated and min(digits) > 0 and len(name) <= max(digits)  # 2023 is a year
         is_text = _is_text(name, [str(row.get(name) or "") for row in own])
         wrong += [name] * bool(is_label or is_number or is_text or _FRACTION.fullmatch(name))
     if wrong:
@@ -143,10 +144,12 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
 
 
 def _is_text(name: str, texts: Sequence[str]) -> bool:
-    """Whether the "name" of a column is one of its texts: a sentence, no shorter than most; a question among others."""
+    """Whether the "name" of a column is one of its texts: a sentence like most, no shorter; a question among others."""
+    are_sentences = [_SENTENCE.fullmatch(text) is not None for text in (name, *texts)]
     is_alike = name[-1:] not in "?:" or 2 * sum(text.endswith(name[-1]) for text in texts) > len(texts)
     shorter = sorted(map(len, texts))[: len(texts) // 4 + 1]
-    return bool(_SENTENCE.fullmatch(name)) and is_alike and len(name) >= 0.8 * max(shorter, default=math.inf)
+    is_long = len(name) >= 0.8 * max(shorter, default=math.inf)
+    return are_sentences[0] and 2 * sum(are_sentences) > len(are_sentences) and is_alike and is_long
 
 
 def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any, ...] | None:

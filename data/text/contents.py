@@ -46,7 +46,7 @@ def text_chunks(source: Input, findings: Findings, encoding: str = "auto", langu
         for number, chunk in enumerate(chunks):
             if number == 0 and chunk.startswith("#!") and "." not in source.path.name:
                 raise NotTextError("is a program (#!)")
-            if name not in findings.not_ascii and (line := _ACCENTED.search(chunk)):
+            if name not in findings.not_ascii and (line := _ACCENTED.search(found.sample or chunk)):
                 findings.not_ascii[name] = line[0].strip()
             yield chunk
     except UnicodeError as error:  # utf-16 and utf-32 require a byte order mark

@@ -127,12 +127,14 @@ class Encoding:
 
     Attributes:
         others: the codec of the lines that are not `name`, in a file that mixes both; "": all are.
+        sample: of those lines.
     """
 
     name: str
     mark_bytes: int
     found_by: str
     others: str = ""
+    sample: str = ""
 
     def code_page(self) -> str:
         """The codec of what is not Unicode; "" if all is."""
@@ -168,7 +170,8 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
         return Encoding("utf-8", 0, "no better guess")
     shares = 1 if found.startswith(_EAST_ASIAN) else _MIN_RATIO  # whose characters are UTF-8 by chance now and then
     if seen["foreign"] and shares * seen["clean"] >= seen["foreign"]:
-        return Encoding("utf-8", 0, f"other lines {found}, {by}", others=found)
+        foreign = _decoded(samples["foreign"], found)[0]
+        return Encoding("utf-8", 0, f"other lines {found}, {by}", found, foreign)
     return Encoding(found, 0, by)
 
 

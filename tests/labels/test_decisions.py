@@ -73,6 +73,8 @@ def test_a_table_without_a_header_is_refused(tmp_path, rows):
         ("Please describe your problem,Kind of it", "It was cold and the soup was salty,k{}"),
         ("city,2019,2020", "A city in the north of the country,{},1"),
         ("0,1", "a film,{}"),
+        ("product,2023", "A table,1"),
+        ("I am satisfied with the service I received,Grade", "Agree,{}"),
     ],
 )
 def test_names_that_are_long_or_numbers_are_a_header(tmp_path, names, row):

@@ -91,7 +91,9 @@ class TaggingTask(RunnableTask):
     def windows(self, part: Part) -> Iterator[TaggedText]:
         data = self._config.data
         layout = data.layout(tagged=False)
-        return tagged_windows(part.path, layout, WINDOW_EXAMPLES, WINDOW_CHARACTERS, data.document_context)
+        for text in tagged_windows(part.path, layout, WINDOW_EXAMPLES, WINDOW_CHARACTERS, data.document_context):
+            self.notes = [*dict.fromkeys([*self.notes, *text.warnings])]
+            yield text
 
     def features(self, examples: TaggedText, training: bool = False) -> tuple[TaggedFeatures, dict[str, int]]:
         data = self._config.data

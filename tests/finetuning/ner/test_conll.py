@@ -120,7 +120,7 @@ HOSTILE = {
     "empty": ("", ["has no words"]),
     "only blank lines": ("\n \n-DOCSTART- -X- O O\n\n", ["has no words: 4 lines"]),
     "NUL": (b"a\0 O\n", [": 1 NUL characters; name its --encoding, or the --language"]),
-    "a picture": (b"\x89PNG\r\n\x1a\n", ["is not text (PNG signature)"]),
+    "a picture": (b"\x89PNG\r\n\x1a\n", ["is not text (PNG signature); pass a file of text"]),
     "a web page": ("<html><body>\n<p>404</p>\n", ["one column, '<html><body>'"]),
 }
 
@@ -247,5 +247,7 @@ def test_words_of_a_code_page_are_read_and_shown(tmp_path):
         text = read_tagged_text(path, ConllFormat(decoding=decoding))
         assert text.words == ["Łódź", "śpi"] and f"read as cp1250 ({found}" in text.warnings[0]
         assert "e.g. 'Łódź B-LOC'; --encoding names another" in text.warnings[0]
-    with pytest.raises(ValueError, match="4 undecodable bytes; name its --encoding, or the --language of its text"):
+    with pytest.raises(ValueError, match="4 undecodable bytes from line 1 on; name its --encoding, or the --language"):
         read_tagged_text(path, ConllFormat(decoding=Decoding("utf-8")))
+    path = write(tmp_path, "Łódź B-LOC\n".encode() * 9 + "śpi O\n".encode("cp1250"), "mixed.conll")
+    assert "cp1250, likeliest), e.g. 'śpi O'" in read_tagged_text(path).warnings[0]
