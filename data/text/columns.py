@@ -127,14 +127,14 @@ def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-
     own = [row for row in rows if [*row.values()] != names] if names != [*map(str, range(len(names)))] else []
     wrong = [name for name in (_longest_text(rows),) if len(name or "") > _LONGEST_NAME]
     has_usual_name = any(name.lower() in TEXT_NAMES + LABEL_NAMES for name in names)
-    numbers = [*filter(str.isdecimal, names)]  # several may be years
+    numbers = [*filter(str.isdecimal, names)]  # several may be years, as one above small numbers
     for name in () if has_usual_name else names:
         values = {row.get(name) for row in own}
         is_repeated = 0 < 2 * len(values) <= len(own)
         is_label = name in values and values != {name, ""} and (is_repeated or len(own) < _FEW_ROWS)
         digits = [len(str(value)) if str(value).isdecimal() else 0 for value in values]
-        is_number = numbers == [name] and is_repeated and min(digits) > 0 and len(name) <= max(digits)  # 2023 is a year
-        is_text = _is_text(name, [str(row.get(name) or "") for row in own])
+        is_number = numbers == [name] and is_repeated and min(digits) > 0 and len(name) <= max(3, *digits)
+        is_text = not is_repeated and _is_text(name, [str(row.get(name) or "") for row in own])
         wrong += [name] * bool(is_label or is_number or is_text or _FRACTION.fullmatch(name))
     if wrong:
         raise NoHeaderError(

@@ -55,6 +55,7 @@ def test_columns_and_numbers_are_inferred(tmp_path, content, columns, regression
             *[f"Who was king number {n} there?,{'HUM' if n > '3' else 'D'}" for n in "12345"],
         ],
         ["a good film,9", *[f"a film,{n % 3}" for n in range(30)]],
+        ["a good film,100", *[f"a film,{n % 3}0" for n in range(30)]],
         ["a good film,59%", *[f"a film,{n}%" for n in range(30)]],
     ],
 )
@@ -75,6 +76,7 @@ def test_a_table_without_a_header_is_refused(tmp_path, rows):
         ("0,1", "a film,{}"),
         ("product,2023", "A table,1"),
         ("I am satisfied with the service I received,Grade", "Agree,{}"),
+        ("Which of these describes your role the best?,Role", "Are you a manager of a team?,{}"),
     ],
 )
 def test_names_that_are_long_or_numbers_are_a_header(tmp_path, names, row):
