@@ -29,8 +29,14 @@ LAUNCHER = FineTuningLauncher(
     epilog="The same command resumes a stopped run.",
     names={},
     shown=("data",),
-    hidden={*TaskDataSettings.model_fields, "query_prefix", "passage_prefix", "temperature", "shortest_vector"}
-    - {"encoding", "language"},
+    hidden=(
+        *TaskDataSettings.model_fields,
+        "text_field",
+        "query_prefix",
+        "passage_prefix",
+        "temperature",
+        "shortest_vector",
+    ),
     form=_form,
 )
 main = partial(run, LAUNCHER)

@@ -1,8 +1,9 @@
-"""A test that is not marked `long` fails if its call takes over 5 s of CPU time, with all processes that it starts.
+"""A test that is not marked `long` fails if its call takes over 10 s of CPU time, with all processes that it starts.
 
 Checked where CI=true, as CI's machines set it, or with --cpu-limit. Elapsed time is not judged: it depends on what else
 the machine does. What is made once on a machine (machine code of loops, Paddle's first program) is made before the
-tests, and what is over the limit is judged by how fast the machine is at that moment.
+tests, and what is over the limit is judged by how fast the machine is at that moment. That is measured by a loop that
+needs no memory: beside a training, tests of 1.9 s took 5.7 s. So the limit is three times what is asked of a test.
 """
 
 import os
@@ -12,14 +13,14 @@ import pytest
 
 from bert import REPOSITORY
 
-LIMIT = 5.0  # seconds of a core of an AMD EPYC (Zen 5)
+LIMIT = 10.0  # seconds of a core of an AMD EPYC (Zen 5)
 LOOP_SECONDS = 0.1  # of `_loop` on it
 _UNLIMITED = ("journeys", "cluster", "documents", "newcomer", "figures", "gpu/selftest")
 WITHOUT_LIMIT = [REPOSITORY / "tests" / name for name in _UNLIMITED]
 
 
 def pytest_addoption(parser):
-    text = "fail tests over 5 s of CPU time that are not marked long (default: if CI=true)"
+    text = "fail tests over 10 s of CPU time that are not marked long (default: if CI=true)"
     parser.addoption("--cpu-limit", action="store_true", default=os.environ.get("CI") == "true", help=text)
 
 
