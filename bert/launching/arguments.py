@@ -50,7 +50,7 @@ class Launcher:
     settings: type[LaunchSettings] = LaunchSettings
     positional: Sequence[Positional] = ()
     shown: Sequence[str] = ()  # groups of settings that the first help lists
-    hidden: Collection[str] = ()  # settings in them that it leaves out
+    hidden: Sequence[str] = ()  # settings in them that it leaves out
     phases: Sequence[int] = ()  # each has flags of its own, --phaseN-NAME
     add_flags: Callable[[SettingsParser], None] = field(default=lambda parser: None)  # that are no settings
 

@@ -207,14 +207,13 @@ class Rules:
         elif rule is not None and self.candidate.is_small_with_adamw():
             share = (rule.adamw_share or 1.0) * 128 / self.candidate.model.hidden_size
             rate, anchor = constants.ADAMW_RATE * share, constants.ADAMW_BATCH_TOKENS
-            most, why = rate * constants.MOST_ADAMW_GROWTH, "measured with a width of 128"
+            most, why = rate * constants.MOST_ADAMW_GROWTH, "measured with 128 units to 32 sequences"
         else:
             rate, anchor = constants.CONTINUED_RATE, constants.CONTINUED_BATCH_TOKENS
             why = "Gururangan et al. (2020)" if rule is None else "Devlin et al. (2019)"
         batch_tokens = self.batch.value * self.candidate.mean_length()
-        growth = math.sqrt(batch_tokens / anchor)
-        why = f"{why}, by the root of the batch" if rate * growth <= most else f"{why}; no higher for a larger batch"
-        rate = min(rate * growth, most)
+        rate = min(rate * math.sqrt(batch_tokens / anchor), most)
+        why = f"{why}, by the root of the batch"
         if self._has_new_head():
             rate = max(rate, constants.RATE_BELOW_A_NEW_HEAD)
             why = f"below a masked-LM head made anew, which learns at {constants.NEW_HEAD_RATE:g}; measured"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import requests
 
-from bert import REPOSITORY
+from bert import MESSAGES, REPOSITORY
 from bert.serving import __main__
 from bert.serving.settings import parse_settings
 from tests.serving.servers import serving, wait_until
@@ -383,6 +383,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_server(tmp_path, mode, reason):
 
 
 def test_a_port_in_use_and_wrong_flags_are_one_line(capsys):
+    handlers = MESSAGES.handlers[:]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for flags, reason in (
@@ -397,6 +398,7 @@ def test_a_port_in_use_and_wrong_flags_are_one_line(capsys):
                 __main__.main(["model", *flags])
             err = capsys.readouterr().err
             assert ended.value.code == 2 and reason in err and err.count("\n") == 1, err
+            assert MESSAGES.handlers == handlers, "the server's own ends with it"
 
 
 def test_without_its_packages_the_server_says_what_to_install(monkeypatch, capsys):
