@@ -21,7 +21,8 @@ from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from data.fetching.transfer import DownloadError, fetch
 from data.preprocessing.estimates import PINNED_DUMP_BYTES, TEXT_PER_DUMP_BYTE
-from data.text.lddl_writer import check_language, print_counts
+from data.text.code_pages import check_language
+from data.text.lddl_writer import print_counts
 from data.wikipedia.articles import Extraction, extract
 
 _PINNED_DATES = {"en": "20200101"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from bert.checkpoints.directories import weights_folder
 from bert.config.batch_settings import BatchSettings
@@ -22,7 +22,7 @@ from bert.finetuning.model_files import description_beside, description_file, im
 from bert.finetuning.normalization_settings import NormalizationSettings
 from bert.tokenization.vocabulary_files import check_vocabulary_file
 from data.download_vocabulary import provide_vocabulary
-from data.text.encodings import check_encoding
+from data.text.encodings import Decoding
 
 
 class TaskDataSettings(NormalizationSettings):
@@ -50,11 +50,10 @@ class TaskDataSettings(NormalizationSettings):
         1, ge=0, description="background threads that make batches on each rank; 0: none"
     )
 
-    @field_validator("encoding")
-    @classmethod
-    def _is_codec(cls, name: str | None) -> str | None:
-        check_encoding(name or "auto")
-        return name
+    @model_validator(mode="after")
+    def _can_decode(self) -> "TaskDataSettings":
+        Decoding.of(self)
+        return self
 
 
 class FineTuningBatchSettings(BatchSettings):

@@ -12,7 +12,7 @@ from bert.config.flags import Formatter, Parser, add_flag, flag_name, members
 from bert.config.settings_base import Settings
 from bert.inference.rows import RowForm
 from bert.model.head_specs import PREDICTIONS
-from data.text.encodings import Decoding, check_encoding
+from data.text.encodings import Decoding
 
 if TYPE_CHECKING:  # Paddle takes a second to load
     from bert.inference.trained_model import TrainedModel
@@ -137,7 +137,7 @@ class PredictRequest(ModelSettings):
             raise ValueError(f"--output {self.output} is a folder; name a file in it")
         if self.output and self.output.resolve() in (path.resolve() for path in self.files):
             raise ValueError(f"--output {self.output} is an input, which it would replace; name another file")
-        check_encoding(self.encoding or "auto")
+        Decoding.of(self)
         if self.text_pair_column and not self.text_column:
             raise ValueError(f"text_pair_column={self.text_pair_column} needs text_column; pass --text-column")
         if self.form() == "npy" and (self.task != "encoder" or self.in_):

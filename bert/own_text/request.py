@@ -30,8 +30,7 @@ from bert.pretraining.launch_settings import JobSettings, PretrainingLaunch
 from bert.pretraining.recipes import evening
 from bert.tokenization.segmentation import version_of
 from data.examples.documentation import FILE_NAME
-from data.preprocessing.settings import check_language
-from data.text.encodings import check_encoding
+from data.text.encodings import Decoding
 
 _WIKIPEDIA = "wikipedia_source num_dask_workers num_shards_per_worker sample_ratio phase1_bin_size phase2_bin_size"
 _CHECKPOINTS = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
@@ -84,8 +83,7 @@ class TextRequest(TextSettings):
 
     @model_validator(mode="after")
     def _known(self) -> "TextRequest":
-        check_encoding(self.encoding or "auto")
-        check_language(self.lang or "en")
+        Decoding(self.encoding or "auto", self.lang or "en")
         if self.word_segmenter not in ("auto", "none"):
             version_of(self.word_segmenter)  # raises ValueError if it is not installed
         return self

@@ -1,25 +1,15 @@
 """Settings that decide the samples of a source, validated when they are made."""
 
-import re
 from dataclasses import asdict, dataclass
 
 from bert.samples.masking import MASKED_SHARE, check_predictions
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.segmentation import CUTTING, version_of
+from data.text.code_pages import check_language
 
 OBJECTIVES = ("mlm_nsp", "mlm")
 MASKING = ("static", "dynamic")
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _LONGEST = (1 << 16) - 1
-
-
-def check_language(language: str) -> None:
-    """Raises ValueError unless it is written like a code of ISO 639."""
-    if not _LANGUAGE.fullmatch(language):
-        raise ValueError(
-            f"language={language!r} must be a code of ISO 639 in small letters, as 'en' or 'de', "
-            "which selects the rules for sentences (general rules if it has none)"
-        )
 
 
 @dataclass(frozen=True)

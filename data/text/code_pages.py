@@ -1,6 +1,7 @@
-"""Chooses the code page of text that is not UTF-8, by the letters and words of the languages in code_pages.tsv."""
+"""Checks codes of languages, and chooses the code page of text that is not UTF-8, by code_pages.tsv."""
 
 import codecs
+import locale
 import math
 import re
 from collections import Counter
@@ -20,6 +21,25 @@ _WORDS, _GIVEN, _PLACE, _OF_RARE = 40.0, 8.0, -0.5, -8.0
 _RARE = ("cp850", "cp852", "cp857", "cp737", "cp866", "mac-roman")
 _LEAST_FIT, _LEAST_FIT_OF_ALPHABETS = -3.5, -2.6  # mean of the characters; below it the text is of another page
 _ALPHABET = 20  # letters
+_TAG = re.compile("([a-z]{2,8})([-_][A-Za-z0-9]{1,8})*")
+# ISO 639-1 with its former codes, and the Wikipedia in simple English.
+_CODES = """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee
+el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik in io is it iu iw
+ja ji jv jw ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mo mr ms mt my na
+nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si sk sl sm sn so sq sr
+ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu simple""".split()
+
+
+def check_language(code: str) -> str:
+    """The code; ValueError unless it is of two letters and known, or of three, of which ISO 639-3 has thousands."""
+    tag, named = _TAG.fullmatch(code), locale.normalize(code)
+    if tag and (len(tag[1]) == 3 or tag[1] in _CODES):
+        return code
+    is_close = named != code and named[:2] in _CODES  # german, cz
+    raise ValueError(
+        f"language={code!r} must be a code of ISO 639 in small letters, of two letters that ISO 639-1 has or of three, "
+        f"as pl, nds or pt-BR; {f'did you mean {named[:2]}?' if is_close else 'correct it, or drop it'}"
+    )
 
 
 @cache
@@ -36,6 +56,7 @@ def guess(sample: bytes, language: str) -> str | None:
     It is that in which letters, marks and words fit some language best, the given one rather than others. Where none
     fits, charset-normalizer names one of the given language, or, of other scripts, any.
     """
+    language = re.split("[-_]", language)[0]
     language, best = _ALIASES.get(language, language), (-math.inf, "")
     for page in dict.fromkeys(page for _, pages, *_ in _languages() for page in pages):
         try:

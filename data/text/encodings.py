@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from io import IncrementalNewlineDecoder
 from itertools import chain
 
-from data.text.code_pages import guess
+from data.text.code_pages import check_language, guess
 
 MAX_ROW_CHARACTERS = 256 << 20  # of what has to be parsed as a whole: a line of jsonl, a file of json
 _SAMPLE_BYTES = 1 << 16
@@ -84,7 +84,7 @@ def check_encoding(name: str) -> None:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a user's files are decoded.
+    """How a user's files are decoded; ValueError for an unknown encoding or language.
 
     Attributes:
         encoding: a codec; "auto": detected, file by file; "auto:CODEC": that one for what is not UTF-8.
@@ -95,6 +95,10 @@ class Decoding:
     encoding: str = "auto"
     language: str = "en"
     header: bool = True
+
+    def __post_init__(self) -> None:
+        check_encoding(self.encoding)
+        check_language(self.language)
 
     @classmethod
     def of(cls, *places: object) -> "Decoding":

@@ -16,7 +16,7 @@ from bert.files import read_json, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.deduplication import SeenDocuments, TextDigest
-from data.text.encodings import NotTextError, base64_characters, check_encoding
+from data.text.encodings import Decoding, NotTextError, base64_characters
 from data.text.held_out_split import (
     LEAST_BYTES,
     MEASURABLE_BYTES,
@@ -34,7 +34,6 @@ from data.text.lddl_writer import (
     SourceWriter,
     WrittenFile,
     check_free,
-    check_language,
     check_room,
     counts_line,
     fresh_folder,
@@ -64,12 +63,11 @@ class ImportSettings:
     follow_links: bool = False
 
     def __post_init__(self) -> None:
-        check_language(self.reading.language)
         if not 0.0 <= self.held_out_fraction < 1.0:
             raise ValueError(f"held_out_fraction={self.held_out_fraction} must be at least 0 and below 1, e.g. 0.01")
         if self.min_characters < 0:
             raise ValueError(f"min_characters={self.min_characters} must be at least 0")
-        check_encoding(self.reading.encoding)
+        Decoding(self.reading.encoding, self.reading.language)
 
 
 class _Document:
@@ -296,7 +294,10 @@ def print_report(report: dict, output: Path) -> None:
     for what in ("guessed", "left out", "problems", "duplicates"):
         if lines := report.get(what, []):
             title = "text columns guessed (--text-field names others)" if what == "guessed" else what
-            print("\n  ".join([f"{title}:", *_examples(lines)]))
+            shown_lines = [
+                line.replace(" = ", "\n    = ") if what == "duplicates" else line for line in _examples(lines)
+            ]
+            print("\n  ".join([f"{title}:", *shown_lines]))
         if len(lines) > _MAX_EXAMPLES:
             print(f"  ... and {len(lines) - _MAX_EXAMPLES} more in {shown(output / REPORT_NAME)}")
     if "held_out" in report["parts"]:

@@ -7,7 +7,6 @@ that looks like a corpus.
 import errno
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,14 +21,6 @@ QUIET_COUNTS = "BERT_QUIET_COUNTS"  # environment variable: a launcher runs the 
 MAX_FILE_BYTES = 64 << 20
 _MOST_HELD, _LEAST_HELD = 32 << 20, 4 << 10  # bytes of all files and of one that ShuffledWriter has not written yet
 _SPARE_BYTES, _SPARE_SHARE = 1 << 30, 0.02  # of a disk, the less of the two is left to other programs
-_LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8})*")
-
-
-def check_language(language: str) -> str:
-    """Return the language; ValueError if it cannot be the name of a folder."""
-    if not _LANGUAGE.fullmatch(language):
-        raise ValueError(f"lang={language!r} must be a language code such as en, de or zh-min-nan")
-    return language
 
 
 def utf8(text: str) -> bytes:

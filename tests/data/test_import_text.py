@@ -358,7 +358,7 @@ def sentence(rng: random.Random, length: int = 120) -> str:
     return " ".join(f"w{rng.randrange(5000)}" for _ in range(length)) + "."
 
 
-def test_duplicates_are_dropped_on_request_and_named(tmp_path):
+def test_duplicates_are_dropped_on_request_and_named(tmp_path, capsys):
     rng = random.Random(1)
     base = [sentence(rng) for _ in range(50)]
     near = [text.replace(text.split()[30], "changed", 1) for text in base[:20]]  # 5 of 116 sequences differ
@@ -369,6 +369,7 @@ def test_duplicates_are_dropped_on_request_and_named(tmp_path):
     exact = run(tmp_path / "exact", *keep, "--deduplicate", "exact")
     assert exact["counts"]["dropped: exact duplicate"] == 8 and exact["counts"]["documents"] == 82
     assert exact["duplicates"][0] == "a:51 = a:1 (exact)"
+    assert "duplicates:\n  a:51\n    = a:1 (exact)\n  a:52\n" in capsys.readouterr().out
     report = run(tmp_path / "near", *keep, "--deduplicate", "near")
     assert report["counts"]["dropped: exact duplicate"] == 8 and report["counts"]["dropped: near duplicate"] == 20
     assert set(documents(tmp_path / "near").values()) == {*base, *far, "One.", "Two."}

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from data.text.code_pages import check_language
 from data.text.encodings import Decoding, decoded, remembered
 
 POLISH = "tekst,ocena\nświetny hotel i miła obsługa,dobra\nżółta ściana,zła\n"
@@ -62,6 +63,22 @@ def test_a_code_page_that_is_known_is_that_of_what_is_not_utf8():
     assert read("Škoda\n".encode(), encoding="auto:cp1250")[0] == "Škoda\n"
     named = ((None, None), ("auto", None), ("utf-8", None), ("cp1250", "auto:cp1250"), ("auto:cp1250", "auto:cp1250"))
     assert [remembered(encoding) for encoding, _ in named] == [known for _, known in named]
+
+
+def test_a_language_is_a_code_that_there_is():
+    assert [*map(check_language, codes := "jv lo bo yo sw nds pt-BR zh-Hant zh-min-nan pt_BR simple".split())] == codes
+    hints = {
+        "xx": "drop it",
+        "german": "mean de[?]",
+        "cz": "mean cs[?]",
+        "PL": "mean pl[?]",
+        "../x": "it",
+        "": "drop it",
+    }
+    for code, hint in hints.items():
+        with pytest.raises(ValueError, match=f"language='{code}' must be a code of ISO 639 .*; .*{hint}$"):
+            Decoding(language=code)
+    assert read("żółć".encode("iso8859-2"), "pl-PL")[0] == read("żółć".encode("iso8859-2"), "pl")[0]
 
 
 def test_what_the_command_says_goes_before_what_the_training_said():
