@@ -215,7 +215,7 @@ def _parser() -> HelpParser:
         choices=("auto", *SEGMENTERS, "none"),
         default="auto",
         help="jieba finds the words of Chinese text for --whole-word-masking (extra chinese); icu, the default for "
-        "text in Thai, Lao, Khmer, Burmese or Javanese, cuts it into words (extra segmentation)",
+        "text in Thai, Lao, Khmer or Burmese, cuts it into words (extra segmentation), syllables Javanese",
     )
     parser.add_argument("--masked-lm-ratio", type=float, default=MASKED_SHARE)
     parser.add_argument("--max-predictions-per-seq", type=int, help="limit of static masks per sample (default: none)")
@@ -261,7 +261,7 @@ def _segmenter_of(arguments: argparse.Namespace, blocks: Sequence[Block]) -> str
     for block in blocks[:: -(-len(blocks) // _MEASURED_BLOCKS)]:
         for _, text in islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS):
             facts.add(text[:_MEASURED_CHARACTERS])
-    return segmenter_of(facts.is_unspaced(), "auto")
+    return segmenter_of(facts.cutter(), "auto")
 
 
 def _settings_of(arguments: argparse.Namespace, vocabulary: Vocabulary, blocks: Sequence[Block]) -> SampleSettings:

@@ -55,7 +55,7 @@ def _normalization(arguments: argparse.Namespace, base: Vocabulary | None) -> No
     case = base.normalization(*given) if base is not None else case_of(facts.case(), *given)
     if base is None and given == (None, None) and not case.lowercase:
         print(f"case: kept; {facts.why()}; --lowercase does so", file=sys.stderr)
-    segmenter = segmenter_of(facts.is_unspaced(), arguments.word_segmenter) if arguments.model == "wordpiece" else None
+    segmenter = segmenter_of(facts.cutter(), arguments.word_segmenter) if arguments.model == "wordpiece" else None
     if segmenter:
         print(f"words: cut by {segmenter}, as its script has no spaces between them", file=sys.stderr)
     return replace(case, word_segmenter=segmenter)

@@ -190,7 +190,7 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Bl
         kind = model.description(model.config, -1)["architectures"][0]
         lines = [f"from paddlenlp.transformers import {kind}", f"model = {kind}.from_pretrained({said})"]
     if lines and model.tokens is not None and model.tokens.normalization.word_segmenter:
-        lines += ["", *_CUTTING]
+        lines += ["", *_CUTTING[: 1 if model.tokens.normalization.word_segmenter == "syllables" else 3]]
     code = ["```python", *lines, "```", ""] if lines else []
     return Block("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
 

@@ -1,12 +1,10 @@
 """The settings of what becomes of a text before WordPiece, as the weights have them beside them."""
 
-from typing import Literal
-
 from pydantic import Field, model_validator
 
 from bert.config.settings_base import Settings
 from bert.tokenization.normalization import Normalization
-from bert.tokenization.segmentation import version_of
+from bert.tokenization.segmentation import Cutter, version_of
 
 
 class NormalizationSettings(Settings):
@@ -16,7 +14,7 @@ class NormalizationSettings(Settings):
         True, description="lower-case the text, for uncased vocabularies; other tokenizers decide themselves"
     )
     strip_accents: bool | None = Field(None, description="strip accents; none: where the text is lower-cased")
-    word_segmenter: Literal["icu"] | None = Field(
+    word_segmenter: Cutter | None = Field(
         None, description="cuts Thai, Lao, Khmer, Burmese and Javanese into words, if the weights were trained so"
     )
 

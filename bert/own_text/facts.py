@@ -15,7 +15,6 @@ from bert.launching.ranks import num_gpus
 from bert.own_text.sources import REPLAY
 from bert.runtime import topology
 from bert.tokenization.normalization import CASED, UNCASED, Normalization
-from bert.tokenization.segmentation import is_installed
 from data.text.inputs import Findings, list_inputs
 from data.text.readers import Reading
 from data.text.survey import survey
@@ -32,7 +31,7 @@ class TextFacts:
         num_bytes: in UTF-8.
         is_chinese: it is written in Chinese characters, and is not Japanese.
         case: that keeps its letters, and why.
-        is_unspaced: it needs a segmenter to have words.
+        cutter: the segmenter without which it has no words; "" if it needs none.
         characters_per_token: of a sample, with a vocabulary of `sampled_tokens`; None: not measured.
         unknown: what is said of unknown words, if there are many.
         reading_seconds: of a processor, that reading all files once takes.
@@ -51,7 +50,7 @@ class TextFacts:
     is_chinese: bool = False
     case: Normalization = UNCASED
     why_case: str = ""
-    is_unspaced: bool = False
+    cutter: str = ""
     characters_per_token: float | None = None
     sampled_tokens: int = 0
     unknown: str = ""
@@ -74,7 +73,7 @@ class TextFacts:
             is_chinese=max(counted, key=lambda part: part.num_bytes).is_chinese,
             case=cased.case,
             why_case=cased.why_case,
-            is_unspaced=any(part.is_unspaced for part in counted),
+            cutter=min((part.cutter for part in counted if part.cutter), default=""),  # icu cuts all
             reading_seconds=sum(part.reading_seconds for part in parts.values()),
             parts=parts,
         )
@@ -116,7 +115,7 @@ def text_facts(
         is_chinese=found.script.is_chinese(),
         case=found.script.case(),
         why_case=found.script.why(),
-        is_unspaced=found.script.is_unspaced(),
+        cutter=found.script.cutter(),
         is_estimate=found.scale > 1.0,
         reading_seconds=found.scale * (time.process_time() - begun),
     )
@@ -186,7 +185,7 @@ def machine_facts(output_dir: Path) -> MachineFacts:
         gpu_name=cards[0].name if cards else "",
         gpu_bytes=min((card.memory_mib for card in cards), default=0) << 20,
         note=note,
-        segmenter="jieba" if is_installed("jieba") else "",
+        segmenter="jieba" if has_package("jieba") else "",
     )
 
 

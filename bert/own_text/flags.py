@@ -32,7 +32,7 @@ class TextSettings(Settings):
     word_segmenter: Literal["auto", Segmenter, "none"] = Field(
         "auto",
         description="jieba finds the words of Chinese text, which masks then cover whole; icu cuts Thai, Lao, Khmer, "
-        "Burmese and Javanese into words; auto: by the text, jieba if it is installed",
+        "Burmese and Javanese into words, syllables Javanese alone; auto: by the text, jieba if it is installed",
     )
     encoding: str | None = Field(None, description="of text, HTML, JSON and CSV; none: detected, file by file")
     document_separator: Literal["file", "line", "blank-line"] | None = Field(

@@ -14,7 +14,6 @@ from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
 from bert.own_text.words import normalization_of
 from bert.planning.estimates import checkpoint_bytes
-from bert.tokenization.segmentation import CUTTING
 from data.preprocessing.estimates import own_text_bytes, own_text_seconds
 
 Speeds = Mapping[str, float]  # name of the candidate -> sequences per second of all ranks
@@ -158,10 +157,8 @@ class Rules:
         # The tokens of other vocabularies than a WordPiece may span the words that jieba finds.
         is_wordpiece = request.tokens is None or request.tokens.vocabulary.is_wordpiece()
         usual = self.machine.segmenter if self.text.is_chinese and is_wordpiece else ""
-        if request.word_segmenter in CUTTING:
-            return None
         name = usual if request.word_segmenter == "auto" else request.word_segmenter
-        return name if name not in ("", "none") else None
+        return name if name == "jieba" else None  # others cut the text itself
 
     def _batch(self, sequences: float) -> Choice[int]:
         """Sequences of an update, by the tokens that the whole training reads.

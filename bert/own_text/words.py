@@ -33,7 +33,7 @@ def normalization_of(request: TextRequest, text: TextFacts) -> Normalization:
         if not tokens.vocabulary.is_wordpiece():  # it cuts texts by itself
             return case
     asked = case.word_segmenter if case.word_segmenter and request.word_segmenter == "auto" else request.word_segmenter
-    cutter = segmenter_of(text.is_unspaced, asked)
+    cutter = segmenter_of(text.cutter, asked)
     return dataclasses.replace(case, word_segmenter=cutter)
 
 

@@ -1,7 +1,7 @@
 """Cuts scripts without spaces into words, and names the word segmenters that can be installed.
 
-ICU has dictionaries of Thai, Lao, Khmer and Burmese. Javanese script has none and is cut into syllables. Tibetan needs
-no segmenter: BERT takes the mark between its syllables for punctuation.
+ICU has dictionaries of Thai, Lao, Khmer and Burmese. Javanese script has none and is cut into syllables, also without
+ICU. Tibetan needs no segmenter: BERT takes the mark between its syllables for punctuation.
 """
 
 import re
@@ -12,15 +12,16 @@ from typing import Any, Literal, get_args
 
 from bert.interpreter import install_command
 
-Segmenter = Literal["jieba", "icu"]
+Cutter = Literal["icu", "syllables"]
+Segmenter = Literal["jieba", Cutter]
 SEGMENTERS: tuple[str, ...] = get_args(Segmenter)
 _PACKAGES = {"jieba": ("jieba", "chinese"), "icu": ("icu4py", "segmentation")}  # with the extra that brings it
-CUTTING = ("icu",)  # a text is tokenised word by word; jieba's words are of Chinese characters, each of them a token
+CUTTING: tuple[str, ...] = get_args(Cutter)  # into words, then tokens; jieba's words are of characters that are tokens
 # Thai, Lao, Burmese with its extensions, Khmer: letters and signs, without digits and punctuation.
 _THAI, _LAO, _KHMER = "\u0e01-\u0e3a\u0e40-\u0e4e", "\u0e81-\u0ece\u0edc-\u0edf", "\u1780-\u17d3"
 _BURMESE, _JAVANESE = "\u1000-\u103f\u1050-\u109f\ua9e0-\ua9ef\uaa60-\uaa7f", "\ua980-\ua9c0"
 _WITH_DICTIONARY = _THAI + _LAO + _KHMER + _BURMESE
-UNSPACED = re.compile(f"[{_WITH_DICTIONARY}{_JAVANESE}]")
+WITH_DICTIONARY, UNSPACED = re.compile(f"[{_WITH_DICTIONARY}]"), re.compile(f"[{_WITH_DICTIONARY}{_JAVANESE}]")
 ZERO_WIDTH_SPACE = "\u200b"  # the mark between words of Khmer, Lao and Burmese; Unicode calls it no white space
 _JOINERS = "\u200c\u200d"
 _RUN = re.compile(f"[{_WITH_DICTIONARY}][{_WITH_DICTIONARY}{_JOINERS}]*|[{_JAVANESE}][{_JAVANESE}{_JOINERS}]*")
@@ -33,6 +34,8 @@ def version_of(segmenter: str) -> str:
     """The installed version, which decides the words; ValueError if there is none."""
     if segmenter not in SEGMENTERS:
         raise ValueError(f"word_segmenter={segmenter!r} must be {' or '.join(SEGMENTERS)}, or left out")
+    if segmenter == "syllables":
+        return "1"  # our own
     package, extra = _PACKAGES[segmenter]
     try:
         return metadata.version(package)
@@ -41,13 +44,6 @@ def version_of(segmenter: str) -> str:
             f"word_segmenter={segmenter!r} needs the package {package}, which is not installed: "
             f"{install_command(extra)}"
         ) from None
-
-
-def is_installed(segmenter: str) -> bool:
-    try:
-        return bool(version_of(segmenter))
-    except ValueError:
-        return False
 
 
 @lru_cache(maxsize=1)
@@ -62,7 +58,7 @@ def cutter(segmenter: str | None) -> Callable[[str], list[str]]:
     """What splits a text into parts that join to it, of which scripts without spaces have one for each word."""
     if segmenter not in CUTTING:
         return lambda text: [text]
-    breaker = _breaker()
+    breaker = _breaker() if segmenter == "icu" else lambda run, _: [run]
 
     def parts(text: str) -> list[str]:
         result, end = list[str](), 0

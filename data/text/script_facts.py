@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from bert.tokenization.normalization import CASED, UNCASED, Normalization, stripped
-from bert.tokenization.segmentation import CUTTING, UNSPACED, version_of
+from bert.tokenization.segmentation import CUTTING, UNSPACED, WITH_DICTIONARY, version_of
 
 _CHANGED_SHARE = 0.01  # of the running words: beyond it lower-casing loses more than capitals
 _SHARE_WITHOUT_CASE = 1 / 3  # of the characters, of which others are marks, digits, spaces and foreign letters
@@ -70,9 +70,10 @@ class ScriptFacts:
         shown = f"{self.changed_share():.0%}" if self.changed_share() > 0.1 else f"{self.changed_share():.1%}"
         return f"lower-casing would strip marks of {shown} of the words{such}"
 
-    def is_unspaced(self) -> bool:
-        """Whether the text needs a segmenter to have words."""
-        return self._count(UNSPACED) > _UNSPACED_SHARE * self.characters
+    def cutter(self) -> str:
+        """The segmenter without which the text has no words; "" if it needs none."""
+        least = _UNSPACED_SHARE * self.characters
+        return "icu" if self._count(WITH_DICTIONARY) > least else "syllables" if self._count(UNSPACED) > least else ""
 
     def is_chinese(self) -> bool:
         """Whether Chinese characters are a third of the text and more; Japanese has as many kana among them."""
@@ -90,13 +91,15 @@ def case_of(measured: Normalization, lowercase: bool | None, strip_accents: bool
     return Normalization(True if lowercase is None else lowercase, strip_accents)
 
 
-def segmenter_of(is_unspaced: bool, given: str) -> str | None:
-    """What cuts a text into words: as given; with "auto" ICU, if it needs one, which must be installed then."""
-    if given != "auto" or not is_unspaced:
+def segmenter_of(needed: str, given: str) -> str | None:
+    """What cuts a text that needs a cutter, or "": as given; with "auto" ICU, without which syllables alone are cut."""
+    if given != "auto" or not needed:
         return given if given in CUTTING else None
     try:
-        version_of("icu")
+        version_of("icu")  # which gives the same syllables: runs from before have its name
     except ValueError as error:
+        if needed == "syllables":
+            return needed
         raise ValueError(
             f"the script of the text has no spaces between words: {error}; --word-segmenter none takes whole clauses "
             "for words, most of them unknown, and data.train_vocabulary --model unigram makes a vocabulary without"

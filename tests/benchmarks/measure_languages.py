@@ -43,7 +43,7 @@ def row(folder: Path) -> list[str]:
     train, held_out = [text for place, text in enumerate(texts) if place % 10], texts[::10]
     if is_small := sum(map(len, held_out)) < LEAST_HELD_OUT:
         train = held_out = texts
-    case, segmenter = facts.case(), segmenter_of(facts.is_unspaced(), "auto")
+    case, segmenter = facts.case(), segmenter_of(facts.cutter(), "auto")
     now = Normalization(case.lowercase, case.strip_accents, segmenter)
     cells = [folder.name + "*" * is_small, f"{sum(len(text.encode()) for text in texts) / 1e6:.2f}"]
     cells += [f"{1 - facts.changed_share():.1%}", f"{now}{f', {segmenter}' if segmenter else ''}"]

@@ -34,7 +34,7 @@ REFUSED = {
     "--text t --encoding utf9": "encoding='utf9' is not known to Python",
     "--text t --document-separator paragraph": "document_separator=paragraph must be one of",
     "--text t --replay-share 1": "replay_share=1 must be less than or equal to 0.9",
-    "--text t --word-segmenter jeiba": "must be one of auto, jieba, icu, none; did you mean jieba",
+    "--text t --word-segmenter jeiba": "must be one of auto, jieba, icu, syllables, none; did you mean jieba",
     "--text t --lang EN": "language='EN' must be a code",
     "--text a=0.7:T b=0.2:U": r"the weights a=0.7 \+ b=0.2 are 0.9 together and must be 1; change them",
     "--text a=0.7:T a=0.3:U": "text=a=0.3:U: the name a is used twice; pass another",

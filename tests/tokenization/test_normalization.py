@@ -13,32 +13,32 @@ from bert.tokenization.normalization import ACCENTED, CASED, UNCASED, Normalizat
 from bert.tokenization.segmentation import cutter, with_spaces
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
-from data.text.script_facts import ScriptFacts
+from data.text.script_facts import ScriptFacts, segmenter_of
 
 SENTENCES = (
-    ("The naïve heron sat " + "beside the old river and " * 30, UNCASED, False),
-    ("Nichts ist so schön wie ein Müller am Fluss", CASED, False),
-    ("में किताबें हैं", CASED, False),
-    ("パンとバナナ", CASED, False),
-    ("má mà mả mã mạ ma", CASED, False),
-    ("أنا أقرأ سؤالا", CASED, False),
-    ("мой новый дом", CASED, False),
-    ("한국어 문장", CASED, False),
-    ("春天来了，大家去公园。", CASED, False),  # no capitals
-    ("ที่นี่ไม่มีน้ำ", CASED, True),
-    ("ខ្ញុំចង់ញ៉ាំបាយ", CASED, True),
-    ("ຂ້ອຍຢາກກິນເຂົ້າ", CASED, True),
-    ("ကျွန်တော်ထမင်းစားချင်တယ်", CASED, True),
-    ("ꦲꦏ꧀ꦱꦫꦗꦮ", CASED, True),
-    ("བོད་ཡིག་ནི་བོད་མིའི་སྐད", CASED, False),  # the marks between syllables are punctuation
+    ("The naïve heron sat " + "beside the old river and " * 30, UNCASED, ""),
+    ("Nichts ist so schön wie ein Müller am Fluss", CASED, ""),
+    ("में किताबें हैं", CASED, ""),
+    ("パンとバナナ", CASED, ""),
+    ("má mà mả mã mạ ma", CASED, ""),
+    ("أنا أقرأ سؤالا", CASED, ""),
+    ("мой новый дом", CASED, ""),
+    ("한국어 문장", CASED, ""),
+    ("春天来了，大家去公园。", CASED, ""),  # no capitals
+    ("ที่นี่ไม่มีน้ำ", CASED, "icu"),
+    ("ខ្ញុំចង់ញ៉ាំបាយ", CASED, "icu"),
+    ("ຂ້ອຍຢາກກິນເຂົ້າ", CASED, "icu"),
+    ("ကျွန်တော်ထမင်းစားချင်တယ်", CASED, "icu"),
+    ("ꦲꦏ꧀ꦱꦫꦗꦮ", CASED, "syllables"),
+    ("བོད་ཡིག་ནི་བོད་མིའི་སྐད", CASED, ""),  # the marks between syllables are punctuation
 )
 
 
-@pytest.mark.parametrize(("text", "case", "is_unspaced"), SENTENCES)
-def test_case_and_words_are_chosen_by_what_lower_casing_would_delete(text, case, is_unspaced):
+@pytest.mark.parametrize(("text", "case", "needed"), SENTENCES)
+def test_case_and_words_are_chosen_by_what_lower_casing_would_delete(text, case, needed):
     facts = ScriptFacts()
     facts.add(text)
-    assert (facts.case(), facts.is_unspaced()) == (case, is_unspaced)
+    assert (facts.case(), facts.cutter()) == (case, needed)
 
 
 def test_the_reason_has_a_share_and_an_example():
@@ -87,6 +87,7 @@ def test_a_missing_segmenter_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(segmentation.metadata, "version", missing)
     with pytest.raises(ValueError, match=r"word_segmenter='icu' needs the package icu4py.*segmentation"):
         segmentation.version_of("icu")
+    assert segmenter_of("syllables", "auto") == "syllables" and with_spaces("ꦲꦏ꧀ꦱ", "syllables") == "ꦲ ꦏ꧀ꦱ"
 
 
 @pytest.mark.parametrize("case", [UNCASED, ACCENTED, CASED, Normalization(False, None, "icu")], ids=repr)
