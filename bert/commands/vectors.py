@@ -11,11 +11,8 @@ from bert.vectors.settings import ENTRY
 
 def _form(line: CommandLine) -> Form:
     sources = [Path(str(line.training[name])) for name in ("text", "train_file", "eval_file") if name in line.training]
-    both = {"text", "train_file"} <= line.training.keys()
-    if line.positional or not sources or both or "from_pretrained_params" not in line.training:
-        raise ValueError(
-            "give --model, and --text FOLDER or --pairs FILE (to measure only: --eval FILE), one of the two"
-        )
+    if line.positional or not sources or "from_pretrained_params" not in line.training:
+        raise ValueError("give --model, and --text FOLDER or --pairs FILE (to measure only: --eval FILE)")
     folder = Path(line.training.get("output_dir", f"results/vectors-{sources[0].name.partition('.')[0]}"))
     return Form({"output_dir": folder, "report_file": folder / "report.json"})
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert.config.setting_errors import suggest
-from data.text.columns import Column, NoColumnError, Row, TableForm
+from data.text.columns import LABEL_NAMES, TEXT_NAMES, Column, NoColumnError, Row, TableForm
 from data.text.encodings import DETECTED, Decoding
 from data.text.tables import user_table
 
@@ -54,6 +54,8 @@ def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
         column = error.column
         hint = suggest(str(column), map(str, error.names), f"{split.flag(column)} names the right one")
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
+    if table.delimiter and split.header and not {*map(str.lower, table.columns)} & {*TEXT_NAMES, *LABEL_NAMES}:
+        notes += [f"{path}: header: {', '.join(map(shown, table.columns))}; --no-header if this is a row"]
     yield from table.rows
     notes += [f"{path}: {line}" for line in table.findings.encoding_lines()]
     notes += table.findings.problems
