@@ -78,10 +78,6 @@ class Candidate(Network):
         """Whether rate and batch are those that were measured for AdamW and random weights."""
         return self.rule is not None and self.rule.dropout is None and self.optimizer == "AdamW"
 
-    def tokens_per_parameter(self) -> float:
-        """Tokens to read for each parameter of the layers; with fewer a smaller model learns more in the time."""
-        return constants.ADAMW_TOKENS_PER_PARAMETER if self.is_small_with_adamw() else constants.TOKENS_PER_PARAMETER
-
     def mean_length(self) -> float:
         """Tokens of a sequence, padding excluded."""
         return self.length * constants.FILLED_BY_A_SAMPLE
@@ -148,7 +144,7 @@ def affordable(
         read = candidate.text_tokens_of_sample() * seconds * speeds.get(candidate.name, 0.0)
         if length.epochs is not None:
             read = min(read, length.epochs * text_tokens(text, candidate.model.vocab_size))
-        if read >= candidate.tokens_per_parameter() * layer_parameters(candidate.model):
+        if read >= constants.TOKENS_PER_PARAMETER * layer_parameters(candidate.model):
             fitting.append(candidate)
     return tuple(fitting)
 

@@ -152,7 +152,7 @@ def _model_rows(rules: Rules) -> Iterator[Row]:
     layers = f"{model.num_hidden_layers} layers of {model.hidden_size}{', ModernBERT' if model.is_modern() else ''}"
     read = rules.epochs * rules.tokens / layer_parameters(model)
     why, flag = (
-        f"reads {read:,.0f} tokens a layer parameter, {candidate.tokens_per_parameter():g} pay for them",
+        f"reads {read:,.0f} tokens a layer parameter, {constants.TOKENS_PER_PARAMETER:g} pay for them",
         "--config, --model-type",
     )
     if candidate.rule is None:
