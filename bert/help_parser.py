@@ -5,22 +5,14 @@ import re
 import shutil
 import sys
 import textwrap
+from functools import partial
 from typing import Any, NoReturn
-from unicodedata import east_asian_width
 
 from bert.interpreter import shell_command
 
 _SPACED_PATH = re.compile(r"(?<!\S)[~.]{0,2}/\S*(?: (?![/~.-])\S*/\S*)+")  # /home/my texts/old
 _CLAUSE = re.compile(r"(\S*[^\d\s]/(?!s\b)\S*[.,;:]) +")  # its end, if this is a path; 7/40 and sequences/s are none
-_BREAKS = re.compile("([ \\t]+|.\1)")  # spaces, or a character and the mark behind it
-_BEYOND_ASCII = re.compile("\\S*[^\\s\0-\x7f]\\S*")  # a word
 WIDTH = min(100, shutil.get_terminal_size((100, 0)).columns)
-
-
-def _marked(word: re.Match[str]) -> str:
-    """A word in which a mark makes each character of two columns as long; lines are not broken at those of a path."""
-    mark = "\2" if "/" in word[0] else "\1"
-    return "".join(letter + mark * (east_asian_width(letter) in "WF") for letter in word[0])
 
 
 def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
@@ -36,16 +28,15 @@ def wrapped(text: str, width: int = WIDTH, indent: str = "") -> str:
             lines.append(line)
             continue
         rest = line[: len(line) - len(line.lstrip())] or indent
-        line = _SPACED_PATH.sub(lambda path: path[0].replace(" ", "\0"), _BEYOND_ASCII.sub(_marked, line))
+        line = _SPACED_PATH.sub(lambda path: path[0].replace(" ", "\0"), line)
         parts = _CLAUSE.sub(r"\1\n", line).split("\n") if len(line) > width else [line]
         for number in reversed(range(1, len(parts))):
             if len(parts[number - 1]) > width:
                 parts[number - 1 : number + 1] = [" ".join(parts[number - 1 : number + 1])]
         for number, part in enumerate(parts):
-            wrapper = textwrap.TextWrapper(width, rest * bool(number), rest, break_long_words=False)
-            wrapper.break_on_hyphens, wrapper.wordsep_simple_re = False, _BREAKS
-            lines += wrapper.wrap(part) or [""]
-    return "\n".join(lines).translate({0: " ", 1: None, 2: None})
+            wrap = partial(textwrap.wrap, part, width, break_on_hyphens=False, break_long_words=False)
+            lines += wrap(initial_indent=rest * bool(number), subsequent_indent=rest) or [""]
+    return "\n".join(lines).replace("\0", " ")
 
 
 def wrapped_command(command: str, indent: str = "  ") -> str:
