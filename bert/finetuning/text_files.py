@@ -9,7 +9,7 @@ from typing import Any
 from bert.config.flags import is_on
 from bert.conversion.model_description import Usage
 from data.text.contents import text_chunks
-from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, NotTextError, decoded, whole_lines
+from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, NotTextError, check_encoding, decoded, whole_lines
 from data.text.inputs import Findings, read_chunks, table_input
 
 
@@ -40,29 +40,24 @@ def text_lines(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[str
 
 
 def implied_decoding(values: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
-    """How files are decoded that no setting says: alike if they have one code page, later ones as the weights' were.
+    """How files are decoded if no setting says it: those of a training alike, later ones as the weights' training.
 
     Args:
         usage: of weights that are used without training.
     """
     said = {name: value for name in ("encoding", "language") if (value := getattr(usage, name)) is not None}
-    if is_on(values, "do_train") and "encoding" not in values:
-        names = ("train_file", "eval_file", "predict_file")
-        page, *others = (_code_page(Path(str(values.get(name))).expanduser(), values) for name in names)
-        said |= {"encoding": f"auto:{page}"} if page and {*others} <= {"", page} else {}
+    file = Path(str(values.get("train_file"))).expanduser()
+    if is_on(values, "do_train") and file.is_file() and "encoding" not in values:
+        language, source = decoding_of(values).language, table_input(file, "txt")
+        with suppress(NotTextError):  # Parquet, Excel
+            found, _ = decoded(lambda: read_chunks(file, source.compression), "auto", language, Counter())
+            said |= {"encoding": f"auto:{page}"} if (page := found.code_page()) else {}
     return said
 
 
-def _code_page(path: Path, values: Mapping[str, Any]) -> str:
-    """That of a file; "" if it is Unicode, no text or missing."""
-    source, language = table_input(path, "txt"), decoding_of(values).language
-    with suppress(NotTextError):  # Parquet, Excel
-        if path.is_file():
-            return decoded(lambda: read_chunks(path, source.compression), "auto", language, Counter())[0].code_page()
-    return ""
-
-
 def decoding_of(values: Mapping[str, Any]) -> Decoding:
-    """How flat settings say that files are decoded."""
+    """How flat settings say that files are decoded; ValueError for an unknown encoding."""
     header = is_on({"header": True, **values}, "header")
-    return Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)
+    decoding = Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)
+    check_encoding(decoding.encoding)
+    return decoding

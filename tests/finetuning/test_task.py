@@ -388,9 +388,6 @@ def test_a_training_files_code_page_is_found_and_later_files_are_decoded_alike(
     )
     assert (later.encoding, later.language) == ("auto:cp1251", "ru")
     assert (trained.encoding, trained.language) == ("auto:cp1250", None)
-    (other := tmp_path / f"other-{name}").write_bytes("Сегодня хорошая погода в городе".encode("cp1251"))
-    both = f"--do-train --train-file {file} --predict-file {other} {'--task-name custom' * (entry is GLUE)}"
-    assert settings_with(entry, usage, *both.split()).encoding is None  # each is read as it is found to be
     assert (given.encoding, given.language) == ("cp1252", "fr")
 
 
