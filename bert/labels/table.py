@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from bert.config.setting_errors import suggest
-from data.text.columns import LABEL_NAMES, TEXT_NAMES, Column, NoColumnError, Row, TableForm
+from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Column, NoColumnError, Row, TableForm
 from data.text.encodings import DETECTED, Decoding
 from data.text.tables import user_table
 
@@ -43,6 +44,8 @@ class Split:
         return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-column")
 
 
+_USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, *chain(*PAIR_NAMES)}
+_SHOWN = 8  # columns of a header
 RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]
 
 
@@ -54,8 +57,8 @@ def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
         column = error.column
         hint = suggest(str(column), map(str, error.names), f"{split.flag(column)} names the right one")
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
-    if table.delimiter and split.header and not {*map(str.lower, table.columns)} & {*TEXT_NAMES, *LABEL_NAMES}:
-        notes += [f"{path}: header: {', '.join(map(shown, table.columns))}; --no-header if this is a row"]
+    if table.delimiter and split.header and not {*map(str.lower, table.columns)} & _USUAL_NAMES:
+        notes += [f"{path}: header: {', '.join(map(shown, table.columns[:_SHOWN]))}; --no-header if this is a row"]
     yield from table.rows
     notes += [f"{path}: {line}" for line in table.findings.encoding_lines()]
     notes += table.findings.problems

@@ -99,7 +99,7 @@ def _read_text(request: TextRequest) -> TextFacts:
         refuse_shared_groups(request.group_by, groups)
     text = TextFacts.of(facts)
     if request.lang is not None:  # of characters that Chinese and Japanese share, or of a mixed text
-        text = dataclasses.replace(text, is_chinese=request.lang.partition("-")[0] == "zh")
+        text = dataclasses.replace(text, is_chinese=request.lang.replace("_", "-").partition("-")[0] == "zh")
     return with_tokens(text, sample, request, normalization_of(request, text))
 
 

@@ -29,7 +29,8 @@ _BYTES_OF_A_PAIR = 3_000  # of text, about
 _TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
 # Of own text's small models, as measured in MEASUREMENTS.md; micro-batches that are whole need no vectors from before.
 _SMALL_MODERN = {"learning_rate": 1e-3, "embedding_rate_factor": 10.0, "hidden_dropout_prob": 0.1, "batch_size": 128}
-_FILES = {"--text": ("text",), "--pairs": ("train_file", "eval_file")}  # in which columns can be named
+# The flags of the files in which columns can be named, and their settings.
+_TEXT, _PAIRS = ("--text", ["text"]), ("--pairs or --eval", ["train_file", "eval_file"])
 _BATCH = {"eval_freq": 100, "batch_size": 32, "global_batch_size": 128}  # pairs: of memory, and of negatives
 
 
@@ -84,8 +85,8 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     source = values.get("text") or values.get("train_file")
     if values.get("text") and values.get("train_file"):
         raise ValueError(f"--text {source} and --pairs {values['train_file']} are two sources of pairs; give one")
-    for name, needed in (("text_field", "--text"), ("query_column", "--pairs"), ("passage_column", "--pairs")):
-        if values.get(name) and not any(values.get(file) for file in _FILES[needed]):
+    for name, (needed, files) in (("text_field", _TEXT), ("query_column", _PAIRS), ("passage_column", _PAIRS)):
+        if values.get(name) and not any(map(values.get, files)):
             raise ValueError(f"{name}={values[name]} is for {needed}; pass it too, or drop {flag_name(name)}")
     implied = modes_of_files({**values, "train_file": source}, held_out=True) | implied_settings(values)
     weights = named_weights(values)

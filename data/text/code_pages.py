@@ -21,7 +21,7 @@ _WORDS, _GIVEN, _PLACE, _OF_RARE = 40.0, 8.0, -0.5, -8.0
 _RARE = ("cp850", "cp852", "cp857", "cp737", "cp866", "mac-roman")
 _LEAST_FIT, _LEAST_FIT_OF_ALPHABETS = -3.5, -2.6  # mean of the characters; below it the text is of another page
 _ALPHABET = 20  # letters
-_TAG = re.compile("([a-z]{2,8})([-_][A-Za-z0-9]{1,8})*")
+_TAG = re.compile("([a-z]{2,8})([-_][A-Za-z0-9]{1,12})*")
 # ISO 639-1 with its former codes, and the Wikipedia in simple English.
 _CODES = """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee
 el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik in io is it iu iw
