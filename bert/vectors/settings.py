@@ -85,8 +85,8 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
     source = values.get("text") or values.get("train_file")
     if values.get("text") and values.get("train_file"):
         raise ValueError(f"--text {source} and --pairs {values['train_file']} are two sources of pairs; give one")
-    for name, (needed, files) in (("text_field", _TEXT), ("query_column", _PAIRS), ("passage_column", _PAIRS)):
-        if values.get(name) and not any(map(values.get, files)):
+    for name, (needed, places) in (("text_field", _TEXT), ("query_column", _PAIRS), ("passage_column", _PAIRS)):
+        if values.get(name) and not any(map(values.get, places)):
             raise ValueError(f"{name}={values[name]} is for {needed}; pass it too, or drop {flag_name(name)}")
     implied = modes_of_files({**values, "train_file": source}, held_out=True) | implied_settings(values)
     weights = named_weights(values)
