@@ -163,11 +163,15 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, 
     return [*blocks, heading("Limits"), Block("", "\n".join(f"- {limit}" for limit in limits))]
 
 
-_CUTTING = (
-    "# Texts must be cut into words first; run_predict.py does so itself.",
-    "from icu4py.breakers import WordBreaker  # pip install icu4py",
-    'text = " ".join(WordBreaker(text.replace("\\u200b", " "), "en")).replace("[ MASK ]", "[MASK]")',
-)
+_CUT_FIRST = "# Texts must be cut into words first; run_predict.py does so itself."
+_CUTTING = {  # segmenter -> lines of code
+    "icu": (
+        _CUT_FIRST,
+        "from icu4py.breakers import WordBreaker  # pip install icu4py",
+        'text = " ".join(WordBreaker(text.replace("\\u200b", " "), "en")).replace("[ MASK ]", "[MASK]")',
+    ),
+    "syllables": (_CUT_FIRST,),
+}
 
 
 _QUERY = "How is a commit undone?"
@@ -189,8 +193,8 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Bl
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
         lines = [f"from paddlenlp.transformers import {kind}", f"model = {kind}.from_pretrained({said})"]
-    if lines and model.tokens is not None and model.tokens.normalization.word_segmenter:
-        lines += ["", *_CUTTING[: 1 if model.tokens.normalization.word_segmenter == "syllables" else 3]]
+    if lines and model.tokens is not None and (segmenter := model.tokens.normalization.word_segmenter):
+        lines += ["", *_CUTTING[segmenter]]
     code = ["```python", *lines, "```", ""] if lines else []
     return Block("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
 

@@ -10,7 +10,8 @@ from data.text.columns import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Column, NoCol
 from data.text.encodings import DETECTED, Decoding
 from data.text.tables import user_table
 
-_MAX_SHOWN_CHARACTERS = 60
+_MAX_SHOWN_CHARACTERS, _MAX_SHOWN_COLUMNS = 60, 8
+_USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, *chain(*PAIR_NAMES)}
 
 
 def shown(value: str) -> str:
@@ -44,8 +45,6 @@ class Split:
         return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-column")
 
 
-_USUAL_NAMES = {*TEXT_NAMES, *LABEL_NAMES, *chain(*PAIR_NAMES)}
-_SHOWN = 8  # columns of a header
 RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]
 
 
@@ -58,7 +57,8 @@ def own_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:
         hint = suggest(str(column), map(str, error.names), f"{split.flag(column)} names the right one")
         raise ValueError(f"{path}: {str(error).removeprefix(f'{path} has ')}; {hint}") from None
     if table.delimiter and split.header and not {*map(str.lower, table.columns)} & _USUAL_NAMES:
-        notes += [f"{path}: header: {', '.join(map(shown, table.columns[:_SHOWN]))}; --no-header if this is a row"]
+        names = [*map(shown, table.columns[:_MAX_SHOWN_COLUMNS]), *["..."] * (len(table.columns) > _MAX_SHOWN_COLUMNS)]
+        notes += [f"{path}: header: {', '.join(names)}; --no-header if this is a row"]
     yield from table.rows
     notes += [f"{path}: {line}" for line in table.findings.encoding_lines()]
     notes += table.findings.problems

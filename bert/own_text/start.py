@@ -23,6 +23,7 @@ from bert.own_text.words import normalization_of, with_tokens
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.recipes import evening
+from data.text.code_pages import base_language
 from data.text.readers import Reading
 
 
@@ -99,7 +100,7 @@ def _read_text(request: TextRequest) -> TextFacts:
         refuse_shared_groups(request.group_by, groups)
     text = TextFacts.of(facts)
     if request.lang is not None:  # of characters that Chinese and Japanese share, or of a mixed text
-        text = dataclasses.replace(text, is_chinese=request.lang.replace("_", "-").partition("-")[0] == "zh")
+        text = dataclasses.replace(text, is_chinese=base_language(request.lang) == "zh")
     return with_tokens(text, sample, request, normalization_of(request, text))
 
 

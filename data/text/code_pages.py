@@ -42,6 +42,11 @@ def check_language(code: str) -> str:
     )
 
 
+def base_language(code: str) -> str:
+    """Without script, country and variety: pt of pt-BR."""
+    return re.split("[-_]", code)[0]
+
+
 @cache
 def _languages() -> list[tuple[str, list[str], str, list[str]]]:
     """(language, code pages, letters, words)"""
@@ -56,7 +61,7 @@ def guess(sample: bytes, language: str) -> str | None:
     It is that in which letters, marks and words fit some language best, the given one rather than others. Where none
     fits, charset-normalizer names one of the given language, or, of other scripts, any.
     """
-    language = re.split("[-_]", language)[0]
+    language = base_language(language)
     language, best = _ALIASES.get(language, language), (-math.inf, "")
     for page in dict.fromkeys(page for _, pages, *_ in _languages() for page in pages):
         try:

@@ -294,10 +294,8 @@ def print_report(report: dict, output: Path) -> None:
     for what in ("guessed", "left out", "problems", "duplicates"):
         if lines := report.get(what, []):
             title = "text columns guessed (--text-field names others)" if what == "guessed" else what
-            shown_lines = [
-                line.replace(" = ", "\n    = ") if what == "duplicates" else line for line in _examples(lines)
-            ]
-            print("\n  ".join([f"{title}:", *shown_lines]))
+            listed = "\n  ".join([f"{title}:", *_examples(lines)])
+            print(listed.replace(" = ", "\n    = ") if what == "duplicates" else listed)
         if len(lines) > _MAX_EXAMPLES:
             print(f"  ... and {len(lines) - _MAX_EXAMPLES} more in {shown(output / REPORT_NAME)}")
     if "held_out" in report["parts"]:

@@ -179,10 +179,11 @@ def test_a_table_without_a_header_is_read_when_it_is_said(tmp_path):
         own(tmp_path, '{"ticket": {"body": "a"}, "label": 1}\n{"ticket": {"body": "b"}, "label": 2}\n', "a.jsonl")
     schema, examples = own(tmp_path, rows, header=False)
     assert (len(examples), schema.train.texts, schema.train.label) == (12, ("column 1",), "column 2")
-    (note,) = own(tmp_path, "nice,rare\n" + "good,a\nbad,b\n" * 9)[
-        1
-    ].warnings  # which may be a row; nothing else shows it
+    _, examples = own(tmp_path, "nice,rare\n" + "good,a\nbad,b\n" * 9)  # which may be a row; nothing else shows it
+    (note,) = examples.warnings
     assert note.endswith("a.csv: header: 'nice', 'rare'; --no-header if this is a row")
+    _, examples = own(tmp_path, "nice,rare,c,d,e,f,g,h,i\n" + "good,a,1,2,3,4,5,6,7\nbad,b,1,2,3,4,5,6,7\n" * 9)
+    assert "'g', 'h', ...; --no-header" in examples.warnings[0]
     pandas = "0,1\n" + rows.replace("pos", "1").replace("neg", "0")  # as to_csv names the columns of a plain array
     assert len(own(tmp_path, pandas)[1]) == 12
 
