@@ -28,8 +28,9 @@ from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
 from bert.samples.manifest import read_manifest
 from data.fetching.published_models import GOOGLE, known_names
+from data.text.code_pages import check_language
 
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")  # as Hugging Face writes it, with hyphens
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
 _FACTS = {  # row -> settings and figures of a run
@@ -64,6 +65,7 @@ class CardRequest:
         for language in self.languages:
             if not _LANGUAGE.fullmatch(language):
                 raise ValueError(f"language={language} must be a code as en or de; change --language")
+            check_language(language)
 
 
 def write_card(folder: Path, model: Model, to_format: str, request: CardRequest, name: str) -> None:

@@ -156,6 +156,7 @@ def test_mistakes(hub, source):
         "--to x --to-format hf --hub-private": "are for --to-hub NAME",
         "--to-hub letters --license Mine!": "license=Mine! must be a name",
         "--to-hub letters --language English": "language=English must be a code",
+        "--to-hub letters --language xx": "language='xx' must be a code of ISO 639",
     }.items():
         with refused(rule):
             run_convert.main(["--from", str(source), *words.split()])
