@@ -107,6 +107,8 @@ class VectorTask(FineTuningTask):
             if run.do_eval and data.eval_file is None:
                 pairs, self._held_out = divided(pairs, data.held_out_fraction, run.seed, self.notes)
             elif self._held_out is not None:
+                if "held_out_fraction" in data.model_dump(exclude_defaults=True):
+                    self.notes.append("not used: held_out_fraction, as --eval is measured on")
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
         self._compared = load_model(data.compare, "encoder") if data.compare else None  # refused now

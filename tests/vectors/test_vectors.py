@@ -23,7 +23,7 @@ def run(folder, words: str) -> dict:
 
 
 @pytest.mark.long
-def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_not(weights, tmp_path):  # noqa: F811
+def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_not(weights, tmp_path, caplog):  # noqa: F811
     """A passage shares no word with its query: it has the next word of the vocabulary for each."""
     rng, rows = np.random.RandomState(1), ["query,passage,negative"]
     for _ in range(240):
@@ -43,6 +43,10 @@ def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_n
     assert read_usage(folders[0]).vectors == VectorForm(query_prefix="q:", dimensions=(16,))
     assert whole["eval_recall_at_10"] > 0.3 + whole["initial_eval_recall_at_10"]
     assert whole["eval_bm25_recall_at_10"] == 0 and "is better than BM25, words alone," in whole["verdict"]
+    (tmp_path / "others.csv").write_text(f"query,passage\n{WORDS[0]},{WORDS[1]}\n{WORDS[2]},{WORDS[3]}\n")
+    beside = f"{training} --eval {tmp_path}/others.csv --held-out-fraction 0.2 --steps-this-run 1"
+    run(tmp_path / "beside", beside)
+    assert "not used: held_out_fraction, as --eval is measured on" in caplog.text
     alone = run(tmp_path / "alone", f"--eval {tmp_path}/pairs.csv --model {tmp_path}/whole/out --max-seq-length 16")
     assert alone["eval_bm25_recall_at_10"] == 0 and "is better than BM25, words alone," in alone["verdict"]
 

@@ -148,6 +148,15 @@ def test_prediction_needs_no_answers(trained, tmp_path):
     assert "F1" not in summary_of(config)
 
 
+def test_a_threshold_that_nothing_reads_is_named(tmp_path):
+    for name in ("train", "dev"):
+        file_of(tmp_path / f"{name}.json", paragraph("the long Nile", question("q", "What?", ("Nile", 9))))
+    for version_2, threshold, count in ((True, 1.0, 0), (False, 1.0, 1), (False, 0.0, 0)):
+        data = {"version_2_with_negative": version_2, "null_score_diff_threshold": threshold}
+        notes = SquadTask(config_of(tmp_path, data=data)).notes
+        assert sum(note.startswith("not used: null_score_diff_threshold") for note in notes) == count
+
+
 def test_benchmark_gives_both_speeds_and_saves_nothing(trained):
     directory = trained.data.vocab_file.parent
     config = config_of(directory, "speed", run={"benchmark": True, "benchmark_steps": 3, "benchmark_warmup_steps": 1})
