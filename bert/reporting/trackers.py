@@ -52,6 +52,8 @@ class MLflow(Tracker):
     """One run, whose identity is kept beside the logs."""
 
     def open(self, first_step: int) -> None:
+        # Ten threads, the default, make the folder of a file store's metric at once, and then lose a value.
+        os.environ.setdefault("MLFLOW_ASYNC_LOGGING_THREADPOOL_SIZE", "1")
         import mlflow
 
         self.writer, identity = mlflow.MlflowClient(), self.directory / "mlflow_run"

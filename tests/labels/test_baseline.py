@@ -117,6 +117,7 @@ def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):
     assert [block.markdown for block in _evaluations(run)] == [text(found["verdict"]).markdown]
 
 
+@pytest.mark.long
 def test_a_cross_validation_has_a_verdict_over_the_lines_of_all_parts(tmp_path):
     """As one set of the same lines has, whose groups are numbered anew in each part; every record of a part says it."""
     parts = [(np.arange(start, start + 80), tmp_path / f"part-{start}") for start in (0, 80, 160)]

@@ -23,6 +23,8 @@ def run_and_resume(directory, name: str) -> None:
         log.trackers[0][1].writer.close()
         (file,) = (directory / "tensorboard").iterdir()  # the second file is named by the second it begins in
         file.rename(file.with_name(f"{file.name}.1"))
+    if name == "mlflow":
+        importlib.import_module("mlflow").flush_async_logging()
     log = run_log(directory, first_step=5, trackers=[name])
     train(log, range(6, 11), loss=lambda step: 5.0)
     log.summary({"mfu": 0.25})
