@@ -34,7 +34,7 @@ class SquadTask(RunnableTask):
         if data.eval_script is not None:
             logger.info(f"eval_script={data.eval_script} is not run: the official scores are computed by this program")
         if data.null_score_diff_threshold and not self._version_2:
-            self.notes = ["not used: null_score_diff_threshold, as without --version-2-with-negative all have an answer"]
+            self.notes = ["not used: null_score_diff_threshold, as --version-2-with-negative is off"]
         if run.do_train:
             assert data.train_file is not None
             self.training_file = data.train_file
