@@ -116,11 +116,6 @@ class BertConfig(Settings):
                 f"hidden_size={self.hidden_size} / num_attention_heads={self.num_attention_heads} must be even for "
                 "rotary positions, which turn pairs; change one of them"
             )
-        if self.classifier_pooling != "cls" and not self.is_modern():
-            raise ValueError(
-                f"classifier_pooling={self.classifier_pooling} needs model_type=modernbert: classifiers on a "
-                f"{self.model_type} read the first token; omit --classifier-pooling"
-            )
         if self.pad_token_id >= self.vocab_size:
             raise ValueError(
                 f"pad_token_id={self.pad_token_id} must be below vocab_size={self.vocab_size}; it is the line of "

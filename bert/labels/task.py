@@ -45,6 +45,9 @@ class LabelTask(RunnableTask):
         self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
         self._schema = schema = config.label_schema()
         self.notes: list[str] = []
+        if config.model.classifier_pooling != "cls" and not config.model.is_modern():
+            kind = config.model.model_type
+            self.notes.append(f"not used: classifier_pooling, as classifiers on a {kind} read the first token")
         self._held_out: Examples | None = None
         self._usage = Usage()
         if run.do_train:

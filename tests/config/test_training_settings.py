@@ -47,7 +47,6 @@ def tiny_config(**changes) -> PretrainingConfig:
         (dict(learning_rate=float("nan")), "finite"),
         (dict(beta1=1.0), "less than 1"),
         (dict(bert_model="../x"), "pattern"),
-        (dict(classifier_pooling="mean"), "classifiers on a bert read the first token; omit --classifier-pooling"),
         (dict(learning_rat=1e-4), "learning_rat=0.0001 is not a setting"),
     ],
 )

@@ -264,6 +264,14 @@ def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_p
     assert task.read_data().train.labels["labels"].tolist() == [1, 0, 1, 0]
 
 
+def test_a_pooling_that_a_bert_has_not_is_named(weights, tmp_path):
+    (tmp_path / "a.csv").write_text("sentence,label\n" + "wa1,yes\nwa2,no\n" * 10)
+    words = f"--task-name custom --train-file {tmp_path}/a.csv --do-train --classifier-pooling"
+    said = "not used: classifier_pooling, as classifiers on a bert read the first token"
+    for pooling, named in (("mean", True), ("cls", False)):
+        assert (said in LabelTask(settings(weights, f"{words} {pooling}")).notes) == named
+
+
 def test_a_class_whose_rows_are_all_held_out_is_named(weights, tmp_path):
     rows = "".join(f"wa{row % 9} wb{row % 7} wc{row},{'yn'[row % 2]}\n" for row in range(20))
     (tmp_path / "a.csv").write_text(f"sentence,label\n{rows}wd1,rare\n")
