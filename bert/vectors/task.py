@@ -108,7 +108,7 @@ class VectorTask(FineTuningTask):
                 pairs, self._held_out = divided(pairs, data.held_out_fraction, run.seed, self.notes)
             elif self._held_out is not None:
                 if "held_out_fraction" in data.model_dump(exclude_defaults=True):
-                    self.notes.append("not used: held_out_fraction, as --eval is measured on")
+                    self.notes.append("not used: held_out_fraction, as nothing is held out beside --eval")
                 pairs = without(pairs, self._held_out, self.notes)
             self.training = self._with_fewer_neighbours(pairs)
         self._compared = load_model(data.compare, "encoder") if data.compare else None  # refused now

@@ -46,7 +46,7 @@ def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_n
     (tmp_path / "others.csv").write_text(f"query,passage\n{WORDS[0]},{WORDS[1]}\n{WORDS[2]},{WORDS[3]}\n")
     beside = f"{training} --eval {tmp_path}/others.csv --held-out-fraction 0.2 --steps-this-run 1"
     run(tmp_path / "beside", beside)
-    assert "not used: held_out_fraction, as --eval is measured on" in caplog.text
+    assert "not used: held_out_fraction, as nothing is held out beside --eval" in caplog.text
     alone = run(tmp_path / "alone", f"--eval {tmp_path}/pairs.csv --model {tmp_path}/whole/out --max-seq-length 16")
     assert alone["eval_bm25_recall_at_10"] == 0 and "is better than BM25, words alone," in alone["verdict"]
 
