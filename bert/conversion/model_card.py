@@ -49,6 +49,10 @@ _FACTS = {  # row -> settings and figures of a run
 _COUNTS = ("{documents used:,} documents", "{sentences:,} sentences", "{tokens:,} tokens", "{samples:,} samples")
 _NETWORKS = {"modernbert": "ModernBERT", "roberta": "RoBERTa"}
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
+TOKEN_WEIGHTS = (
+    "Its scores are with the token_weights of task.json, which this project's programs add to its logits; other "
+    "libraries give logits without them."
+)
 _MOST_LABELS, _MOST_RUNS = 50, 8
 
 
@@ -147,6 +151,8 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, 
     if form:
         prefixes = f"{form.query_prefix!r} before a query, {form.passage_prefix!r} before a passage"
         sizes += f" A text's vector is by {form.pooling} pooling, with the prefixes {prefixes}."
+    if read_usage(model.folder).token_weights:
+        sizes += f" {TOKEN_WEIGHTS}"
     blocks = [text(sizes), *([text(classes)] if labels else []), heading("Use"), _use(model, to_format, name, form)]
     for run in runs:
         try:

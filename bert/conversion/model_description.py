@@ -156,6 +156,7 @@ class Usage:
     language: str | None = None  # of the text, by which encodings are detected
     header: bool = True  # the first line of a CSV or TSV names the columns
     vectors: VectorForm | None = None  # of an encoder that was trained for search
+    token_weights: str | None = None  # of a classifier, which adds them to its logits: `labels.token_weights`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"

@@ -112,6 +112,8 @@ class FineTuningEvaluation(Evaluation):
             self._sequences, self._seconds = 0, 0.0
             outputs = self._outputs(features.table)
             if self._device.group.is_main:
+                if self._config.run.do_train:
+                    self._task.learn_to_decode(features, outputs)
                 predictions.append(self._task.decode(features, outputs))
                 metrics |= self._task.score(part, features, predictions[-1])
         self._latest = metrics, predictions

@@ -105,6 +105,9 @@ class FineTuningTask(ABC):
     def describe(self, path: Path, counts: Mapping[str, int]) -> Sequence[str]:
         """Lines for the log on the features of a file."""
 
+    def learn_to_decode(self, features: Features, outputs: Outputs) -> None:  # noqa: B027
+        """Choose how outputs become predictions, in a training, by its evaluation set before that is decoded."""
+
     def decode(self, features: Features, outputs: Outputs) -> Any:
         """The predictions, of finite outputs."""
         return outputs["logits"]

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize_scalar
-from sklearn.metrics import classification_report, confusion_matrix, f1_score, log_loss, roc_auc_score
+from scipy.special import logsumexp
+from sklearn.metrics import classification_report, confusion_matrix, f1_score, roc_auc_score
 
 from bert.config.setting_errors import suggest
 from bert.labels.decision import Decision
 
 WORST = 20  # errors that are listed
 _BINS = 10  # of the calibration error
-_TEMPERATURES = (0.2, 20.0)  # without an error in the evaluation set, at least 1: the best would be 0
+TEMPERATURES = (0.2, 20.0)  # without an error in the evaluation set, at least 1: the best would be 0
 _TITLES = {"precision": "precision", "recall": "recall", "f1-score": "F1", "auc": "AUC", "support": "lines"}
 _KINDS = {"precision": "precision", "recall": "recall", "f1": "f1-score", "auc": "auc"}  # as scikit-learn calls them
 
@@ -30,14 +31,12 @@ def fitted(
         labels: int64 [n], or float32 0 and 1 [n, classes] if a text may have several.
     """
 
-    def loss(logarithm: float) -> float:
-        likely = replace(plain, temperature=float(np.exp(logarithm))).probabilities(logits)
-        return float(log_loss(labels.ravel(), likely.ravel() if several else likely, labels=classes))
-
-    plain, classes = Decision(several), [0, 1] if several else list(range(logits.shape[1]))
+    plain, logits = Decision(several), logits.astype(np.float64)
     has_error = bool((plain.classes(plain.probabilities(logits)) != labels).any())
-    bounds = np.log(_TEMPERATURES if has_error else (1.0, _TEMPERATURES[1]))
-    best = minimize_scalar(loss, bounds=tuple(bounds), method="bounded")
+    bounds = np.log(TEMPERATURES if has_error else (1.0, TEMPERATURES[1]))
+    best = minimize_scalar(
+        lambda logarithm: error_of(logits / np.exp(logarithm), labels, several), bounds=tuple(bounds), method="bounded"
+    )
     decision = replace(plain, temperature=float(np.exp(best.x)))
     if positive is None or recall is None or not (labels == positive).any():
         return decision
@@ -46,6 +45,13 @@ def fitted(
     last = own[int(np.ceil(recall * len(own) - 1e-9)) - 1]
     threshold = (last + likely[likely < last].max(initial=0.0)) / 2
     return replace(decision, positive=positive, threshold=float(threshold))
+
+
+def error_of(logits: np.ndarray, labels: np.ndarray, several: bool) -> float:
+    """The mean log loss, in nats; with several labels, over all of them."""
+    if several:
+        return float((np.logaddexp(0, logits) - labels * logits).mean())
+    return float((logsumexp(logits, axis=-1) - logits[np.arange(len(labels)), labels]).mean())
 
 
 def calibration_error(likely: np.ndarray, labels: np.ndarray) -> float:

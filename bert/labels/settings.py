@@ -60,6 +60,9 @@ class LabelDataSettings(TaskDataSettings):
     best_by: str = Field(
         "score", description="custom: what the best weights are best by: a metric, or f1:CLASS, auc:CLASS ..."
     )
+    token_weights: bool = Field(
+        True, description="custom: add a linear model of the tokens to the logits if it helps on the held-out lines"
+    )
     balance: bool = Field(False, description="custom: train on rare classes as often as on the largest")
     folds: int = Field(
         5, ge=2, description="custom: parts of --train-file, of which one is held out if there is no --eval-file"

@@ -14,7 +14,7 @@ from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends
 from bert.finetuning.run import RunnableTask
-from bert.finetuning.task import Features, Part, ResultsFile
+from bert.finetuning.task import Features, Outputs, Part, ResultsFile
 from bert.labels.baseline import compare
 from bert.labels.decision import Decision
 from bert.labels.examples import Examples, discover_labels, read_examples, stream_examples
@@ -24,6 +24,8 @@ from bert.labels.schema import number
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
 from bert.labels.split import balanced_rows, counted, held_out_rows, rows_in_both
+from bert.labels.token_learning import MOST_NUMBERS, learned, share
+from bert.labels.token_weights import logits_of, packed, unpacked
 from bert.model.objectives import (
     MultiLabelObjective,
     Objective,
@@ -49,6 +51,7 @@ class LabelTask(RunnableTask):
             kind = config.model.model_type
             self.notes.append(f"not used: classifier_pooling, as classifiers on a {kind} read the first token")
         self._held_out: Examples | None = None
+        self._unscaled: np.ndarray | None = None  # weights of tokens before their share
         self._usage = Usage()
         if run.do_train:
             part = self._part("train")
@@ -63,6 +66,11 @@ class LabelTask(RunnableTask):
         self.labels = self._schema.labels
         self._has_decision = schema.is_own and not schema.is_regression
         self._decision = Decision.of(self._usage, self.labels or ())
+        self._token_weights = unpacked(self._usage.token_weights, len(self.labels or ()))
+        self._learns_token_weights = run.do_train and self._has_decision and config.data.token_weights
+        if self._learns_token_weights and len(self.vocabulary) * len(self.labels or ()) > MOST_NUMBERS:
+            self._learns_token_weights = False
+            self.notes.append(f"not used: token_weights, which are over {MOST_NUMBERS:,} for these tokens and classes")
         if schema.separator is not None:
             self._decision = replace(self._decision, several=True)
         self.best_metric = "eval_score" if len(schema.dev) == 1 else f"eval_{next(iter(schema.dev))}_score"
@@ -156,6 +164,7 @@ class LabelTask(RunnableTask):
             label_column=self._config.data.label_column,
             header=self._config.data.header,
             label_separator=schema.separator,
+            token_weights=packed(self._token_weights),
             temperature=decision.temperature,
             positive_label=None if decision.positive is None else labels[decision.positive],
             threshold=decision.threshold,
@@ -194,6 +203,23 @@ class LabelTask(RunnableTask):
             parts.append(f"{counts['empty_texts']:,} empty texts")
         return [", ".join(parts)]
 
+    def learn_to_decode(self, features: Features, outputs: Outputs) -> None:
+        """Weights of tokens, by a share that depends on the encoder's weights."""
+        if not self._learns_token_weights:
+            return
+        several, labels = self._decision.several, features.table.labels["labels"]
+        if self._unscaled is None:
+            table, classes = self.features(self.training)[0], np.arange(len(self.labels or ()))
+            truths = table.labels["labels"] > 0 if several else table.labels["labels"][:, None] == classes
+            self._unscaled = learned(self.vocabulary, table, truths, self._config.run.seed)
+        by = share(outputs["logits"], logits_of(self._unscaled, features.table), labels, several)
+        self._token_weights = None if by == 0 else (by * self._unscaled).astype(np.float16)
+
+    def decode(self, features: Features, outputs: Outputs) -> np.ndarray:
+        """Logits float32 [n, classes], with the part of the tokens; or [n, 1]."""
+        weights = self._token_weights
+        return outputs["logits"] if weights is None else outputs["logits"] + logits_of(weights, features.table)
+
     def _values(self, logits: np.ndarray) -> np.ndarray:
         """Classes as of `Decision`, or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
         if self._schema.is_regression:
@@ -221,6 +247,8 @@ class LabelTask(RunnableTask):
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
         rows = (texts, features.examples.indices, labels, predictions)
         content = details(self.labels, *rows, self._decision, data.balance)
+        if self._token_weights is not None:
+            logger.info("a linear model of the tokens is added to the logits, as it helps; --no-token-weights: without")
         for line in lines(content):
             logger.info(line)
         return content

@@ -158,7 +158,8 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     # The model remembers its column, length and case: used alone, it gives the predictions of the run.
     classifier = load_model(tmp_path / "out")
     usage = classifier.opened.usage
-    expected = Usage("custom", 16, ("words",), label_column="kind", temperature=usage.temperature)
+    fitted = {"temperature": usage.temperature, "token_weights": usage.token_weights}
+    expected = Usage("custom", 16, ("words",), label_column="kind", **fitted)
     assert classifier.max_seq_length == 16 and usage == expected and usage.temperature >= 1
     run(tmp_path, f"--eval-file {files}/dev.csv --from-pretrained-params {tmp_path}/out --output-dir {tmp_path}/again")
     assert json.loads((tmp_path / "again/glue-custom/summary.json").read_text())["eval_f1"] == found["eval_f1"]
@@ -166,6 +167,38 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     for line, result in zip(lines[1:], found, strict=True):
         assert line.split("\t")[1] == result["label"]
         assert float(line.split("\t")[2]) == pytest.approx(result["probability"], abs=2e-5)
+
+
+@pytest.mark.long
+def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(weights, files, tmp_path):
+    """It counts in each evaluation, and wherever the classifier is used afterwards."""
+    line = (
+        f"--task-name custom --text-column words --label-column kind --train-file {files}/train.csv --eval-file "
+        f"{files}/dev.csv --do-train --do-eval --batch-size 20 --max-steps 4 --eval-freq 2 --from-pretrained-params "
+        f"{weights}"
+    )
+    for name, flag in (("with", ""), ("without", "--no-token-weights")):
+        run(tmp_path, f"{line} {flag} --output-dir {tmp_path}/{name}/out")
+    found, plain = (summary(tmp_path / name, "glue-custom") for name in ("with", "without"))
+    assert found["eval_accuracy"] > 0.9 and found["eval_accuracy"] > plain["eval_accuracy"] + 0.15
+    rows = (tmp_path / "with/out/glue-custom/metrics.jsonl").read_text().splitlines()
+    evaluations = [row["eval_accuracy"] for row in map(json.loads, rows) if "eval_accuracy" in row]
+    assert len(evaluations) >= 2 and min(evaluations) > 0.85
+    assert load_model(tmp_path / "without/out").opened.usage.token_weights is None
+
+    table = (tmp_path / "with/out/glue-custom/dev_predictions.tsv").read_text().splitlines()[1:]
+    _, said, truths, likely, texts = zip(*(row.split("\t") for row in table), strict=True)
+    again = load_model(tmp_path / "with/out").predict(list(texts))
+    assert [result["label"] for result in again] == list(said)
+    assert [result["probability"] for result in again] == pytest.approx([float(one) for one in likely], abs=2e-5)
+    assert np.mean([one == other for one, other in zip(said, truths, strict=True)]) == found["eval_accuracy"]
+    run(tmp_path, f"--eval-file {files}/dev.csv --from-pretrained-params {tmp_path}/with/out --output-dir {tmp_path}/2")
+    assert json.loads((tmp_path / "2/glue-custom/summary.json").read_text())["eval_f1"] == found["eval_f1"]
+
+    run_convert.main(["--from", f"{tmp_path}/with/out", "--to", f"{tmp_path}/hf", "--to-format", "hf"])
+    said = "other libraries give logits without them"
+    assert said in (tmp_path / "hf/README.md").read_text() and said in (tmp_path / "hf/conversion.json").read_text()
+    assert load_model(tmp_path / "hf").predict([texts[0]]) == again[:1]
 
 
 @pytest.mark.long

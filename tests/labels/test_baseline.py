@@ -14,6 +14,7 @@ from bert.conversion.model_card import _evaluations
 from bert.labels import baseline
 from bert.labels.examples import Examples
 from bert.labels.schema import own_schema
+from bert.reporting import comparison
 from bert.reporting.comparison import verdict
 from bert.reporting.report import results, text
 from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY, read_run
@@ -72,6 +73,7 @@ SETS = {  # schema, texts, labels, groups, what the model predicts -> a figure, 
 @pytest.mark.parametrize("name", SETS)
 def test_a_verdict_says_what_is_better_and_is_the_same_again(name, tmp_path, monkeypatch):
     (schema, texts, labels, groups, ours), figure, begins, ends = SETS[name]
+    monkeypatch.setattr(comparison, "_RESAMPLES", 40)  # of micro F1 two hundred take 7 CPU seconds
     whole = examples(texts, labels, groups)
     learned, evaluated = whole.take(np.arange(120)), whole.take(np.arange(120, 240))
     found = baseline.compare(schema, learned, evaluated, ours[120:], 42, tmp_path / "record.json")

@@ -1,0 +1,68 @@
+"""Learns the weights of tokens that a classifier adds to its logits: `bert.labels.token_weights`.
+
+An encoder of few layers learns little of a word that few lines have. A linear model of the same lines does, if it reads
+the characters inside the tokens: of words that are new to it too. Its part of a logit is a sum over the tokens of a
+text, divided by the square root of their number, so it is kept as one number for each token and class.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import minimize, minimize_scalar
+from scipy.sparse import diags
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+
+from bert.finetuning.loader import FeatureTable
+from bert.labels.scores import TEMPERATURES, error_of
+from bert.labels.token_weights import shares_of
+from bert.randomness import permutation, stream_key
+from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
+
+_MOST_WORK = 4_000_000  # tokens to learn from, times the classes (at least 8): 100 CPU seconds
+MOST_NUMBERS = 4_000_000  # tokens of the vocabulary, times the classes: 8 MB in the model
+_LENGTHS = (2, 5)  # of the sequences of characters, the space before and after a word among them
+_STRENGTH = 16.0  # C, the inverse of the regularization
+_LEAST_GAIN = 2.0  # nats over all evaluated lines: of 100 useless parts, five seem to be worth that
+
+
+def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, seed: int) -> np.ndarray:
+    """float32 [vocabulary, classes] of labelled texts, before their share.
+
+    Args:
+        labels: bool [n, classes].
+    """
+    words, continues = vocabulary.replacement_ids(), vocabulary.continuations()
+    spellings = [""] * len(vocabulary)  # of a special token
+    for index in words:
+        text = vocabulary.shown(index).removeprefix(CONTINUATION_PREFIX).strip()
+        spellings[index] = f"{text} " if continues[index] else f" {text} "
+    inside = CountVectorizer(analyzer="char", ngram_range=_LENGTHS, lowercase=False).fit_transform(spellings)
+    order = permutation(stream_key(seed, "token weights"), len(table))
+    rows = order[np.cumsum(table.lengths()[order]) * max(labels.shape[1], 8) <= _MOST_WORK]
+    sums = shares_of(table, len(vocabulary))[rows]
+    rarity = diags(TfidfTransformer(norm=None).fit(sums @ inside).idf_)
+    texts = sums @ inside @ rarity
+    scale = 1 / np.sqrt(texts.multiply(texts).sum() / len(rows))
+    weights = np.zeros((inside.shape[1], labels.shape[1]))
+    model = LogisticRegression(
+        solver="liblinear", dual=True, C=_STRENGTH, fit_intercept=False, max_iter=1000, random_state=0
+    )
+    for number, truths in enumerate(labels[rows].T):
+        if truths.any() and not truths.all():
+            weights[:, number] = model.fit(texts * scale, truths).coef_[0]
+    return np.asarray(inside @ rarity @ weights * scale, np.float32)
+
+
+def share(logits: np.ndarray, of_tokens: np.ndarray, labels: np.ndarray, several: bool) -> float:
+    """By what the part of the tokens is multiplied, for the least log loss; 0 if it gains no more than chance does."""
+    parts = logits.astype(np.float64), of_tokens.astype(np.float64)  # differences of float32 have no gradient
+
+    def error(scales: Sequence[float]) -> float:
+        return error_of(scales[0] * parts[0] + scales[1] * parts[1], labels, several)
+
+    bounds = (1 / TEMPERATURES[1], 1 / TEMPERATURES[0]), (0.0, 20.0)
+    found = minimize(error, (0.5, 0.5), method="L-BFGS-B", bounds=bounds)  # it is convex
+    alone = minimize_scalar(lambda scale: error((scale, 0.0)), bounds=bounds[0], method="bounded")
+    gain = (alone.fun - found.fun) * labels.size
+    return float(found.x[1] / found.x[0]) if gain > _LEAST_GAIN else 0.0
