@@ -60,7 +60,7 @@ def convert(request: Request, check: Callable[[Path, Model], str] | None = None)
 def write_notes(folder: Path, model: Model, request: Request) -> None:
     """The texts of the model's use, its card, and the report."""
     model.write_texts(folder)
-    if request.to_format != "native" and read_usage(folder).token_weights:
+    if request.to_format in ("hf", "paddlenlp") and read_usage(folder).token_weights:
         model.notes.append(TOKEN_WEIGHTS)
     write_card(folder, model, request.to_format, request.card, request.name or request.target.name)
     write_json(folder / REPORT_FILE, model.report(request.to_format))

@@ -151,7 +151,7 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, 
     if form:
         prefixes = f"{form.query_prefix!r} before a query, {form.passage_prefix!r} before a passage"
         sizes += f" A text's vector is by {form.pooling} pooling, with the prefixes {prefixes}."
-    if read_usage(model.folder).token_weights:
+    if to_format in ("hf", "paddlenlp") and read_usage(model.folder).token_weights:
         sizes += f" {TOKEN_WEIGHTS}"
     blocks = [text(sizes), *([text(classes)] if labels else []), heading("Use"), _use(model, to_format, name, form)]
     for run in runs:

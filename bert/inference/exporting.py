@@ -25,6 +25,7 @@ from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import require_packages
 from bert.inference.openvino_files import write_openvino_export
 from bert.inference.samples import ExportedTokenizer, Sample, random_sample, read_texts
+from bert.labels.token_weights import unpacked
 from bert.model.head_specs import HEADS
 
 PRECISIONS = {  # of the formats that are served
@@ -77,7 +78,8 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
 
     calibration = sample_of(request.calibration) if request.calibration else None
     sample = sample_of(request.sample) if request.sample else calibration or random_sample(model.config)
-    network = Network(model.parameters, model.config, with_pooler=True, vectors=usage.vectors)
+    of_tokens = unpacked(usage.token_weights, model.num_outputs() or 0)
+    network = Network(model.parameters, model.config, with_pooler=True, vectors=usage.vectors, token_weights=of_tokens)
     outputs = outputs_of(model.task, model.has_pooler(), usage.vectors)
     description: dict[str, Any] = {
         "format": request.to_format,

@@ -27,7 +27,6 @@ from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawReques
 from bert.inference.settings import ModelSettings, refuse_address
 from bert.inference.trained_model import MASK, Result, TrainedModel, probabilities
 from bert.labels.decision import Decision
-from bert.labels.token_weights import logits_of, unpacked
 from bert.runtime.hardware import use_cores
 from bert.samples.sample_table import Slices
 
@@ -42,7 +41,6 @@ class Classifier(TrainedModel):
         super().__init__(opened, **settings)
         self.is_regression = opened.usage.regression or (len(self.labels) == 1 and not opened.usage.label_separator)
         self.decision = Decision.of(opened.usage, self.labels)
-        self.token_weights = unpacked(opened.usage.token_weights, len(self.labels))
         trained_on = len(opened.usage.text_columns)
         self.num_texts = (trained_on,) if trained_on else (1, 2)  # a foreign model does not say
         self.splits_tabs = trained_on != 1
@@ -51,11 +49,8 @@ class Classifier(TrainedModel):
         logits = np.zeros((len(requests), len(self.labels)), "float32")
         for size in {len(texts) for texts in requests}:
             rows = [row for row, texts in enumerate(requests) if len(texts) == size]
-            table = self.table([requests[row] for row in rows])
-            for row, values in self.outputs(self.task, table):
+            for row, values in self.outputs(self.task, self.table([requests[row] for row in rows])):
                 logits[rows[row]] = values
-            if self.token_weights is not None:
-                logits[rows] += logits_of(self.token_weights, table)
         check_finite({"logits": logits})
         if self.is_regression:
             return [{"value": _rounded(value)} for value in logits[:, 0]]

@@ -19,6 +19,7 @@ from bert.files import checksum_of, checksum_of_file, shown
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
+from bert.labels.token_weights import unpacked
 from bert.model.head_specs import HEADS, PREDICTIONS
 from bert.runtime.paddle_api import chosen_device
 
@@ -121,7 +122,8 @@ def open_model(
         labels = named_classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
     usage, numbers = read_usage(folder), _from_the_first(layers, config.num_hidden_layers)
     vectors = None if layers or pooling else usage.vectors
-    network = Network(pretrained.parameters, config, device, layers=numbers, vectors=vectors)
+    of_tokens = unpacked(usage.token_weights, len(labels)) if labels else None
+    network = Network(pretrained.parameters, config, device, layers=numbers, vectors=vectors, token_weights=of_tokens)
     return OpenedModel(
         path=folder,
         task=task,

@@ -19,9 +19,10 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import tensor_layout
 from bert.conversion.model import Model
-from bert.conversion.model_description import VectorForm, read_usage
+from bert.conversion.model_description import Usage, VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
+from bert.labels.token_weights import TOKEN_WEIGHTS, unpacked
 
 OPSET, IR_VERSION = 17, 8
 _LAYER = "bert.encoder.layer.{}"
@@ -210,6 +211,15 @@ class _Graph:
         lengths = self.node("Max", self.node("ReduceL2", vectors, axes=(-1,), keepdims=1), self.number(1e-12))
         return self.node("Div", vectors, lengths) if form.normalize else vectors
 
+    def of_tokens(self, weights: np.ndarray) -> str:
+        """The part of the tokens in the logits, [b, labels], as `bert.labels.token_weights` has it."""
+        self.constants[f"{TOKEN_WEIGHTS}.weight"] = weights.astype(np.float32)
+        each = self.node("Gather", f"{TOKEN_WEIGHTS}.weight", "input_ids", name=TOKEN_WEIGHTS)
+        mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
+        sums = self.node("MatMul", self.node("Unsqueeze", mask, self.integers(1)), each)
+        number = self.node("ReduceSum", mask, self.integers(1), keepdims=1)
+        return self.node("Div", self.node("Squeeze", sums, self.integers(1)), self.node("Sqrt", number))
+
     def pooled(self, states: str) -> str:
         return self.node("Tanh", self.dense(states, "bert.pooler.dense"))
 
@@ -293,23 +303,25 @@ def write_onnx(file: Path, model: Model) -> None:
     if sum(array.nbytes for array in parameters.values()) > _LARGEST:
         raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold; use paddle-inference")
     graph = (_ModernGraph if model.config.is_modern() else _Graph)(parameters, model.config, onnx)
-    form = read_usage(model.folder).vectors
-    outputs = outputs_of(model.task, model.has_pooler(), form)
-    for name, source in zip(outputs, _results(graph, model.task, form), strict=True):
+    usage = read_usage(model.folder)
+    outputs = outputs_of(model.task, model.has_pooler(), usage.vectors)
+    for name, source in zip(outputs, _results(graph, model.task, usage), strict=True):
         graph.node("Identity", source, name=name)
     onnx.save(_model(graph, outputs, onnx), file)
 
 
-def _results(graph: _Graph, task: str, form: VectorForm | None) -> list[str]:
+def _results(graph: _Graph, task: str, usage: Usage) -> list[str]:
     """The outputs in the order of `outputs_of`."""
     if task == "sequence-classification":
         is_mean = graph.config.classifier_pooling == "mean"
         hidden = graph.encode(first_only=not is_mean)
-        return [graph.dense(graph.pooled(graph.means(hidden) if is_mean else hidden), "classifier")]
+        logits = graph.dense(graph.pooled(graph.means(hidden) if is_mean else hidden), "classifier")
+        weights = unpacked(usage.token_weights, len(graph.parameters["classifier.bias"]))
+        return [logits if weights is None else graph.node("Add", logits, graph.of_tokens(weights))]
     hidden = graph.encode(first_only=False)
     if task == "encoder":
-        if form is not None:
-            return [graph.sentence_vectors(hidden, form)]
+        if usage.vectors is not None:
+            return [graph.sentence_vectors(hidden, usage.vectors)]
         states = graph.at_places(hidden, graph.config.hidden_size)
         has_pooler = "bert.pooler.dense.weight" in graph.parameters
         return [states, *([graph.pooled(graph.first_states(hidden))] if has_pooler else [])]

@@ -207,18 +207,20 @@ class LabelTask(RunnableTask):
         """Weights of tokens, by a share that depends on the encoder's weights."""
         if not self._learns_token_weights:
             return
-        several, labels = self._decision.several, features.table.labels["labels"]
+        several, table = self._decision.several, features.table
         if self._unscaled is None:
-            table, classes = self.features(self.training)[0], np.arange(len(self.labels or ()))
-            truths = table.labels["labels"] > 0 if several else table.labels["labels"][:, None] == classes
-            self._unscaled = learned(self.vocabulary, table, truths, self._config.run.seed)
-        by = share(outputs["logits"], logits_of(self._unscaled, features.table), labels, several)
+            lines, classes = self.features(self.training)[0], np.arange(len(self.labels or ()))
+            truths = lines.labels["labels"] > 0 if several else lines.labels["labels"][:, None] == classes
+            self._unscaled = learned(self.vocabulary, lines, truths, self._config.run.seed)
+        of_tokens = logits_of(self._unscaled, table.input_ids, table.offsets)
+        by = share(outputs["logits"], of_tokens, table.labels["labels"], several)
         self._token_weights = None if by == 0 else (by * self._unscaled).astype(np.float16)
 
     def decode(self, features: Features, outputs: Outputs) -> np.ndarray:
         """Logits float32 [n, classes], with the part of the tokens; or [n, 1]."""
-        weights = self._token_weights
-        return outputs["logits"] if weights is None else outputs["logits"] + logits_of(weights, features.table)
+        weights, table = self._token_weights, features.table
+        of_tokens = 0.0 if weights is None else logits_of(weights, table.input_ids, table.offsets)
+        return outputs["logits"] + of_tokens
 
     def _values(self, logits: np.ndarray) -> np.ndarray:
         """Classes as of `Decision`, or float32 numbers [n], of logits float32 [n, classes] or [n, 1]."""
@@ -247,7 +249,7 @@ class LabelTask(RunnableTask):
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
         rows = (texts, features.examples.indices, labels, predictions)
         content = details(self.labels, *rows, self._decision, data.balance)
-        if self._token_weights is not None:
+        if fits and self._token_weights is not None:
             logger.info("a linear model of the tokens is added to the logits, as it helps; --no-token-weights: without")
         for line in lines(content):
             logger.info(line)

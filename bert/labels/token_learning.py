@@ -40,7 +40,7 @@ def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, see
     inside = CountVectorizer(analyzer="char", ngram_range=_LENGTHS, lowercase=False).fit_transform(spellings)
     order = permutation(stream_key(seed, "token weights"), len(table))
     rows = order[np.cumsum(table.lengths()[order]) * max(labels.shape[1], 8) <= _MOST_WORK]
-    sums = shares_of(table, len(vocabulary))[rows]
+    sums = shares_of(table.input_ids, table.offsets, len(vocabulary))[rows]
     rarity = diags(TfidfTransformer(norm=None).fit(sums @ inside).idf_)
     texts = sums @ inside @ rarity
     scale = 1 / np.sqrt(texts.multiply(texts).sum() / len(rows))

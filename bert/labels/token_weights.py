@@ -8,18 +8,23 @@ from base64 import b64decode, b64encode
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from bert.finetuning.loader import FeatureTable
+TOKEN_WEIGHTS = "classifier.token_weights"  # their name in a network
 
 
-def logits_of(weights: np.ndarray, table: FeatureTable) -> np.ndarray:
-    """The part of the tokens in the logits of texts: float32 [n, classes], of weights float [vocabulary, classes]."""
-    return np.asarray(shares_of(table, len(weights)) @ weights.astype(np.float32), np.float32)
+def logits_of(weights: np.ndarray, input_ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """The part of the tokens in the logits of texts: float32 [n, classes].
+
+    Args:
+        weights: float [vocabulary, classes].
+        input_ids, offsets: integers [T] and [n + 1], as of a `FeatureTable`.
+    """
+    return np.asarray(shares_of(input_ids, offsets, len(weights)) @ weights.astype(np.float32), np.float32)
 
 
-def shares_of(table: FeatureTable, size: int) -> csr_matrix:
+def shares_of(input_ids: np.ndarray, offsets: np.ndarray, size: int) -> csr_matrix:
     """float64 [n, size]: how often a text has a token, divided by the square root of the number of its tokens."""
-    each = np.repeat(1 / np.sqrt(table.lengths()), table.lengths())
-    return csr_matrix((each, table.input_ids, table.offsets), (len(table), size))
+    lengths = np.diff(offsets)
+    return csr_matrix((np.repeat(1 / np.sqrt(lengths), lengths), input_ids, offsets), (len(lengths), size))
 
 
 def packed(weights: np.ndarray | None) -> str | None:

@@ -101,26 +101,30 @@ def test_a_damaged_export_is_refused_by_its_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("task", "request_"),
+    ("task", "to_format", "requests"),
     [
-        pytest.param("encoder", "word1 word2", marks=pytest.mark.long),
-        ("sequence-classification", ("word1", "word2 word3")),
+        pytest.param("encoder", "paddle-inference", ["word1 word2"], marks=pytest.mark.long),
+        ("sequence-classification", "paddle-inference", [("word1", "word2 word3")]),
+        ("sequence-classification", "onnx", [("word1", "word2 word3"), ("word4", "word5")]),
     ],
 )
-def test_an_export_is_used_like_its_checkpoint(tmp_path, task, request_):
+def test_an_export_is_used_like_its_checkpoint(tmp_path, task, to_format, requests):
     weights = packed(np.random.RandomState(2).randn(foreign.VOCAB, 3)) if "classification" in task else None
     source = model(tmp_path / "m", task, Usage("ours", 9, token_weights=weights))
-    wanted, exported = load_model(source), load_model(export(source, tmp_path / "x", "--format", "paddle-inference"))
+    wanted, exported = load_model(source), load_model(export(source, tmp_path / "x", "--format", to_format))
     assert exported.opened.task == task and exported.max_seq_length == wanted.max_seq_length
     card = (tmp_path / "x/README.md").read_text()
-    assert "library_name: paddlepaddle" in card and "run_predict.py x" in card and "not recorded" in card
-    (there,), (here,) = exported.predict([request_]), wanted.predict([request_])
+    library = "onnx" if to_format == "onnx" else "paddlepaddle"
+    assert f"library_name: {library}" in card and "run_predict.py x" in card and "not recorded" in card
+    there, here = exported.predict(requests), wanted.predict(requests)
     numbers = re.compile(r"-?\d+\.\d+(?:e-?\d+)?")
     assert numbers.sub("", str(there)) == numbers.sub("", str(here))
     found, known = (list(map(float, numbers.findall(str(result)))) for result in (there, here))
     np.testing.assert_allclose(found, known, atol=1e-5)
     if task == "encoder":
         return
+    model(tmp_path / "n", task, Usage("ours", 9))
+    assert load_model(tmp_path / "n").predict(requests) != here
     with pytest.raises(ValueError, match="without the outputs of encoder; use the checkpoint"):
         exported.encode(["word1"])
     with pytest.raises(ValueError, match="is an export of .*task=masked-lm needs a masked-LM head"):

@@ -21,13 +21,18 @@ def table_of(texts: list[str]) -> FeatureTable:
     return FeatureTable(np.concatenate(ids).astype("uint16"), offsets_of(np.array([len(row) for row in ids])))
 
 
+def of_texts(weights: np.ndarray, texts: list[str]) -> np.ndarray:
+    table = table_of(texts)
+    return logits_of(weights, table.input_ids, table.offsets)
+
+
 def test_words_that_no_line_had_are_known_by_their_letters():
     rng, kinds = np.random.RandomState(1), np.arange(90) % 3
     texts = [" ".join([*rng.choice(NOISE, 4), ("alarm", "billing", "cable")[kind]]) for kind in kinds]
     weights = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4), 42)
     assert weights.shape == (len(VOCABULARY), 4) and not weights[: len(SPECIAL)].any()
     assert not weights[:, 3].any()  # a class without a line
-    found = logits_of(weights, table_of([f"dok {word} gul" for word in ("alarming", "billed", "cabled")]))
+    found = of_texts(weights, [f"dok {word} gul" for word in ("alarming", "billed", "cabled")])
     assert found[:, :3].argmax(1).tolist() == [0, 1, 2]
     again = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4), 42)
     assert (weights == again).all()
@@ -44,7 +49,7 @@ def test_many_lines_are_learned_from_in_part(monkeypatch):
 
 def test_a_part_of_a_logit_is_a_sum_over_tokens_by_the_root_of_their_number():
     weights = np.arange(2 * len(VOCABULARY), dtype="float32").reshape(-1, 2)
-    found = logits_of(weights, table_of(["alarm alarm", "##s"]))
+    found = of_texts(weights, ["alarm alarm", "##s"])
     alarm, cls, sep, end = (weights[VOCABULARY.id_of(token)] for token in ("alarm", "[CLS]", "[SEP]", "##s"))
     expected = [(cls + 2 * alarm + sep) / 2, (cls + end + sep) / np.sqrt(3)]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
