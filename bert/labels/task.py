@@ -24,7 +24,7 @@ from bert.labels.schema import number
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
 from bert.labels.split import balanced_rows, counted, held_out_rows, rows_in_both
-from bert.labels.token_learning import MOST_NUMBERS, learned, share
+from bert.labels.token_learning import MOST_LINES, MOST_NUMBERS, learned, share
 from bert.labels.token_weights import logits_of, packed, unpacked
 from bert.model.objectives import (
     MultiLabelObjective,
@@ -32,6 +32,7 @@ from bert.model.objectives import (
     SequenceClassificationObjective,
     SequenceRegressionObjective,
 )
+from bert.randomness import permutation, stream_key
 from bert.reporting.run_record import BASELINE_FILE
 from bert.tokenization.library import text_tokenizer
 
@@ -209,9 +210,10 @@ class LabelTask(RunnableTask):
             return
         several, table = self._decision.several, features.table
         if self._unscaled is None:
-            lines, classes = self.features(self.training)[0], np.arange(len(self.labels or ()))
-            truths = lines.labels["labels"] > 0 if several else lines.labels["labels"][:, None] == classes
-            self._unscaled = learned(self.vocabulary, lines, truths, self._config.run.seed)
+            order = permutation(stream_key(self._config.run.seed, "token weights"), len(self.training))
+            lines = self.features(self.training.take(order[:MOST_LINES]))[0]
+            kinds, classes = lines.labels["labels"], np.arange(len(self.labels or ()))
+            self._unscaled = learned(self.vocabulary, lines, kinds > 0 if several else kinds[:, None] == classes)
         of_tokens = logits_of(self._unscaled, table.input_ids, table.offsets)
         by = share(outputs["logits"], of_tokens, table.labels["labels"], several)
         self._token_weights = None if by == 0 else (by * self._unscaled).astype(np.float16)

@@ -16,20 +16,22 @@ from sklearn.linear_model import LogisticRegression
 from bert.finetuning.loader import FeatureTable
 from bert.labels.scores import TEMPERATURES, error_of
 from bert.labels.token_weights import shares_of
-from bert.randomness import permutation, stream_key
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
 
-_MOST_WORK = 4_000_000  # tokens to learn from, times the classes (at least 8): 100 CPU seconds
+_MOST_WORK = 4_000_000  # tokens to learn from, times the classes (at least 8): 25 CPU seconds
 MOST_NUMBERS = 4_000_000  # tokens of the vocabulary, times the classes: 8 MB in the model
+MOST_LINES = 100_000
+_MOST_NUMBERS_SCORED = 300_000  # logits by which the share is found, of lines at equal distances
 _LENGTHS = (2, 5)  # of the sequences of characters, the space before and after a word among them
 _STRENGTH = 16.0  # C, the inverse of the regularization
 _LEAST_GAIN = 2.0  # nats over all evaluated lines: of 100 useless parts, five seem to be worth that
 
 
-def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, seed: int) -> np.ndarray:
+def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray) -> np.ndarray:
     """float32 [vocabulary, classes] of labelled texts, before their share.
 
     Args:
+        table: texts in any order but that of their labels: of many, the first are learned from.
         labels: bool [n, classes].
     """
     words, continues = vocabulary.replacement_ids(), vocabulary.continuations()
@@ -38,17 +40,16 @@ def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, see
         text = vocabulary.shown(index).removeprefix(CONTINUATION_PREFIX).strip()
         spellings[index] = f"{text} " if continues[index] else f" {text} "
     inside = CountVectorizer(analyzer="char", ngram_range=_LENGTHS, lowercase=False).fit_transform(spellings)
-    order = permutation(stream_key(seed, "token weights"), len(table))
-    rows = order[np.cumsum(table.lengths()[order]) * max(labels.shape[1], 8) <= _MOST_WORK]
-    sums = shares_of(table.input_ids, table.offsets, len(vocabulary))[rows]
+    size = int(np.searchsorted(table.offsets[1:] * max(labels.shape[1], 8), _MOST_WORK, side="right"))
+    sums = shares_of(table.input_ids, table.offsets, len(vocabulary))[:size]
     rarity = diags(TfidfTransformer(norm=None).fit(sums @ inside).idf_)
     texts = sums @ inside @ rarity
-    scale = 1 / np.sqrt(texts.multiply(texts).sum() / len(rows))
+    scale = 1 / np.sqrt(texts.multiply(texts).sum() / size)
     weights = np.zeros((inside.shape[1], labels.shape[1]))
     model = LogisticRegression(
         solver="liblinear", dual=True, C=_STRENGTH, fit_intercept=False, max_iter=1000, random_state=0
     )
-    for number, truths in enumerate(labels[rows].T):
+    for number, truths in enumerate(labels[:size].T):
         if truths.any() and not truths.all():
             weights[:, number] = model.fit(texts * scale, truths).coef_[0]
     return np.asarray(inside @ rarity @ weights * scale, np.float32)
@@ -56,6 +57,8 @@ def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, see
 
 def share(logits: np.ndarray, of_tokens: np.ndarray, labels: np.ndarray, several: bool) -> float:
     """By what the part of the tokens is multiplied, for the least log loss; 0 if it gains no more than chance does."""
+    every = -(-logits.size // _MOST_NUMBERS_SCORED)
+    logits, of_tokens, labels = (values[::every] for values in (logits, of_tokens, labels))
     parts = logits.astype(np.float64), of_tokens.astype(np.float64)  # differences of float32 have no gradient
 
     def error(scales: Sequence[float]) -> float:

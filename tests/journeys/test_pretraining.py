@@ -14,11 +14,11 @@ from tests.journeys.conftest import tiny_training
 
 def test_the_quickstart_is_interrupted_after_a_save_and_the_same_command_ends_with_the_table(clone):
     line = (
-        "bash scripts/run_pretraining.sh --phase1-max-steps 40 --phase2-max-steps 10 --num-steps-per-checkpoint 15 "
+        "bash scripts/run_pretraining.sh --phase1-max-steps 16 --phase2-max-steps 4 --num-steps-per-checkpoint 6 "
         "--num-processes 2"
     )
     with started(line, clone) as quickstart:
-        seen = read_until(quickstart, "/phase1/15")
+        seen = read_until(quickstart, "/phase1/6")
         os.killpg(quickstart.pid, signal.SIGINT)
         rest, _ = quickstart.communicate()
     assert quickstart.returncode == 75 and "starting with 2 ranks" in seen, seen + rest
@@ -26,7 +26,7 @@ def test_the_quickstart_is_interrupted_after_a_save_and_the_same_command_ends_wi
     output = output_of(line, clone, "unigram entropy, to be below (nats)", "next-sentence accuracy", "Next, try:")
     assert "collecting text" not in output and f"step {stopped}" in output and "phase 2" in output
     summary = json.loads((clone / "results/quickstart/summary.json").read_text())
-    assert [summary[phase]["steps"] for phase in ("phase1", "phase2")] == [40, 10]
+    assert [summary[phase]["steps"] for phase in ("phase1", "phase2")] == [16, 4]
     assert (clone / "results/quickstart/loss.png").read_bytes().startswith(b"\x89PNG")
     assert "Already done" in output_of(line, clone)
 

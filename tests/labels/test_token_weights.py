@@ -29,21 +29,21 @@ def of_texts(weights: np.ndarray, texts: list[str]) -> np.ndarray:
 def test_words_that_no_line_had_are_known_by_their_letters():
     rng, kinds = np.random.RandomState(1), np.arange(90) % 3
     texts = [" ".join([*rng.choice(NOISE, 4), ("alarm", "billing", "cable")[kind]]) for kind in kinds]
-    weights = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4), 42)
+    weights = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4))
     assert weights.shape == (len(VOCABULARY), 4) and not weights[: len(SPECIAL)].any()
     assert not weights[:, 3].any()  # a class without a line
     found = of_texts(weights, [f"dok {word} gul" for word in ("alarming", "billed", "cabled")])
     assert found[:, :3].argmax(1).tolist() == [0, 1, 2]
-    again = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4), 42)
+    again = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4))
     assert (weights == again).all()
 
 
 def test_many_lines_are_learned_from_in_part(monkeypatch):
     rng, truths = np.random.RandomState(2), np.arange(40)[:, None] % 2 == np.arange(2)
     table = table_of([f"{('alarm', 'billing')[row % 2]} {rng.choice(NOISE)}" for row in range(40)])
-    whole = learned(VOCABULARY, table, truths, 42)
+    whole = learned(VOCABULARY, table, truths)
     monkeypatch.setattr("bert.labels.token_learning._MOST_WORK", 8 * 4 * 10)  # ten lines of four tokens
-    part = learned(VOCABULARY, table, truths, 42)
+    part = learned(VOCABULARY, table, truths)
     assert part.any() and (part != whole).any()
 
 
