@@ -5,6 +5,7 @@ the characters inside the tokens: of words that are new to it too. Its part of a
 text, divided by the square root of their number, so it is kept as one number for each token and class.
 """
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,18 +41,21 @@ def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray) -> 
         text = vocabulary.shown(index).removeprefix(CONTINUATION_PREFIX).strip()
         spellings[index] = f"{text} " if continues[index] else f" {text} "
     inside = CountVectorizer(analyzer="char", ngram_range=_LENGTHS, lowercase=False).fit_transform(spellings)
-    size = int(np.searchsorted(table.offsets[1:] * max(labels.shape[1], 8), _MOST_WORK, side="right"))
+    size = max(1, int(np.searchsorted(table.offsets[1:] * max(labels.shape[1], 8), _MOST_WORK, side="right")))
     sums = shares_of(table.input_ids, table.offsets, len(vocabulary))[:size]
     rarity = diags(TfidfTransformer(norm=None).fit(sums @ inside).idf_)
     texts = sums @ inside @ rarity
-    scale = 1 / np.sqrt(texts.multiply(texts).sum() / size)
+    total = texts.multiply(texts).sum()
+    scale = np.sqrt(size / total) if total else 0.0  # no token of the texts is known
     weights = np.zeros((inside.shape[1], labels.shape[1]))
     model = LogisticRegression(
         solver="liblinear", dual=True, C=_STRENGTH, fit_intercept=False, max_iter=1000, random_state=0
     )
-    for number, truths in enumerate(labels[:size].T):
-        if truths.any() and not truths.all():
-            weights[:, number] = model.fit(texts * scale, truths).coef_[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a class that needs more iterations
+        for number, truths in enumerate(labels[:size].T):
+            if truths.any() and not truths.all():
+                weights[:, number] = model.fit(texts * scale, truths).coef_[0]
     return np.asarray(inside @ rarity @ weights * scale, np.float32)
 
 

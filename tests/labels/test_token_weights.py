@@ -36,6 +36,9 @@ def test_words_that_no_line_had_are_known_by_their_letters():
     assert found[:, :3].argmax(1).tolist() == [0, 1, 2]
     again = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4))
     assert (weights == again).all()
+    unknown = table_of(["[UNK] [UNK]", "[UNK]"])
+    assert not learned(VOCABULARY, unknown, np.eye(2, dtype=bool)).any()
+    assert share(np.eye(2), of_texts(weights[:, :2] * 0, ["[UNK]"] * 2), np.arange(2), several=False) == 0
 
 
 def test_many_lines_are_learned_from_in_part(monkeypatch):
