@@ -12,8 +12,7 @@ from typing import Any
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.conversion.model import Model, ModelSource, read
-from bert.conversion.model_card import TOKEN_WEIGHTS, CardRequest, write_card
-from bert.conversion.model_description import read_usage
+from bert.conversion.model_card import CardRequest, what_is_lost, write_card
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.writers import WRITERS
 from bert.files import only_writer, read_json, sync
@@ -60,8 +59,7 @@ def convert(request: Request, check: Callable[[Path, Model], str] | None = None)
 def write_notes(folder: Path, model: Model, request: Request) -> None:
     """The texts of the model's use, its card, and the report."""
     model.write_texts(folder)
-    if request.to_format in ("hf", "paddlenlp") and read_usage(folder).token_weights:
-        model.notes.append(TOKEN_WEIGHTS)
+    model.notes.extend(what_is_lost(model, request.to_format))
     write_card(folder, model, request.to_format, request.card, request.name or request.target.name)
     write_json(folder / REPORT_FILE, model.report(request.to_format))
 

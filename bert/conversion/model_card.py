@@ -49,10 +49,6 @@ _FACTS = {  # row -> settings and figures of a run
 _COUNTS = ("{documents used:,} documents", "{sentences:,} sentences", "{tokens:,} tokens", "{samples:,} samples")
 _NETWORKS = {"modernbert": "ModernBERT", "roberta": "RoBERTa"}
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
-TOKEN_WEIGHTS = (
-    "Its scores are with the token_weights of task.json, which this project's programs add to its logits; other "
-    "libraries give logits without them."
-)
 _MOST_LABELS, _MOST_RUNS = 50, 8
 
 
@@ -96,6 +92,17 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         )
         content = f"---\n{metadata.to_yaml()}\n---\n\n" + to_markdown(name, _blocks(model, to_format, runs, name, form))
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
+
+
+def what_is_lost(model: Model, to_format: str) -> list[str]:
+    """A sentence if a classifier has weights of tokens, for which another library's format has no place."""
+    is_classifier = model.task == "sequence-classification"
+    if to_format not in ("hf", "paddlenlp") or not is_classifier or not read_usage(model.folder).token_weights:
+        return []
+    return [
+        "Its scores are with the token_weights of task.json, which this project's programs add to its logits; other "
+        "libraries give logits without them."
+    ]
 
 
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
@@ -151,8 +158,7 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, 
     if form:
         prefixes = f"{form.query_prefix!r} before a query, {form.passage_prefix!r} before a passage"
         sizes += f" A text's vector is by {form.pooling} pooling, with the prefixes {prefixes}."
-    if to_format in ("hf", "paddlenlp") and read_usage(model.folder).token_weights:
-        sizes += f" {TOKEN_WEIGHTS}"
+    sizes = " ".join([sizes, *what_is_lost(model, to_format)])
     blocks = [text(sizes), *([text(classes)] if labels else []), heading("Use"), _use(model, to_format, name, form)]
     for run in runs:
         try:

@@ -78,7 +78,7 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
 
     calibration = sample_of(request.calibration) if request.calibration else None
     sample = sample_of(request.sample) if request.sample else calibration or random_sample(model.config)
-    of_tokens = unpacked(usage.token_weights, model.num_outputs() or 0)
+    of_tokens = unpacked(usage.token_weights, classes) if (classes := model.num_outputs()) else None
     network = Network(model.parameters, model.config, with_pooler=True, vectors=usage.vectors, token_weights=of_tokens)
     outputs = outputs_of(model.task, model.has_pooler(), usage.vectors)
     description: dict[str, Any] = {

@@ -123,6 +123,8 @@ def test_an_export_is_used_like_its_checkpoint(tmp_path, task, to_format, reques
     np.testing.assert_allclose(found, known, atol=1e-5)
     if task == "encoder":
         return
+    encoder = load_model(export(source, tmp_path / "e", "--format", to_format, "--task", "encoder"))
+    assert encoder.opened.task == "encoder"
     model(tmp_path / "n", task, Usage("ours", 9))
     assert load_model(tmp_path / "n").predict(requests) != here
     with pytest.raises(ValueError, match="without the outputs of encoder; use the checkpoint"):
