@@ -28,12 +28,13 @@ def trained(optimizer, precision, micro_steps, overflowing_step=None):
     return session, losses
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fleets", "precision", "micro_steps"),
     [
-        pytest.param(FLEETS, "float32", 3, id="both-float32", marks=pytest.mark.long),
-        pytest.param(FLEETS, "float16", 1, id="both-float16", marks=pytest.mark.long),
-        pytest.param(AMP, "float16", 3, id="amp", marks=pytest.mark.long),
+        pytest.param(FLEETS, "float32", 3, id="both-float32"),
+        pytest.param(FLEETS, "float16", 1, id="both-float16"),
+        pytest.param(AMP, "float16", 3, id="amp"),
         pytest.param(MERGE, "float16", 3, id="gradient_merge"),
     ],
 )

@@ -41,6 +41,7 @@ def test_a_resume_of_an_extended_run_is_the_uninterrupted_extended_run(tmp_path)
     assert not [line for line in resumed.said if line.startswith("extended")], "said once, where it happens"
 
 
+@pytest.mark.long
 def test_a_shortened_run_decays_earlier(tmp_path):
     config = settings(tmp_path, max_steps=16)
     runs.run(config, 6)
