@@ -231,6 +231,7 @@ def test_paddle_free_modules_reach_no_paddle():
     assert [name for name in filter(is_paddle_free, MODULES) if "bert.runtime.paddle_api" in reachable(name)] == []
 
 
+@pytest.mark.long
 def test_paddle_is_not_loaded_by_the_paddle_free_modules():
     """The source cannot show what third-party packages import; a process can."""
     names = [name for name in MODULES if is_paddle_free(name) and not name.endswith("__main__")]
