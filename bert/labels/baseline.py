@@ -20,6 +20,7 @@ from bert.labels.schema import LabelSchema
 from bert.labels.split import held_out_rows
 from bert.randomness import permutation, stream_key
 from bert.reporting.comparison import Metrics, verdict
+from bert.training.interruption import beat
 
 logger = logging.getLogger(__name__)
 _METHODS: dict[str, dict[str, Any]] = {
@@ -68,7 +69,7 @@ def pooled(records: Sequence[Mapping[str, Any]], model: str = "This model") -> d
 
     def metrics(values: Sequence[Any]) -> Metrics:
         predictions = np.concatenate(values)
-        return lambda rows: scores(first["metrics"], predictions[rows], truths[rows])
+        return lambda rows: _scores(first["metrics"], predictions[rows], truths[rows])
 
     truths = np.concatenate([record["labels"] for record in records])
     for name in first["methods"]:
@@ -101,6 +102,7 @@ def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: 
         vectorizer = TfidfVectorizer(**form, sublinear_tf=True)
         if not any(map(vectorizer.build_analyzer(), (texts[row] for row in rows))):
             continue  # of signs alone there are no words
+        beat(f"evaluating {name}")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes that a part lacks
             model.fit(vectorizer.fit_transform([texts[row] for row in rows]), schema.encode(learned.labels or ()))
@@ -120,4 +122,9 @@ def _search(schema: LabelSchema, training: Examples, seed: int) -> GridSearchCV:
     classes = None if schema.is_regression or schema.separator else schema.encode(training.labels or ())
     parts = [held_out_rows(training, classes, _FOLDS, fold, seed) for fold in range(_FOLDS)]
     splits = [(np.flatnonzero(~part), np.flatnonzero(part)) for part in parts]
-    return GridSearchCV(*model, cv=splits, scoring=lambda m, x, y: scores(schema.metrics, m.predict(x), y)["score"])
+    return GridSearchCV(*model, cv=splits, scoring=lambda m, x, y: _scores(schema.metrics, m.predict(x), y)["score"])
+
+
+def _scores(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    beat("evaluating words alone and characters alone")
+    return scores(names, predictions, labels)

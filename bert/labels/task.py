@@ -35,6 +35,7 @@ from bert.model.objectives import (
 from bert.randomness import permutation, stream_key
 from bert.reporting.run_record import BASELINE_FILE
 from bert.tokenization.library import text_tokenizer
+from bert.training.interruption import beat
 
 logger = logging.getLogger(__name__)
 
@@ -210,6 +211,7 @@ class LabelTask(RunnableTask):
             return
         several, table = self._decision.several, features.table
         if self._unscaled is None:
+            beat("evaluating a linear model of the tokens")
             order = permutation(stream_key(self._config.run.seed, "token weights"), len(self.training))
             lines = self.features(self.training.take(order[:MOST_LINES]))[0]
             kinds, classes = lines.labels["labels"], np.arange(len(self.labels or ()))
