@@ -18,6 +18,11 @@ if str(REPOSITORY) not in sys.path:
 os.environ["COLUMNS"] = "100"  # what all output fits; the workers of xdist have 80
 
 pytest_plugins = ["tests.support.cpu_time", "tests.support.skips"]
+LONGEST = (  # minutes each: they begin first, so that no core waits for one at the end
+    "test_one_check_of_each_kind_passes_on_this_cpu",
+    "test_a_wheel_runs_commands_and_functions_in_any_folder",
+    "test_training_is_compared_with_paddlenlps",
+)
 
 
 def pytest_addoption(parser):
@@ -32,6 +37,10 @@ def pytest_configure():
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.name not in LONGEST)
 
 
 @pytest.fixture(autouse=True)
