@@ -25,7 +25,7 @@ MOST_LINES = 100_000
 _MOST_NUMBERS_SCORED = 300_000  # logits by which the share is found, of lines at equal distances
 _LENGTHS = (2, 5)  # of the sequences of characters, the space before and after a word among them
 _STRENGTH = 16.0  # C, the inverse of the regularization
-_LEAST_GAIN = 2.0  # nats over all evaluated lines: of 100 useless parts, five seem to be worth that
+_LEAST_GAIN = 2.0  # nats over all evaluated lines: of 100 useless parts, two or three seem to be worth that
 
 
 def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray) -> np.ndarray:
@@ -42,9 +42,9 @@ def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray) -> 
         spellings[index] = f"{text} " if continues[index] else f" {text} "
     inside = CountVectorizer(analyzer="char", ngram_range=_LENGTHS, lowercase=False).fit_transform(spellings)
     size = max(1, int(np.searchsorted(table.offsets[1:] * max(labels.shape[1], 8), _MOST_WORK, side="right")))
-    sums = shares_of(table.input_ids, table.offsets, len(vocabulary))[:size]
-    rarity = diags(TfidfTransformer(norm=None).fit(sums @ inside).idf_)
-    texts = sums @ inside @ rarity
+    counts = shares_of(table.input_ids, table.offsets, len(vocabulary))[:size] @ inside
+    rarity = diags(TfidfTransformer(norm=None).fit(counts).idf_)
+    texts = counts @ rarity
     total = texts.multiply(texts).sum()
     scale = np.sqrt(size / total) if total else 0.0  # no token of the texts is known
     weights = np.zeros((inside.shape[1], labels.shape[1]))
