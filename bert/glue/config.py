@@ -21,7 +21,6 @@ from bert.labels.schema import LabelSchema
 from bert.labels.settings import (
     OWN_FILES,
     OWN_RECIPES,
-    OWN_SETTINGS,
     LabelConfig,
     LabelDataSettings,
     Settings,
@@ -106,13 +105,14 @@ class GlueDataSettings(LabelDataSettings):
 
     @model_validator(mode="after")
     def _files_of_the_task(self) -> "GlueDataSettings":
-        is_custom = self.task_name == "custom"
-        for name in ("data_dir", "download") if is_custom else OWN_SETTINGS:
-            if value := getattr(self, name):
+        is_custom, fields = self.task_name == "custom", type(self).model_fields
+        of_own = [name for name, field in fields.items() if (field.description or "").startswith("custom: ")]
+        for name in ("data_dir", "download") if is_custom else (*of_own, "encoding", "language"):
+            if (value := getattr(self, name)) != fields[name].default:
                 kind = "GLUE's tasks; for task_name=custom, pass --train-file, --eval-file and --predict-file"
                 if not is_custom:
                     kind = f"task_name=custom; {self.task_name} reads the files of --data-dir, and says what they hold"
-                raise ValueError(f"{name}={'true' if value is True else value} is for {kind}")
+                raise ValueError(f"{name}={str(value).lower() if isinstance(value, bool) else value} is for {kind}")
         return self
 
 

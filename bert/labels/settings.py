@@ -20,10 +20,6 @@ from data.text.encodings import Decoding
 _EXAMPLES = REPOSITORY / "data" / "examples"
 Settings = dict[str, Any]
 OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
-OWN_SETTINGS = (
-    *OWN_FILES,
-    *"regression label_separator positive_label wanted_recall balance group_column encoding language".split(),
-)
 
 
 class LabelDataSettings(TaskDataSettings):

@@ -259,6 +259,8 @@ REFUSED = [
     ("--task-name custom --do-train --data-dir .", "pass --train-file"),
     ("--task-name RTE --data-dir . --train-file x.tsv --do-train", "is for task_name=custom"),
     ("--task-name RTE --data-dir . --regression --do-train", "is for task_name=custom"),
+    ("--task-name RTE --data-dir . --no-token-weights --do-train", "token_weights=false is for task_name=custom"),
+    ("--task-name RTE --data-dir . --folds 4 --do-train", "folds=4 is for task_name=custom"),
     ("--task-name AX --data-dir . --do-train", "nothing to train on: train MNLI"),
     ("--config mrcp", "did you mean mrpc?"),
     ("--task-name SST-2 --data-dir . --do-train --from-pretrained-params /nowhere", "/nowhere does not exist"),
