@@ -1,6 +1,7 @@
 """How fast the candidates of a plan for own text train: measured with the training's own programs, for a second or two
 each, or estimated from the machine."""
 
+import math
 import subprocess
 import tempfile
 import time
@@ -33,26 +34,27 @@ def estimate_speeds(candidates: Sequence[Candidate], machine: MachineFacts) -> d
     for candidate in candidates:
         placement = candidate.placement
         name = _CPU if placement.device == "cpu" else part_of(machine.gpu_name) or _UNKNOWN_GPU
-        config = resolve_config(probe_settings(candidate), ENTRY)
+        config = resolve_config(probe_settings(candidate, math.inf), ENTRY)
         batch, hardware = config.batch.batch_size, Hardware(name, parts[name], 1, placement.ranks)
         seconds = update_time(config, hardware, batch, 1, candidate.mean_length()).total()
         speeds[candidate.name] = batch * placement.ranks / seconds
     return speeds
 
 
-def measure_speeds(candidates: Sequence[Candidate]) -> tuple[dict[str, float], float]:
+def measure_speeds(candidates: Sequence[Candidate], batches: Mapping[str, float]) -> tuple[dict[str, float], float]:
     """(sequences per second of all ranks, of every candidate that can be measured in time; times that the start of
-    these ranks took of that of a machine that does nothing else)."""
-    configs = {one.name: dump_yaml(resolve_config(probe_settings(one), ENTRY)) for one in candidates}
+    these ranks took of that of a machine that does nothing else); batches: sequences of an update, by their names."""
+    configs = {one.name: dump_yaml(resolve_config(probe_settings(one, batches[one.name]), ENTRY)) for one in candidates}
     return _measure(configs, candidates[0].placement)
 
 
-def probe_settings(candidate: Candidate) -> dict[str, Any]:
-    """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second."""
+def probe_settings(candidate: Candidate, batch: float) -> dict[str, Any]:
+    """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second, and
+    no larger than a rank's part of a batch. A small one is slower: the update itself takes as long with it."""
     placement, length = candidate.placement, candidate.length
     flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
     usual = 64 if placement.device == "gpu" else 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
-    most = max(1, min(placement.most_sequences, usual))
+    most = int(max(1, min(placement.most_sequences, usual, batch / placement.ranks)))
     dropout = (candidate.rule.dropout or 0.0) if candidate.rule is not None else constants.DROPOUT
     return {
         **candidate.settings(),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,9 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
         print("measuring the speed of this machine ...", flush=True)
         seconds = constants.MOST_FASTER * request.length.seconds()
         candidates = affordable(candidates, text, request.length, seconds, speeds)
-        speeds, slowness = measure_speeds(candidates)
+        known = partial(Rules, text, machine, request, speeds=speeds, is_measured=False)
+        batches = {one.name: known(candidates=(one,)).batch.value for one in candidates}
+        speeds, slowness = measure_speeds(candidates, batches)
         text = dataclasses.replace(text, slowness=slowness)
     else:
         print("the speed of this machine is estimated; the run measures it, and may plan otherwise", flush=True)

@@ -26,7 +26,7 @@ def planned(tmp_path, monkeypatch):
     """A function of a machine, of flags and of a text: the plan and the commands that make its data."""
 
     monkeypatch.setattr(
-        start, "measure_speeds", lambda candidates: ({candidate.name: 200.0 for candidate in candidates}, 1.0)
+        start, "measure_speeds", lambda candidates, batches: ({candidate.name: 200.0 for candidate in candidates}, 1.0)
     )
 
     def plan(machine, *words, chinese=True):

@@ -28,7 +28,7 @@ SENTENCES = {
 def planned(tmp_path, monkeypatch):
     """A function of a language and flags: the record of the plan, and the commands that make its data."""
     monkeypatch.setattr(
-        start, "measure_speeds", lambda candidates: ({candidate.name: 200.0 for candidate in candidates}, 1.0)
+        start, "measure_speeds", lambda candidates, batches: ({candidate.name: 200.0 for candidate in candidates}, 1.0)
     )
     monkeypatch.setattr(start, "machine_facts", lambda output_dir: MACHINE)
 

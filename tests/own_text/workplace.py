@@ -43,7 +43,9 @@ class Workplace:
         for number in range(60):
             (self.text / f"{number}.txt").write_text(SENTENCE * 100 + str(number))
         monkeypatch.setattr(start, "machine_facts", lambda output_dir: LAPTOP)
-        monkeypatch.setattr(start, "measure_speeds", lambda candidates: ({one.name: 200 for one in candidates}, 1.0))
+        monkeypatch.setattr(
+            start, "measure_speeds", lambda candidates, batches: ({one.name: 200 for one in candidates}, 1.0)
+        )
         monkeypatch.setattr(constants, "MOST_SLOWNESS", 1.0)  # no slow machine, whatever else it does
         monkeypatch.setattr(corpus, "prepare", self._prepare)
         monkeypatch.setattr(run, "Runner", lambda: self)
