@@ -74,12 +74,12 @@ def save(
     return checkpoint_files.write_checkpoint(parent, progress.step, write_files)
 
 
-def amend(parent: Path, prefix: str, step: int, state: LoopState) -> Path:
-    """Replace the loop's state in the checkpoint of a step, without writing its tensors again."""
+def amend(parent: Path, prefix: str, step: int, state: LoopState, texts: Mapping[str, str]) -> Path:
+    """Replace the loop's state and these files in the checkpoint of a step, without writing its tensors again."""
     name = f"{prefix}_progress.json"
     progress = json.loads((checkpoint_files.step_directory(parent, step) / name).read_text())
     text = json.dumps({**progress, "carried": asdict(state)}, indent=1, sort_keys=True)
-    return checkpoint_files.amend_checkpoint(parent, step, {name: text})
+    return checkpoint_files.amend_checkpoint(parent, step, {**texts, name: text})
 
 
 def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:

@@ -60,7 +60,8 @@ class FineTuning(Task):
                 max_seq_length=config.data.max_seq_length,
                 sequence_length_multiple=config.data.sequence_length_multiple,
             )
-        self.config, self.objective, self.texts = config, task.objective(), task.texts()
+        self.config, self.objective = config, task.objective()
+        self.texts: dict[str, str] = task.texts()  # which each evaluation brings up to date
         self._task, self._data, self.evaluates_first = task, data, task.evaluates_first
         self.trains, self.evaluates = data.train is not None, bool(data.evaluated)
         if self.evaluates and config.run.keep_best:
@@ -87,6 +88,7 @@ class FineTuningEvaluation(Evaluation):
 
     def __init__(self, run: FineTuning, task: FineTuningTask, data: FineTuningData, session: Session) -> None:
         self._config, self._task, self._data, self._metric = run.config, task, data, run.best_metric
+        self._texts = run.texts
         self._device = device = session.device
         self._latest: tuple[dict[str, float], list[Any]] | None = None  # metrics, and predictions of each set
         self._sequences, self._seconds = 0, 0.0  # of the latest set or stream
@@ -116,6 +118,7 @@ class FineTuningEvaluation(Evaluation):
                     self._task.learn_to_decode(features, outputs)
                 predictions.append(self._task.decode(features, outputs))
                 metrics |= self._task.score(part, features, predictions[-1])
+        self._texts |= self._task.texts()
         self._latest = metrics, predictions
         return metrics
 

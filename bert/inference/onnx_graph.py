@@ -217,7 +217,7 @@ class _Graph:
         each = self.node("Gather", f"{TOKEN_WEIGHTS}.weight", "input_ids", name=TOKEN_WEIGHTS)
         mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
         sums = self.node("MatMul", self.node("Unsqueeze", mask, self.integers(1)), each)
-        number = self.node("ReduceSum", mask, self.integers(1), keepdims=1)
+        number = self.node("Max", self.node("ReduceSum", mask, self.integers(1), keepdims=1), self.number(1.0))
         return self.node("Div", self.node("Squeeze", sums, self.integers(1)), self.node("Sqrt", number))
 
     def pooled(self, states: str) -> str:

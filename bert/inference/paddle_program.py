@@ -78,7 +78,7 @@ def build_program(
             table = paddle.create_parameter([token_weights, num_outputs], "float32", name=TOKEN_WEIGHTS)
             is_real = paddle.cast(feed["attention_mask"], "float32").unsqueeze(-1)
             sums = (paddle.nn.functional.embedding(feed["input_ids"], table) * is_real).sum(axis=1)
-            outputs["logits"] = outputs["logits"] + sums / is_real.sum(axis=1).sqrt()
+            outputs["logits"] = outputs["logits"] + sums / is_real.sum(axis=1).clip(min=1.0).sqrt()
         names: Iterable[str] = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler, vectors)
         names = ("hidden_states",) if task == "encoder" and layers else names
         outputs = {name: paddle.assign(outputs[name]) for name in names}

@@ -68,9 +68,10 @@ class LabelTask(RunnableTask):
         self.labels = self._schema.labels
         self._has_decision = schema.is_own and not schema.is_regression
         self._decision = Decision.of(self._usage, self.labels or ())
-        self._token_weights = unpacked(self._usage.token_weights, len(self.labels or ()))
+        kept = self._usage.token_weights if config.data.token_weights else None
+        self._token_weights = unpacked(kept, len(self.labels or ()))
         self._learns_token_weights = run.do_train and self._has_decision and config.data.token_weights
-        if self._learns_token_weights and len(self.vocabulary) * len(self.labels or ()) > MOST_NUMBERS:
+        if self._learns_token_weights and config.model.vocab_size * len(self.labels or ()) > MOST_NUMBERS:
             self._learns_token_weights = False
             self.notes.append(f"not used: token_weights, which are over {MOST_NUMBERS:,} for these tokens and classes")
         if schema.separator is not None:
@@ -215,7 +216,8 @@ class LabelTask(RunnableTask):
             order = permutation(stream_key(self._config.run.seed, "token weights"), len(self.training))
             lines = self.features(self.training.take(order[:MOST_LINES]))[0]
             kinds, classes = lines.labels["labels"], np.arange(len(self.labels or ()))
-            self._unscaled = learned(self.vocabulary, lines, kinds > 0 if several else kinds[:, None] == classes)
+            truths = kinds > 0 if several else kinds[:, None] == classes
+            self._unscaled = learned(self.vocabulary, lines, truths, self._config.model.vocab_size)
         of_tokens = logits_of(self._unscaled, table.input_ids, table.offsets)
         by = share(outputs["logits"], of_tokens, table.labels["labels"], several)
         self._token_weights = None if by == 0 else (by * self._unscaled).astype(np.float16)

@@ -28,21 +28,22 @@ _STRENGTH = 16.0  # C, the inverse of the regularization
 _LEAST_GAIN = 2.0  # nats over all evaluated lines: of 100 useless parts, two or three seem to be worth that
 
 
-def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray) -> np.ndarray:
-    """float32 [vocabulary, classes] of labelled texts, before their share.
+def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, rows: int) -> np.ndarray:
+    """float32 [rows, classes] of labelled texts, before their share.
 
     Args:
         table: texts in any order but that of their labels: of many, the first are learned from.
         labels: bool [n, classes].
+        rows: of the network's embeddings; those without a token are 0.
     """
     words, continues = vocabulary.replacement_ids(), vocabulary.continuations()
-    spellings = [""] * len(vocabulary)  # of a special token
+    spellings = [""] * rows  # of a special token
     for index in words:
         text = vocabulary.shown(index).removeprefix(CONTINUATION_PREFIX).strip()
         spellings[index] = f"{text} " if continues[index] else f" {text} "
     inside = CountVectorizer(analyzer="char", ngram_range=_LENGTHS, lowercase=False).fit_transform(spellings)
     size = max(1, int(np.searchsorted(table.offsets[1:] * max(labels.shape[1], 8), _MOST_WORK, side="right")))
-    counts = shares_of(table.input_ids, table.offsets, len(vocabulary))[:size] @ inside
+    counts = shares_of(table.input_ids, table.offsets, rows)[:size] @ inside
     rarity = diags(TfidfTransformer(norm=None).fit(counts).idf_)
     texts = counts @ rarity
     total = texts.multiply(texts).sum()

@@ -41,7 +41,8 @@ class Checkpoints:
     """Writes a run's checkpoints and restores them.
 
     Args:
-        texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used.
+        texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used. Evaluations may
+            change them; a checkpoint has those of its save.
         metric: of the evaluations, whose best checkpoint is never pruned; empty: only the newest are kept.
         resumed: where the leg starts, if its checkpoint may be this run's own.
     """
@@ -61,8 +62,8 @@ class Checkpoints:
         self._parent, self._metric = config.checkpoint_dir(), metric
         # Read once: a large tokenizer.json takes seconds, and the file may change while the run goes on.
         name, vocabulary = vocabulary_copy(config.vocabulary_file())
-        texts = {checkpoint.CONFIG_FILE: config.model.to_json(), **(texts or {})}
-        self._files = {name: vocabulary, **{name: text.encode() for name, text in texts.items()}}
+        self._files = {name: vocabulary, checkpoint.CONFIG_FILE: config.model.to_json().encode()}
+        self._texts = {} if texts is None else texts
         # Step of the newest checkpoint, and what evaluations and the start of a decay had added.
         self._saved: tuple[int, str] | None = None
         if resumed is not None and _is_saved(config, resumed.step):
@@ -82,11 +83,11 @@ class Checkpoints:
         if not self._device.group.is_main:
             return
         before, self._saved = self._saved, (step, _added_later(state))
-        state = deepcopy(state)  # the loop changes it while it is written
+        state, texts = deepcopy(state), dict(self._texts)  # the loop changes them while they are written
         if before is None or before[0] != step:
-            self._writer.save(step, lambda: self._capture(step, epoch, state))
+            self._writer.save(step, lambda: self._capture(step, epoch, state, texts))
         elif before != self._saved:
-            self._writer.amend(step, lambda: self._amend(step, state))
+            self._writer.amend(step, lambda: self._amend(step, state, texts))
 
     def saved(self) -> list[SaveTimes]:
         """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
@@ -118,14 +119,15 @@ class Checkpoints:
         """Whether a step has a checkpoint, as rank 0 sees it."""
         return checkpoint_files.step_directory(self._parent, step).is_dir()
 
-    def _capture(self, step: int, epoch: int, state: LoopState) -> Callable[[], None]:
+    def _capture(self, step: int, epoch: int, state: LoopState, texts: dict[str, str]) -> Callable[[], None]:
         # One save is in flight at most, so the writer has finished with the arrays of the save before.
         parameters, optimizer, scalars = checkpoint.capture(self._device.scope, self._program, self._arrays)
         self._arrays = (parameters, optimizer)
         progress = replace(self._start, step=step, epoch=epoch, carried=state, **scalars)
-        return lambda: self._write(parameters, optimizer, progress)
+        files = self._files | {name: text.encode() for name, text in texts.items()}
+        return lambda: self._write(parameters, optimizer, progress, files)
 
-    def _write(self, parameters: dict, optimizer: dict, progress: Progress) -> None:
+    def _write(self, parameters: dict, optimizer: dict, progress: Progress, files: dict[str, bytes]) -> None:
         config = self._config
         newest = progress.step if self._abandoned_from is None else self._abandoned_from
         self._abandoned_from = None
@@ -134,21 +136,15 @@ class Checkpoints:
                 f"this run continued from an earlier step; a newer checkpoint of the abandoned path is now {path}"
             )
         directory = checkpoint.save(
-            self._parent,
-            config.run.model_prefix,
-            parameters,
-            optimizer,
-            progress,
-            self._files,
-            config.run.keep_checkpoints,
+            self._parent, config.run.model_prefix, parameters, optimizer, progress, files, config.run.keep_checkpoints
         )
         self._name_steps_and_prune(progress.carried)
         logger.info(f"saved {directory}")
         if warning := self._disk.after_save(directory):
             logger.warning(warning)
 
-    def _amend(self, step: int, state: LoopState) -> None:
-        checkpoint.amend(self._parent, self._config.run.model_prefix, step, state)
+    def _amend(self, step: int, state: LoopState, texts: dict[str, str]) -> None:
+        checkpoint.amend(self._parent, self._config.run.model_prefix, step, state, texts)
         self._name_steps_and_prune(state)  # the best before this one may be surplus
 
     def _name_steps_and_prune(self, state: LoopState) -> None:

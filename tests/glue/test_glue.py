@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,8 +175,8 @@ def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(w
     """It counts in each evaluation, and wherever the classifier is used afterwards."""
     line = (
         f"--task-name custom --text-column words --label-column kind --train-file {files}/train.csv --eval-file "
-        f"{files}/dev.csv --do-train --do-eval --batch-size 20 --max-steps 4 --eval-freq 2 --from-pretrained-params "
-        f"{weights}"
+        f"{files}/dev.csv --do-train --do-eval --batch-size 20 --max-steps 4 --eval-freq 2 "
+        f"--num-steps-per-checkpoint 2 --from-pretrained-params {weights}"
     )
     for name, flag in (("with", ""), ("without", "--no-token-weights")):
         run(tmp_path, f"{line} {flag} --output-dir {tmp_path}/{name}/out")
@@ -192,8 +193,17 @@ def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(w
     assert [result["label"] for result in again] == list(said)
     assert [result["probability"] for result in again] == pytest.approx([float(one) for one in likely], abs=2e-5)
     assert np.mean([one == other for one, other in zip(said, truths, strict=True)]) == found["eval_accuracy"]
-    run(tmp_path, f"--eval-file {files}/dev.csv --from-pretrained-params {tmp_path}/with/out --output-dir {tmp_path}/2")
-    assert json.loads((tmp_path / "2/glue-custom/summary.json").read_text())["eval_f1"] == found["eval_f1"]
+
+    def score_of(name: str, source: Path, flag: str = "") -> float:
+        place = f"--from-pretrained-params {source} --output-dir {tmp_path}/{name}/out"
+        run(tmp_path, f"--eval-file {files}/dev.csv {place} {flag}")
+        return summary(tmp_path / name, "glue-custom")["eval_accuracy"]
+
+    out = tmp_path / "with/out"
+    assert score_of("2", out) == found["eval_accuracy"]
+    steps = [next(out.glob(f"*/glue-custom/{step}")) for step in (2, 4)]  # as an interrupted run leaves them
+    assert [score_of(f"of{step.name}", step) for step in steps] == evaluations[-2:]
+    assert score_of("3", out, "--no-token-weights") < found["eval_accuracy"] - 0.15
 
     run_convert.main(["--from", f"{tmp_path}/with/out", "--to", f"{tmp_path}/hf", "--to-format", "hf"])
     said = "other libraries give logits without them"

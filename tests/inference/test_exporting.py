@@ -123,6 +123,9 @@ def test_an_export_is_used_like_its_checkpoint(tmp_path, task, to_format, reques
     np.testing.assert_allclose(found, known, atol=1e-5)
     if task == "encoder":
         return
+    feed = random_feed()
+    feed["attention_mask"][1] = 0  # a server's batch that is not full
+    assert np.isfinite(Predictor(tmp_path / "x").run(feed)["logits"]).all()
     encoder = load_model(export(source, tmp_path / "e", "--format", to_format, "--task", "encoder"))
     assert encoder.opened.task == "encoder"
     model(tmp_path / "n", task, Usage("ours", 9))

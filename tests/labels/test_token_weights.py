@@ -29,24 +29,25 @@ def of_texts(weights: np.ndarray, texts: list[str]) -> np.ndarray:
 def test_words_that_no_line_had_are_known_by_their_letters():
     rng, kinds = np.random.RandomState(1), np.arange(90) % 3
     texts = [" ".join([*rng.choice(NOISE, 4), ("alarm", "billing", "cable")[kind]]) for kind in kinds]
-    weights = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4))
-    assert weights.shape == (len(VOCABULARY), 4) and not weights[: len(SPECIAL)].any()
+    weights = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4), len(VOCABULARY) + 2)
+    assert weights.shape == (len(VOCABULARY) + 2, 4) and not weights[: len(SPECIAL)].any()
+    assert not weights[-2:].any()  # of a network with more rows than tokens
     assert not weights[:, 3].any()  # a class without a line
     found = of_texts(weights, [f"dok {word} gul" for word in ("alarming", "billed", "cabled")])
     assert found[:, :3].argmax(1).tolist() == [0, 1, 2]
-    again = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4))
-    assert (weights == again).all()
+    again = learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(4), len(VOCABULARY))
+    assert (weights[:-2] == again).all()
     unknown = table_of(["[UNK] [UNK]", "[UNK]"])
-    assert not learned(VOCABULARY, unknown, np.eye(2, dtype=bool)).any()
+    assert not learned(VOCABULARY, unknown, np.eye(2, dtype=bool), len(VOCABULARY)).any()
     assert share(np.eye(2), of_texts(weights[:, :2] * 0, ["[UNK]"] * 2), np.arange(2), several=False) == 0
 
 
 def test_many_lines_are_learned_from_in_part(monkeypatch):
     rng, truths = np.random.RandomState(2), np.arange(40)[:, None] % 2 == np.arange(2)
     table = table_of([f"{('alarm', 'billing')[row % 2]} {rng.choice(NOISE)}" for row in range(40)])
-    whole = learned(VOCABULARY, table, truths)
+    whole = learned(VOCABULARY, table, truths, len(VOCABULARY))
     monkeypatch.setattr("bert.labels.token_learning._MOST_WORK", 8 * 4 * 10)  # ten lines of four tokens
-    part = learned(VOCABULARY, table, truths)
+    part = learned(VOCABULARY, table, truths, len(VOCABULARY))
     assert part.any() and (part != whole).any()
 
 
