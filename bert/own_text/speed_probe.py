@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
 def measure(config: PretrainingConfig, group: Group) -> tuple[float, float]:
     """(time of the first step, in seconds since 1970; seconds of a micro-step with its update, the slowest rank's)."""
     program, device = build(config, objective_of(config), group)
-    feeding, feed, began = Feeding(program, device), made_up_batch(config, program), time.time()
+    feeding, feed, began = Feeding(program, device), made_up_batch(config, program, group.rank), time.time()
     _step(program, device, feeding, feed)  # the first one also prepares the program
     steps, start = 0, time.perf_counter()
     while steps < 1 or not device.collective.any(time.perf_counter() - start > SECONDS):
@@ -77,18 +77,19 @@ def _step(program: TrainingProgram, device: Device, feeding: Feeding, feed: dict
     device.collective.any(False)  # on a GPU a step is finished only once something waits for it
 
 
-def made_up_batch(config: PretrainingConfig, program: TrainingProgram) -> dict[str, np.ndarray]:
-    """A micro-batch of random tokens with the padding and the masks of real samples, as the program reads it."""
-    rng = np.random.default_rng(0)
+def made_up_batch(config: PretrainingConfig, program: TrainingProgram, seed: int) -> dict[str, np.ndarray]:
+    """A micro-batch of random tokens with the lengths and the masks of real samples, as the program reads it."""
+    rng = np.random.default_rng(seed)
     rows, length = config.batch.batch_size, config.data.max_seq_length
     real = round(constants.FILLED_BY_A_SAMPLE * length)
     masked = -(-rows * min(config.data.max_predictions_per_seq, round(config.data.masked_lm_ratio * real)) // 8) * 8
-    vocab = config.model.vocab_size
+    vocab, lengths = config.model.vocab_size, rng.integers(2 * real - length, length, rows, endpoint=True)
+    mask = (np.arange(length) < lengths[:, None]).astype(np.int64)
     feed: dict[str, Any] = {
         "input_ids": rng.integers(0, vocab, (rows, length)),
         "token_type_ids": np.zeros((rows, length), np.int64),
-        "attention_mask": np.tile((np.arange(length) < real).astype(np.int64), (rows, 1)),
-        "masked_lm_positions": rng.integers(0, rows, masked) * length + rng.integers(0, real, masked),
+        "attention_mask": mask,
+        "masked_lm_positions": rng.choice(np.flatnonzero(mask), masked),
         "masked_lm_labels": rng.integers(0, vocab, masked),
         "masked_lm_weights": np.ones(masked, np.float32),
         "next_sentence_labels": rng.integers(0, 2, rows),
