@@ -104,7 +104,7 @@ def test_a_dry_run_estimates_disk_and_time(tmp_path):
     with (tmp_path / "wikipedia/source/en/0.txt").open("wb") as file:
         file.truncate(10**9)
     done = run(tmp_path, "--dry-run")[1]
-    assert "download" not in done and done.count("4.5 GB") == 2
+    assert "download" not in done and done.count(" 4.5 GB") == 2  # 74.5 GB may be free
     bare = [sys.executable, "-S", "-P", REPOSITORY / "data/preprocessing/estimates.py", "--folder", tmp_path, "phase1"]
     assert b"1.0 GB" in subprocess.run(bare, check=True, capture_output=True).stdout
 

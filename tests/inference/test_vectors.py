@@ -53,8 +53,10 @@ def test_a_text_is_encoded_as_its_model_was_trained(models):
 @pytest.mark.parametrize(
     ("name", "to_format"),
     [(name, kind) for name in ("mean", "cls") for kind in ("onnx", "openvino", "paddle-inference", "hf")]
-    + [pytest.param("modernbert", kind, marks=pytest.mark.long) for kind in ("onnx", "openvino", "paddle-inference")]
-    + [("modernbert", "hf")],
+    + [
+        pytest.param("modernbert", kind, marks=pytest.mark.long)
+        for kind in ("onnx", "openvino", "paddle-inference", "hf")
+    ],
 )
 def test_an_export_gives_the_same_vectors(models, tmp_path, name, to_format):
     ours, theirs = load_model(models / name), load_model(export(models / name, tmp_path / "x", "--format", to_format))

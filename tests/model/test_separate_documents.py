@@ -40,7 +40,7 @@ def feed_of(rows, separate: bool, seed: int = 1) -> dict[str, np.ndarray]:
     [
         pytest.param(tiny.MODEL, True, id="bert-packed", marks=pytest.mark.long),
         pytest.param(tiny.MODEL, False, id="bert-padded"),
-        pytest.param(MODERN, True, id="modernbert-packed"),
+        pytest.param(MODERN, True, id="modernbert-packed", marks=pytest.mark.long),
         pytest.param(MODERN, False, id="modernbert-padded", marks=pytest.mark.long),
     ],
 )
