@@ -50,13 +50,13 @@ def test_a_text_is_encoded_as_its_model_was_trained(models):
     np.testing.assert_allclose(load_model(models / "mean", pooling="max").encode(TEXTS)[0], states.max(0), atol=1e-6)
 
 
+FORMATS = ("onnx", "openvino", "paddle-inference", "hf")
+
+
 @pytest.mark.parametrize(
     ("name", "to_format"),
-    [(name, kind) for name in ("mean", "cls") for kind in ("onnx", "openvino", "paddle-inference", "hf")]
-    + [
-        pytest.param("modernbert", kind, marks=pytest.mark.long)
-        for kind in ("onnx", "openvino", "paddle-inference", "hf")
-    ],
+    [(name, kind) for name in ("mean", "cls") for kind in FORMATS]
+    + [pytest.param("modernbert", kind, marks=pytest.mark.long) for kind in FORMATS],
 )
 def test_an_export_gives_the_same_vectors(models, tmp_path, name, to_format):
     ours, theirs = load_model(models / name), load_model(export(models / name, tmp_path / "x", "--format", to_format))
