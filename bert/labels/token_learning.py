@@ -37,7 +37,7 @@ def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, row
         rows: of the network's embeddings; those without a token are 0.
     """
     words, continues = vocabulary.replacement_ids(), vocabulary.continuations()
-    spellings = [""] * rows  # of a special token
+    spellings = [""] * rows  # of special tokens, and of rows without a token
     for index in words:
         text = vocabulary.shown(index).removeprefix(CONTINUATION_PREFIX).strip()
         spellings[index] = f"{text} " if continues[index] else f" {text} "

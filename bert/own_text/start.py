@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +64,7 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
         print("measuring the speed of this machine ...", flush=True)
         seconds = constants.MOST_FASTER * request.length.seconds()
         candidates = affordable(candidates, text, request.length, seconds, speeds)
-        known = partial(Rules, text, machine, request, speeds=speeds, is_measured=False)
-        batches = {one.name: known(candidates=(one,)).batch.value for one in candidates}
+        batches = {one.name: Rules(text, machine, request, (one,), speeds).batch.value for one in candidates}
         speeds, slowness = measure_speeds(candidates, batches)
         text = dataclasses.replace(text, slowness=slowness)
     else:
