@@ -46,7 +46,9 @@ def text_chunks(source: Input, findings: Findings, encoding: str = "auto", langu
         for number, chunk in enumerate(chunks):
             if number == 0 and chunk.startswith("#!") and "." not in source.path.name:
                 raise NotTextError("is a program (#!)")
-            if name not in findings.not_ascii and (line := _ACCENTED.search(found.sample or chunk)):
+            text = found.sample or chunk
+            # The search reads each character of ASCII twenty times.
+            if name not in findings.not_ascii and not text.isascii() and (line := _ACCENTED.search(text)):
                 findings.not_ascii[name] = line[0].strip()
             yield chunk
     except UnicodeError as error:  # utf-16 and utf-32 require a byte order mark

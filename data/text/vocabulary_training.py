@@ -1,9 +1,11 @@
 """Trains vocabularies on texts: the same texts always give the same tokens and ids."""
 
 import json
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, repeat
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -21,6 +23,7 @@ Texts = Callable[[], Iterator[str]]
 _LEAST_ALPHABET, _ALPHABET_COVERAGE, _MOST_CHARACTERS = 1000, 0.999, 0.75  # characters, share of text, of vocabulary
 # As byte-level BPE usually splits a text, but that a letter keeps its marks: vowels of Hindi and Thai are marks.
 _WORD = r" ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+_RUN, _MOST_RUNS = re.compile(r"[^ \t\n\r]+"), 1 << 20  # different ones, kept until they are cut
 _LEAST_COUNT, _LEAST_DOCUMENTS = 5, 3  # of a word that is added; rarer ones have little to learn from, and may be names
 
 
@@ -43,7 +46,8 @@ def learn_vocabulary(
             raise ValueError(f"{name}={value} must be at least 1 and at most {MOST}")
     alphabet, fixed = sorted(pre_tokenizers.ByteLevel.alphabet()), [*SPECIAL_TOKENS]
     if model != "bpe":
-        alphabet, continuations = _characters(texts, normalization, vocab_size)
+        words = _word_counts(texts, normalization)
+        alphabet, continuations = _characters(words, vocab_size)
         fixed += continuations if model == "wordpiece" else []
     if vocab_size < (least := len(fixed) + len(alphabet)):
         kind = "bytes" if model == "bpe" else "characters of the text"
@@ -53,16 +57,16 @@ def learn_vocabulary(
         )
     usual = {"vocab_size": vocab_size, "special_tokens": fixed, "initial_alphabet": alphabet, "show_progress": False}
     if model == "wordpiece":
-        tokenizer = reference_tokenizer(Vocabulary(SPECIAL_TOKENS), normalization)
-        tokenizer.model = models.WordPiece(unk_token="[UNK]")
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # for words as they are
         limits = {"min_frequency": min_frequency, "limit_alphabet": len(alphabet)}
-        tokenizer.train_from_iterator(_cut(texts, normalization), trainers.WordPieceTrainer(**limits, **usual))
+        every = chain.from_iterable(repeat(word, count) for word, count in words.items() if len(word) > 1)
+        tokenizer.train_from_iterator(every, trainers.WordPieceTrainer(**limits, **usual))
         ids = tokenizer.get_vocab()
         return Vocabulary(tuple(sorted(ids, key=ids.__getitem__)))
     if model == "bpe":
-        tokenizer, words = Tokenizer(models.BPE()), pre_tokenizers.Split(Regex(_WORD), "isolated")
+        tokenizer, cut = Tokenizer(models.BPE()), pre_tokenizers.Split(Regex(_WORD), "isolated")
         of_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence([words, of_bytes]), decoders.ByteLevel()
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Sequence([cut, of_bytes]), decoders.ByteLevel()
         trainer = trainers.BpeTrainer(min_frequency=min_frequency, **usual)
     else:
         tokenizer = Tokenizer(models.Unigram())
@@ -85,7 +89,9 @@ def add_words(texts: Texts, base: Vocabulary, number: int, normalization: Normal
     most tokens first."""
     counts: Counter[str] = Counter()
     documents: Counter[str] = Counter()
-    for words in _words(texts, normalization):
+    cut = _cutter(normalization)
+    for text in _cut(texts, normalization):
+        words = Counter(cut(text))
         counts.update(words)
         documents.update(words.keys())
     frequent = [
@@ -108,15 +114,32 @@ def _cut(texts: Texts, normalization: Normalization) -> Iterator[str]:
     return (with_spaces(text, normalization.word_segmenter) for text in texts())
 
 
-def _words(texts: Texts, normalization: Normalization) -> Iterator[Counter[str]]:
-    """The words of each document."""
+def _cutter(normalization: Normalization) -> Callable[[str], Iterator[str]]:
+    """Cuts a text into words."""
     tokenizer = reference_tokenizer(Vocabulary(SPECIAL_TOKENS), normalization)
     normalizer, splitter = tokenizer.normalizer, tokenizer.pre_tokenizer
+    return lambda text: (word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+
+
+def _word_counts(texts: Texts, normalization: Normalization) -> Counter[str]:
+    """The words of all texts. What stands between spaces is cut once, however often it occurs."""
+    cut, words, runs = _cutter(normalization), Counter[str](), Counter[str]()
+
+    def cut_runs() -> None:
+        for run, count in runs.items():
+            for word in cut(run):
+                words[word] += count
+        runs.clear()
+
     for text in _cut(texts, normalization):
-        yield Counter(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
+        runs.update(_RUN.findall(text))
+        if len(runs) > _MOST_RUNS:
+            cut_runs()
+    cut_runs()
+    return words
 
 
-def _characters(texts: Texts, normalization: Normalization, vocab_size: int) -> tuple[list[str], list[str]]:
+def _characters(words: Mapping[str, int], vocab_size: int) -> tuple[list[str], list[str]]:
     """The most frequent characters, and those of them that continue a word (with ##); both sorted.
 
     They are the first thousand, and more until they cover 99.9% of the text or are three quarters of the vocabulary:
@@ -124,11 +147,10 @@ def _characters(texts: Texts, normalization: Normalization, vocab_size: int) -> 
     """
     counts: Counter[str] = Counter()
     inside: set[str] = set()
-    for words in _words(texts, normalization):
-        for word, count in words.items():
-            for character in word:
-                counts[character] += count
-            inside.update(word[1:])
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+        inside.update(word[1:])
     alphabet, continuations, covered, total = list[str](), list[str](), 0, counts.total()
     for character in sorted(counts, key=lambda character: (-counts[character], character)):
         used = len(alphabet) + len(continuations)

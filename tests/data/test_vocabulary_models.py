@@ -1,14 +1,19 @@
 """data.train_vocabulary: case and words by the text, other models than WordPiece; and what preprocessing warns of."""
 
 import json
+import random
 
 import pytest
+from tokenizers import models, trainers
 
 from bert.samples.manifest import read_manifest
 from bert.tokenization.library import LibraryVocabulary, text_tokenizer
-from bert.tokenization.vocabulary import SPECIAL_TOKENS
+from bert.tokenization.normalization import CASED, UNCASED, Normalization
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary
+from bert.tokenization.wordpiece import reference_tokenizer
 from data import import_text, preprocess_bert_pretrain, train_vocabulary
+from data.text.vocabulary_training import learn_vocabulary
 
 TEXTS = {
     "de": "Im Frühling blühen viele schöne Bäume über dem Fluss. Die Vögel singen. ",
@@ -50,6 +55,27 @@ def test_the_text_decides_on_case_and_words(source, tmp_path, capsys):
     assert {"ตลาด", "ขนม", "ประปา"} <= set(train(texts["th"], tmp_path / "th.txt").tokens)
     assert "words: cut by icu" in capsys.readouterr().err
     assert "nobody" in train(texts["en"], tmp_path / "en.txt").tokens and not capsys.readouterr().err
+
+
+def test_words_are_counted_once_and_learned_as_the_library_learns_texts():
+    """White space and marks of other kinds than the library's are inside of what is cut once."""
+    drawn = random.Random(7)
+    letters = ["abcdeAB", "ÄéßσΣς", "дежЁ", "中文字", "ไทยก", "हिन्", "İıI", "01", ".,!'"]
+    between = [*"    \n\t\x1c\x85\x0b\u00a0\u2003\u200b\u2028\ufeff\u0301\ufffd", "\r\n"]
+    words = ["".join(drawn.choices(drawn.choice(letters), k=drawn.randint(1, 9))) for _ in range(300)]
+    texts = ["".join(drawn.choice(words) + drawn.choice(between) for _ in range(600)) for _ in range(4)]
+    for case in (UNCASED, CASED, Normalization(True, False)):
+        found = learn_vocabulary(lambda: iter(texts), 900, normalization=case)
+        tokenizer = reference_tokenizer(Vocabulary(SPECIAL_TOKENS), case)
+        tokenizer.model = models.WordPiece(unk_token="[UNK]")
+        given = [token for token in found.tokens if len(token.removeprefix("##")) == 1]
+        fixed = [*SPECIAL_TOKENS, *(token for token in given if len(token) > 1)]
+        alphabet = [token for token in given if len(token) == 1]
+        limits = {"vocab_size": 900, "limit_alphabet": len(alphabet), "min_frequency": 2, "show_progress": False}
+        trainer = trainers.WordPieceTrainer(special_tokens=fixed, initial_alphabet=alphabet, **limits)
+        tokenizer.train_from_iterator(texts, trainer)
+        ids = tokenizer.get_vocab()
+        assert found.tokens == tuple(sorted(ids, key=ids.__getitem__)) and len(found) > len(fixed) + len(alphabet) + 99
 
 
 @pytest.mark.parametrize("model", ["bpe", "unigram"])
