@@ -49,8 +49,10 @@ install_packages() {
   fi
 }
 
-uv_install() { # `uv_install PYTHON ARGUMENTS ...`
-  "${UV}" pip install --python "$1" "${UV_OPTIONS[@]}" "${@:2}" |& sed -u '/^ [-+~] /d' >&2 # a line for each package
+# `uv_install PYTHON ARGUMENTS ...`: also compiles all modules, as a container does not keep what a start compiles.
+uv_install() {
+  "${UV}" pip install --compile-bytecode --python "$1" "${UV_OPTIONS[@]}" "${@:2}" \
+    |& sed -u '/^ [-+~] /d' >&2 # a line for each package
 }
 
 # `find_uv`: sets UV to the uv on the PATH, or to one in an environment of its own. It is given the settings of pip.
