@@ -136,7 +136,7 @@ class FineTuningEvaluation(Evaluation):
                 for examples in self._task.windows(part):
                     self._outputs(self._task.features(examples)[0])
             return self._rate()
-        if last_step is not None and self._metric is not None:
+        if last_step is not None and self._metric.keeps:
             figures |= self._use_best(last_step)
         if self._data.evaluated:
             step = last_step and (figures.get("best_step") or last_step)

@@ -48,10 +48,9 @@ class OpenedModel:
         return self.task == "encoder" or not self.is_export
 
     def fingerprint(self) -> str:
-        """A checksum of the weights, the vocabulary, and the small files beside them: labels, thresholds, lengths."""
+        """A checksum of the weights, the vocabulary, and the files of JSON beside them: labels, thresholds, lengths."""
         lasting = [path for path in sorted(self.path.glob("*.json")) if not path.name.endswith(".partial.json")]
-        small = [path for path in lasting if path.is_file() and path.stat().st_size < 1 << 20]
-        files = [f"{path.name} {checksum_of_file(path)}" for path in small]
+        files = [f"{path.name} {checksum_of_file(path)}" for path in lasting if path.is_file()]
         return checksum_of("\n".join([*self.checksums(), *files, *self.tokens.vocabulary.tokens]).encode())
 
     def describe(self) -> str:

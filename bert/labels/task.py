@@ -10,6 +10,7 @@ import numpy as np
 
 from bert.config.setting_errors import suggest
 from bert.conversion.model_description import Usage
+from bert.files import shown
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends
@@ -35,7 +36,6 @@ from bert.model.objectives import (
 from bert.randomness import permutation, stream_key
 from bert.reporting.run_record import BASELINE_FILE
 from bert.tokenization.library import text_tokenizer
-from bert.training.interruption import beat
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +74,12 @@ class LabelTask(RunnableTask):
         if self._learns_token_weights and config.model.vocab_size * len(self.labels or ()) > MOST_NUMBERS:
             self._learns_token_weights = False
             self.notes.append(f"not used: token_weights, which are over {MOST_NUMBERS:,} for these tokens and classes")
+        if run.do_train and config.initialization.from_checkpoint is None and schema.is_own:
+            if usage_of_the_weights(config.initialization).token_weights:
+                self.notes.append(
+                    f"not used: the token weights of {shown(config.initialization.from_pretrained_params or '')}, "
+                    "learned from its lines; train on those and these together to have them"
+                )
         if schema.separator is not None:
             self._decision = replace(self._decision, several=True)
         self.best_metric = "eval_score" if len(schema.dev) == 1 else f"eval_{next(iter(schema.dev))}_score"
@@ -212,7 +218,6 @@ class LabelTask(RunnableTask):
             return
         several, table = self._decision.several, features.table
         if self._unscaled is None:
-            beat("evaluating a linear model of the tokens")
             order = permutation(stream_key(self._config.run.seed, "token weights"), len(self.training))
             lines = self.features(self.training.take(order[:MOST_LINES]))[0]
             kinds, classes = lines.labels["labels"], np.arange(len(self.labels or ()))
@@ -252,6 +257,8 @@ class LabelTask(RunnableTask):
         if fits:
             positive = None if data.positive_label is None else self.labels.index(data.positive_label)
             self._decision = fitted(predictions, labels, self._decision.several, positive, data.wanted_recall)
+            if self._decision.positive is not None:
+                logger.info("the scores that follow are with the threshold, those of other evaluations without it")
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
         rows = (texts, features.examples.indices, labels, predictions)
         content = details(self.labels, *rows, self._decision, data.balance)

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ class Checkpoints:
 
     Args:
         texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used. Evaluations may
-            change them; a checkpoint has those of its save.
+            change them; a checkpoint has those of its save, and one that is resumed or restored gives them back.
         metric: of the evaluations, whose best checkpoint is never pruned; empty: only the newest are kept.
         resumed: where the leg starts, if its checkpoint may be this run's own.
     """
@@ -54,7 +54,7 @@ class Checkpoints:
         device: Device,
         start: Progress,
         writer: CheckpointWriter,
-        texts: Mapping[str, str] | None = None,
+        texts: dict[str, str] | None = None,
         metric: str = "",
         resumed: Progress | None = None,
     ) -> None:
@@ -68,6 +68,7 @@ class Checkpoints:
         self._saved: tuple[int, str] | None = None
         if resumed is not None and _is_saved(config, resumed.step):
             self._saved = (resumed.step, _added_later(resumed.carried))
+            self._take_texts(resumed.step)
             if device.group.is_main and resumed.step == max(checkpoint_files.list_steps(self._parent)):
                 self._name_steps(resumed.carried)  # a kill can have come after the checkpoint and before the names
         stable = checkpoint_files.named_step(self._parent, STABLE)  # until a save: the decay after it is abandoned
@@ -110,10 +111,15 @@ class Checkpoints:
         source = newest or checkpoint_files.step_directory(self._parent, common)
         parameters, optimizer, progress = checkpoint.load(source)
         checkpoint.restore(device.scope, device.place, self._program, parameters, optimizer, progress)
+        self._take_texts(common)
         device.collective.from_main(0)  # all ranks have read it before anything is moved
         if device.group.is_main:
             checkpoint_files.set_aside_newer(self._parent, common)
         return progress
+
+    def _take_texts(self, step: int) -> None:
+        files = {name: checkpoint_files.step_directory(self._parent, step) / name for name in self._texts}
+        self._texts |= {name: file.read_text(encoding="utf-8") for name, file in files.items() if file.is_file()}
 
     def has(self, step: int) -> bool:
         """Whether a step has a checkpoint, as rank 0 sees it."""

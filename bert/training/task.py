@@ -1,6 +1,6 @@
 """The interface between a task and a training run: data, objective, evaluation, figures for the summary."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,7 @@ class Task:
     trains: bool = True  # there is training to do
     evaluates: bool = False  # `Evaluation.evaluate` has anything to evaluate
     finishes: bool = False  # `Evaluation.finish` has work to do after training
-    texts: Mapping[str, str] = {}  # files to keep in checkpoints, name -> content
+    texts: dict[str, str] = {}  # files to keep in checkpoints, name -> content
     best_metric: BestMetric = NO_METRIC  # decides the best checkpoint and early stopping
     evaluates_first: bool = False  # given weights are evaluated before the first update
 

@@ -23,6 +23,7 @@ from bert.reporting.comparison import Metrics, verdict
 from bert.runtime.distributed import Group
 from bert.samples.collation import MicroBatch
 from bert.tokenization.library import text_tokenizer
+from bert.training.interruption import beat
 from bert.vectors.pairs import LATER, NEIGHBOURS, SAME_TEXT, SCORED, cleaned, divided, table_pairs, text_pairs, without
 from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.settings import VectorConfig
@@ -31,6 +32,7 @@ from data.text.encodings import Decoding
 _REMEDY = "More --hours, more pairs or a better --model may help"
 _ENOUGH_NEIGHBOURS = 5_000
 _LEAST_SCORED, _MOST_SCORED = 20, 1_000  # queries
+_TEXTS_AT_ONCE = 256  # that the model of --compare encodes between two signs of life
 
 
 @dataclass(frozen=True)
@@ -182,9 +184,14 @@ class VectorTask(FineTuningTask):
         """What BM25 finds, and the model of --compare, of the same queries; the verdict on this model beside each."""
         passages, queries = features.examples, scored(features.examples)
         texts, number = (queries["query"].tolist(), passages.passage.tolist()), len(queries)
+        beat("evaluating BM25")
         others = {"bm25": bm25(*texts)}
         if self._compared is not None:
-            vectors = [self._compared.encode(*kind) for kind in zip(texts, ("query", "passage"), strict=True)]
+            vectors = list[np.ndarray]()
+            for kind, each in zip(("query", "passage"), texts, strict=True):
+                for first in range(0, len(each), _TEXTS_AT_ONCE):
+                    beat("evaluating the model of --compare")
+                    vectors.append(self._compared.encode(each[first : first + _TEXTS_AT_ONCE], kind))
             others["compared"] = cosines(np.concatenate(vectors), number)
         ours, *theirs = (
             figures_of(scores, queries, passages) for scores in (cosines(predictions, number), *others.values())

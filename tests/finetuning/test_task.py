@@ -255,6 +255,40 @@ def test_the_best_weights_are_kept_and_used_and_both_scores_told_apart(tmp_path,
     assert (only.stage_dir() / "logits").read_bytes() == (config.stage_dir() / "logits").read_bytes()
 
 
+def test_what_an_evaluation_adds_to_a_checkpoint_is_in_those_of_later_starts(tmp_path, capsys):
+    """Also in those before the next evaluation, as without an interruption."""
+
+    evaluations = list[int]()
+
+    class Counting(Numbers):
+        known = "0"
+
+        def learn_to_decode(self, features, outputs):
+            evaluations.append(1)
+            self.known = str(len(evaluations))
+
+        def texts(self):
+            return {"count.json": self.known}
+
+    def counts(directory, *legs):
+        evaluations.clear()
+        for leg in legs:
+            again = {"from_checkpoint": directory / "results", "last_step_of_checkpoint": "auto"}
+            changes = {"run": {"keep_best": False, "keep_checkpoints": 9, "steps_this_run": leg}}
+            changes |= {"initialization": again} if leg != legs[0] else {}
+            assert run(config_of(directory, **changes), Counting) == 0
+        parent = config_of(directory).checkpoint_dir()
+        return {step: (parent / str(step) / "count.json").read_text() for step in checkpoint_files.list_steps(parent)}
+
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole, parts = counts(tmp_path / "whole", 40), counts(tmp_path / "parts", 14, 15, 40)
+    assert whole[10] == "0" and whole[15] == "1" and {whole[step] for step in (25, 30)} == {"2"}
+    assert whole.items() <= parts.items() and parts[14] == "1" and parts[29] == "2"
+    assert "no complete best weights" not in capsys.readouterr().out
+    assert "best_step" not in json.loads((config_of(tmp_path / "whole").stage_dir() / "summary.json").read_text())
+
+
 def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys, monkeypatch):
     config, finish = config_of(tmp_path, run={"epochs": 1}), FineTuningEvaluation.finish
 

@@ -171,7 +171,7 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
 
 
 @pytest.mark.long
-def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(weights, files, tmp_path):
+def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(weights, files, tmp_path, capsys):
     """It counts in each evaluation, and wherever the classifier is used afterwards."""
     line = (
         f"--task-name custom --text-column words --label-column kind --train-file {files}/train.csv --eval-file "
@@ -204,6 +204,10 @@ def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(w
     steps = [next(out.glob(f"*/glue-custom/{step}")) for step in (2, 4)]  # as an interrupted run leaves them
     assert [score_of(f"of{step.name}", step) for step in steps] == evaluations[-2:]
     assert score_of("3", out, "--no-token-weights") < found["eval_accuracy"] - 0.15
+
+    capsys.readouterr()
+    run(tmp_path, line.replace(f"params {weights}", f"params {out} --output-dir {tmp_path}/on/out"))
+    assert f"not used: the token weights of {out}, learned from its lines" in " ".join(capsys.readouterr().out.split())
 
     run_convert.main(["--from", f"{tmp_path}/with/out", "--to", f"{tmp_path}/hf", "--to-format", "hf"])
     said = "other libraries give logits without them"

@@ -84,11 +84,16 @@ def test_each_input_has_its_own_number_of_candidates(served):
     assert [len(json.loads(text)["masks"][0]) for _, text in outcomes] == [2, 7, 1]
 
 
-def test_the_fingerprint_is_of_all_that_decides_results(folders):
+def test_the_fingerprint_is_of_all_that_decides_results(folders, tmp_path):
     folder = folders["sequence-classification"]
     settings = [{}, {"max_seq_length": 8}, {"do_lower_case": "false"}, {"do_lower_case": "true"}]
     prints = [server(folder, **each).describe("notes").fingerprint for each in (*settings, {})]
     assert len(set(prints[:4])) == 3 and prints[4] == prints[0]
+    opened = server(folder).model.opened
+    (tmp_path / "task.json").write_text(" " * (1 << 21) + '{"threshold": 0.5}')  # large, as with weights of tokens
+    before = dataclasses.replace(opened, path=tmp_path).fingerprint()
+    (tmp_path / "task.json").write_text(" " * (1 << 21) + '{"threshold": 0.6}')
+    assert dataclasses.replace(opened, path=tmp_path).fingerprint() != before
 
 
 def test_damaged_weights_are_found_before_the_model_is_ready(folders):

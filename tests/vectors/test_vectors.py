@@ -23,7 +23,7 @@ def run(folder, words: str) -> dict:
 
 
 @pytest.mark.long
-def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_not(weights, tmp_path, caplog):  # noqa: F811
+def test_a_resumed_training_is_the_same_and_finds_more_than_words(weights, tmp_path, caplog, monkeypatch):  # noqa: F811
     """A passage shares no word with its query: it has the next word of the vocabulary for each."""
     rng, rows = np.random.RandomState(1), ["query,passage,negative"]
     for _ in range(240):
@@ -47,7 +47,13 @@ def test_a_resumed_training_ends_with_the_same_weights_and_finds_what_words_do_n
     beside = f"{training} --eval {tmp_path}/others.csv --held-out-fraction 0.2 --steps-this-run 1"
     run(tmp_path / "beside", beside)
     assert "not used: held_out_fraction, as nothing is held out beside --eval" in caplog.text
-    alone = run(tmp_path / "alone", f"--eval {tmp_path}/pairs.csv --model {tmp_path}/whole/out --max-seq-length 16")
+    lived = list[str]()
+    monkeypatch.setattr("bert.vectors.task.beat", lived.append)
+    monkeypatch.setattr("bert.vectors.task._TEXTS_AT_ONCE", 100)
+    own = f"--model {tmp_path}/whole/out --compare {tmp_path}/whole/out"
+    alone = run(tmp_path / "alone", f"--eval {tmp_path}/pairs.csv {own} --max-seq-length 16")
+    assert alone["eval_compared_recall_at_10"] == alone["eval_recall_at_10"]
+    assert lived.count("evaluating the model of --compare") == 6  # 240 queries and 240 passages
     assert alone["eval_bm25_recall_at_10"] == 0 and "is better than BM25, words alone," in alone["verdict"]
 
 
