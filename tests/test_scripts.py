@@ -108,7 +108,7 @@ def test_an_environment_is_made_once_from_the_lock(machine, tmp_path):
     made, exported, installed = (lines[0], *sorted(lines[1:]))  # the export is piped into the installation
     assert made.startswith("venv --quiet --allow-existing --python ") and made.endswith(f" {tmp_path}/venv")
     assert "--frozen" in exported and exported.endswith("--extra train --extra paddle")
-    assert installed == f"pip install --python {tmp_path}/venv/bin/python --no-deps --require-hashes --requirement -"
+    assert installed == f"pip install --compile-bytecode --python {tmp_path}/venv/bin/python --no-deps --require-hashes --requirement -"
     assert done.stderr == f"Installing the packages of train paddle into {tmp_path}/venv (once)\n"
     done, log = machine()
     assert (done.stdout, done.stderr, log) == (USED, "", "")
@@ -173,7 +173,7 @@ def test_pips_settings_are_uvs_and_its_variables_come_first(machine, tmp_path):
     pip["path"] = pip.pop("PATH")
     words = "source scripts/setup.sh; make_environment $BERT_VENV x uv_install $BERT_VENV/bin/python x"
     _, log = machine(words, PIP_CERT="/other.pem", **pip)
-    assert "pip install --python" in log and " --no-index x\n" in log
+    assert "pip install --compile-bytecode --python" in log and " --no-index x\n" in log
     given = dict(line.split("=", 1) for line in log.splitlines() if re.match("[A-Z_]+=", line))
     assert given["UV_DEFAULT_INDEX"] == "https://mirror/simple"
     assert given["UV_INDEX"].split() == ["https://one/simple", "https://two/simple"]
