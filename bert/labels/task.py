@@ -74,12 +74,6 @@ class LabelTask(RunnableTask):
         if self._learns_token_weights and config.model.vocab_size * len(self.labels or ()) > MOST_NUMBERS:
             self._learns_token_weights = False
             self.notes.append(f"not used: token_weights, which are over {MOST_NUMBERS:,} for these tokens and classes")
-        if run.do_train and config.initialization.from_checkpoint is None and schema.is_own:
-            if usage_of_the_weights(config.initialization).token_weights:
-                self.notes.append(
-                    f"not used: the token weights of {shown(config.initialization.from_pretrained_params or '')}, "
-                    "learned from its lines; train on those and these together to have them"
-                )
         if schema.separator is not None:
             self._decision = replace(self._decision, several=True)
         self.best_metric = "eval_score" if len(schema.dev) == 1 else f"eval_{next(iter(schema.dev))}_score"
@@ -130,6 +124,12 @@ class LabelTask(RunnableTask):
         texts = " and ".join(map(repr, self._schema.split("train").texts))
         self.notes.append(f"columns: text {texts}, {kind} {data.label_column!r}")
         self.notes += [f"classes: {counted(examples.labels)}"] if single else []
+        start = self._config.initialization
+        if start.from_checkpoint is None and usage_of_the_weights(start).token_weights:
+            self.notes.append(
+                f"not used: the token weights of {shown(start.from_pretrained_params or '')}, learned from its lines; "
+                "train on those and these together to have them"
+            )
         if self._config.holds_out():
             mask = held_out_rows(examples, classes, data.folds, data.fold, self._config.run.seed)
             self._held_out, self.training = examples.take(mask), examples.take(~mask)

@@ -32,7 +32,7 @@ from data.text.encodings import Decoding
 _REMEDY = "More --hours, more pairs or a better --model may help"
 _ENOUGH_NEIGHBOURS = 5_000
 _LEAST_SCORED, _MOST_SCORED = 20, 1_000  # queries
-_TEXTS_AT_ONCE = 256  # that the model of --compare encodes between two signs of life
+_TEXTS_AT_ONCE = 256  # that the model of --compare encodes, after which the watchdog is told
 
 
 @dataclass(frozen=True)
