@@ -287,6 +287,8 @@ def test_zlib_is_loaded_before_paddle():
 def test_the_root_holds_only_what_was_agreed():
     entry_points = {path.name for path in REPOSITORY.glob("*.py")}
     assert all(name in ("program.py", "setup.py") or name.startswith("run_") for name in entry_points), entry_points
+    tracked = subprocess.run(["git", "ls-files", "*/*"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert {name.split("/")[0] for name in tracked.stdout.split()} == {".ci", "bert", "data", "scripts", "tests"}
 
 
 def test_nothing_stands_behind_the_main_guard_of_a_program():
