@@ -157,9 +157,11 @@ def _replace_comparison(editor: BlockEditor, arg_max: Any, comparison: Any, larg
 
 # oneDNN's kernels that are faster than Paddle's own, on one thread of a Zen 5 core, [4,096, 1,024], milliseconds:
 # gelu 3.9 -> 2.1, its gradient 8.9 -> 3.2 (tanh form 2.8 -> 2.7 and 5.6 -> 3.1), layer_norm 1.8 -> 1.5 ([4,096, 256]
-# 0.48 -> 0.19). Not softmax (3.9 -> 4.6), tanh and elementwise operators; oneDNN's gradient of a matrix product takes
-# twice as long as MKL's, and crashes where one of the two is not wanted, as FLAGS_use_mkldnn=1 would.
-ONEDNN_OPERATORS = ("gelu", "gelu_grad", "layer_norm")
+# 0.48 -> 0.19). softmax 3.9 -> 4.6; but of rows shorter than 128, as attention's mostly are, Paddle's takes 12 to 15 ns
+# an element on a Xeon of 2.5 GHz and oneDNN's 3 to 4 (longer 2.8 to 4.4 and 2.3 to 4.0). Not softmax_grad (1.5% of an
+# update, but all layers' results stay in memory), tanh and elementwise operators; oneDNN's gradient of a matrix product
+# takes twice as long as MKL's, and crashes where one of the two is not wanted, as FLAGS_use_mkldnn=1 would.
+ONEDNN_OPERATORS = ("gelu", "gelu_grad", "layer_norm", "softmax")
 
 
 def use_cpu_kernels(program: static.Program, *, bfloat16: bool = False, onednn: bool = True) -> None:

@@ -135,7 +135,7 @@ def test_a_training_program_has_the_fast_kernels():
     session = tiny.Session(model=MODEL)
     num_norms = 1 + 2 * MODEL.num_hidden_layers + 1
     assert len(operators(session, "batch_norm_grad")) == num_norms and not operators(session, "layer_norm_grad")
-    for kind in ("gelu", "gelu_grad", "layer_norm"):
+    for kind in ("gelu", "gelu_grad", "layer_norm", "softmax"):
         assert operators(session, kind) and all(op.attr("use_mkldnn") for op in operators(session, kind))
     assert len(operators(session, "fused_matmul")) == NUM_LINEAR + MODEL.num_hidden_layers, "linear layers and scores"
     assert not any(op.attr("use_mkldnn") for op in operators(session, "matmul_v2")), "MKL's is faster in float32"
