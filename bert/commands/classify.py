@@ -1,6 +1,7 @@
 """`bash scripts/run_classify.sh --train FILE`: trains a classifier on your own labelled texts, and scores it."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,15 @@ def _form(line: CommandLine) -> Form:
         )
     if "cross_validate" in line.launch and ("train_file" not in flags or "eval_file" in flags):
         raise ValueError("--cross-validate holds out parts of --train; give --train, and omit --eval")
+    if "cross_validate" in line.launch and flags.keys() & {"fold", "folds"}:
+        raise ValueError("--cross-validate holds out each of its parts in turn; omit --fold and --folds")
     file = next(Path(str(flags[name])) for name in OWN_FILES if name in flags)
     folder = Path(flags.get("output_dir", f"results/classify-{file.name.partition('.')[0]}"))
     settings: dict[str, Any] = {"output_dir": folder, "report_file": folder / "report.json"}
     if "train_file" in flags and not flags.keys() & {"from_pretrained_params", "from_checkpoint", "bert_model"}:
         settings["from_pretrained_params"] = CLASSIFIED_FROM
+    if "cross_validate" in line.launch:
+        settings |= {"folds": line.launch["cross_validate"], "fold": 0}
     return Form(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
 
 
@@ -74,10 +79,15 @@ LAUNCHER = FineTuningLauncher(
 def main(words: Sequence[str]) -> int:
     with usage_errors():
         plan = plan_of(LAUNCHER, words)
+        parts = plan.launch.start.cross_validate
         if plan.answers():
+            if parts is not None:
+                print(
+                    f"--cross-validate: this is one of {parts} trainings, each in part-N of its folder", file=sys.stderr
+                )
             return OK
     (config,) = plan.phases
-    if (parts := plan.launch.start.cross_validate) is not None:
+    if parts is not None:
         return cross_validate(REPOSITORY / GLUE.script, config, plan.ranks, parts)
     return train(LAUNCHER, plan)
 

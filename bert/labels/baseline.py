@@ -17,7 +17,7 @@ from bert.files import checksum_of, read_json, write_atomically
 from bert.labels.examples import Examples
 from bert.labels.metrics import scores
 from bert.labels.schema import LabelSchema
-from bert.labels.split import held_out_rows
+from bert.labels.split import held_out_rows, normalized
 from bert.randomness import permutation, stream_key
 from bert.reporting.comparison import Metrics, verdict
 from bert.training.interruption import beat
@@ -95,6 +95,10 @@ def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: 
     )
     order, columns = permutation(stream_key(seed, "baseline"), len(texts)), max(len(schema.labels or ()), 8)
     rows = order[np.cumsum([len(texts[row]) for row in order]) * columns <= _MOST_WORK]
+    if not len(rows):
+        raise ValueError(
+            f"for {columns} classes, lines of {max(map(len, texts)):,} characters are too much to learn from"
+        )
     of_lines = "" if len(rows) == len(texts) else f" (from {len(rows):,} of {len(texts):,} lines)"
     learned, methods = training.take(rows), dict[str, list[Any]]()
     model = _search(schema, learned, seed)
@@ -112,15 +116,18 @@ def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: 
     return {"methods": methods, "learned_from": of_lines}
 
 
-def _search(schema: LabelSchema, training: Examples, seed: int) -> GridSearchCV:
+def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
     """A linear model with the C that scores best in parts of the training lines, which are cut as the held-out one."""
     # LIBLINEAR's dual solver scores as LBFGS does, in a twentieth of its time.
-    classifier = LogisticRegression(solver="liblinear", dual=True, max_iter=1000, random_state=0)
+    classifier = LogisticRegression(C=_STRENGTHS[0], solver="liblinear", dual=True, max_iter=1000, random_state=0)
     model: Any = OneVsRestClassifier(classifier), {"estimator__C": _STRENGTHS}
     if schema.is_regression:
-        model = Ridge(), {"alpha": [1 / strength for strength in _STRENGTHS]}
+        model = Ridge(1 / _STRENGTHS[0]), {"alpha": [1 / strength for strength in _STRENGTHS]}
     classes = None if schema.is_regression or schema.separator else schema.encode(training.labels or ())
-    parts = [held_out_rows(training, classes, _FOLDS, fold, seed) for fold in range(_FOLDS)]
+    folds = min(_FOLDS, len(set(normalized(training) if training.groups is None else training.groups)))
+    if folds < 2:
+        return model[0]
+    parts = [held_out_rows(training, classes, folds, fold, seed) for fold in range(folds)]
     splits = [(np.flatnonzero(~part), np.flatnonzero(part)) for part in parts]
     return GridSearchCV(*model, cv=splits, scoring=lambda m, x, y: _scores(schema.metrics, m.predict(x), y)["score"])
 

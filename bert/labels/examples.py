@@ -22,6 +22,7 @@ from data.text.columns import Column, Row, texts_inside
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
 _NUM_SHOWN = 3
+ALONE = "\0"  # begins the group of a row that has no group
 _SEPARATORS = re.compile(r"[\t\r\n]")
 
 
@@ -149,6 +150,8 @@ def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -
         tally.lines += 1
         if schema.separator and row.values and (names := listed(row.values.get(split.label))) is not None:
             row.values[split.label] = schema.separator.join(names)
+        if split.group is not None and row.values and row.values.get(split.group, "") is None:
+            row.values[split.group] = ""  # JSON's null
         fields, problem = _fields(row, columns)
         if not problem and split.label is not None:
             label = fields[num_texts] = schema.spelled(fields[num_texts].strip())  # spaces do not make another class
@@ -176,7 +179,9 @@ def _examples(
     labels = fields[num_texts] if split.label is not None else None
     place = num_texts + (split.label is not None)
     indices = fields[place] if split.index is not None else [str(first + number) for number in range(len(rows))]
-    groups = fields[-1] if split.group is not None else None
+    groups = None
+    if split.group is not None:
+        groups = [value if value.strip() else f"{ALONE}{first + row}" for row, value in enumerate(fields[-1])]
     counts["empty_texts"] = _empty(fields[:num_texts])
     return Examples(path, tuple(fields[:num_texts]), labels, indices, counts, warnings, groups)
 

@@ -59,7 +59,7 @@ class LabelSchema:
         """The task with the classes that a file or a model defines."""
         metrics = self.metrics
         if self.is_own and labels is not None and self.separator is None:
-            metrics = ("accuracy", "f1" if len(labels) == 2 else "macro_f1")
+            metrics = ("accuracy", "macro_f1")  # F1 of one class alone favours a model that says nothing else
         return replace(self, labels=labels, metrics=metrics)
 
     def problem(self, label: str) -> str:
@@ -136,10 +136,7 @@ def own_schema(
     is_regression: bool = False,
     decoding: Decoding = DETECTED,
 ) -> LabelSchema:
-    """The schema of the user's own files, by the names of their columns or keys; paths are given elsewhere.
-
-    Two classes are scored by the F1 of the second, more by the macro F1.
-    """
+    """The schema of the user's own files, by the names of their columns or keys; paths are given elsewhere."""
     labelled = Split((), texts, label, index, header=decoding.header, decoding=decoding)
     train, dev, test = replace(labelled, group=group), {"dev": labelled}, {"predictions": replace(labelled, label=None)}
     if is_regression:

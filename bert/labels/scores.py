@@ -12,8 +12,10 @@ from sklearn.metrics import classification_report, confusion_matrix, f1_score, r
 
 from bert.config.setting_errors import suggest
 from bert.labels.decision import Decision
+from bert.reporting.run_record import SCORES_FILE
 
 WORST = 20  # errors that are listed
+_MOST_CLASSES = 50  # in the table that is printed
 _BINS = 10  # of the calibration error
 TEMPERATURES = (0.2, 20.0)  # without an error in the evaluation set, at least 1: the best would be 0
 _TITLES = {"precision": "precision", "recall": "recall", "f1-score": "F1", "auc": "AUC", "support": "lines"}
@@ -101,7 +103,7 @@ def details(
 
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if there may be several.
-        balanced: whether --balance was given.
+        balanced: whether --balance was given, or would not help.
     """
     several, likely = decision.several, decision.probabilities(logits)
     predictions = decision.classes(likely)
@@ -169,7 +171,11 @@ def _verdict(content: Mapping[str, Any], balanced: bool) -> str:
 def lines(details: Mapping[str, Any]) -> list[str]:
     """A table of the classes, and of what was taken for what; a sentence if no more than the largest was learned."""
     classes = pd.DataFrame(details["classes"]).T.reindex(columns=list(_TITLES)).rename(columns=_TITLES)
+    more = len(classes) - _MOST_CLASSES
+    if more > 0:
+        classes = classes[classes["lines"].rank(method="first", ascending=False) <= _MOST_CLASSES]
     tables = [classes.to_string(float_format="{:.3f}".format, formatters={"lines": "{:.0f}".format}, na_rep="-")]
+    tables += [f"the {_MOST_CLASSES} largest classes; {more:,} more are in {SCORES_FILE}"] if more > 0 else []
     if 0 < len(matrix := details.get("confusion", ())) <= 8:
         counts = pd.DataFrame(matrix, classes.index, classes.index)
         tables.append(counts.rename_axis(columns="true, predicted:").to_string())

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
 from bert.labels.examples import Examples
+from bert.labels.schema import number
 
 _MOST_REPEATS = 20  # of a row of a rare class
 
@@ -59,6 +60,18 @@ def balanced_rows(classes: np.ndarray) -> np.ndarray:
     counts = np.bincount(classes)
     repeats = np.minimum(np.round(counts.max() / np.maximum(counts, 1)), _MOST_REPEATS).astype(np.int64)
     return np.repeat(np.arange(len(classes)), repeats[classes])
+
+
+def labels_alike(labels: Sequence[str]) -> list[list[str]]:
+    """Labels that differ in case alone, or are one number, such as 1 and 1.0."""
+    alike = dict[str | float, list[str]]()
+    for label in labels:
+        try:
+            key: str | float = number(label)
+        except ValueError:
+            key = label.casefold()
+        alike.setdefault(key, []).append(label)
+    return [some for some in alike.values() if len(some) > 1]
 
 
 def counted(labels: Sequence[str]) -> str:

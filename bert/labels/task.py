@@ -18,13 +18,13 @@ from bert.finetuning.run import RunnableTask
 from bert.finetuning.task import Features, Outputs, Part, ResultsFile
 from bert.labels.baseline import compare
 from bert.labels.decision import Decision
-from bert.labels.examples import Examples, discover_labels, read_examples, stream_examples
+from bert.labels.examples import ALONE, Examples, discover_labels, read_examples, stream_examples
 from bert.labels.features import sentence_features
 from bert.labels.metrics import scores
 from bert.labels.schema import number
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
-from bert.labels.split import balanced_rows, counted, held_out_rows, rows_in_both
+from bert.labels.split import balanced_rows, counted, held_out_rows, labels_alike, rows_in_both
 from bert.labels.token_learning import MOST_LINES, MOST_NUMBERS, learned, share
 from bert.labels.token_weights import logits_of, packed, unpacked
 from bert.model.objectives import (
@@ -101,7 +101,7 @@ class LabelTask(RunnableTask):
         return chosen
 
     def _ordered(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """The classes, the positive one of two at the end: F1 is that of the second."""
+        """The classes, the positive one of two at the end."""
         positive = self._config.data.positive_label
         if positive is None:
             return labels
@@ -124,6 +124,11 @@ class LabelTask(RunnableTask):
         texts = " and ".join(map(repr, self._schema.split("train").texts))
         self.notes.append(f"columns: text {texts}, {kind} {data.label_column!r}")
         self.notes += [f"classes: {counted(examples.labels)}"] if single else []
+        if single and (alike := labels_alike(schema.labels or ())):
+            names = "; ".join(" and ".join(map(repr, some)) for some in alike[:5])
+            self.notes.append(f"alike, but classes of their own: {names}. If they are one, correct the file")
+        if alone := sum(group.startswith(ALONE) for group in examples.groups or ()):
+            self.notes.append(f"{alone:,} rows have no {data.group_column}: each is held out or not by itself")
         start = self._config.initialization
         if start.from_checkpoint is None and usage_of_the_weights(start).token_weights:
             self.notes.append(
@@ -261,7 +266,9 @@ class LabelTask(RunnableTask):
                 logger.info("the scores that follow are with the threshold, those of other evaluations without it")
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
         rows = (texts, features.examples.indices, labels, predictions)
-        content = details(self.labels, *rows, self._decision, data.balance)
+        learned_from = self.training.labels if self.training is not None else None
+        is_untrained = learned_from is not None and not set(features.examples.labels or ()) <= set(learned_from)
+        content = details(self.labels, *rows, self._decision, data.balance or is_untrained)
         if fits and self._token_weights is not None:
             logger.info("a linear model of the tokens is added to the logits, as it helps; --no-token-weights: without")
         for line in lines(content):

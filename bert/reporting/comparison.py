@@ -1,5 +1,6 @@
 """The verdict on a trained model beside a plain method, on the same rows."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from bert.randomness import integers_below, stream_key
 
 Metrics = Callable[[np.ndarray], Mapping[str, float]]  # rows int64 [m] -> metrics of these rows; the last one decides
 _RESAMPLES = 200
-_REMEDY = "More labelled lines, more hours of own text (--text, --hours) or a better model to begin with may help"
+_REMEDY = "More labelled lines, more own text (run_pretraining.sh --text) or a better model to begin with may help"
 
 
 def verdict(
@@ -26,7 +27,8 @@ def verdict(
     """A sentence that says whether a model is better than a plain method, by the last metric, of which more is better.
 
     The margin, of 95%, is that of a paired bootstrap over rows, or over groups of rows. It is wider if these are few
-    (Student's t), and at least 3 / rows, the share that so many rows may miss (the rule of three).
+    (Student's t), and at least 3 / rows, the share that so many rows may miss (the rule of three). One group
+    alone tells nothing of others.
 
     Args:
         name: of the method, such as "characters alone".
@@ -39,10 +41,11 @@ def verdict(
         drawn = integers_below(stream_key("bootstrap", resample), np.arange(number), number)
         chosen = np.repeat(every, np.bincount(drawn, minlength=number)[units])
         gaps.append(ours(chosen)[decisive] - theirs(chosen)[decisive])
-    margin = max(t.ppf(0.975, max(number - 1, 1)) * np.std(gaps, ddof=1), 3 / rows)
+    margin = max(t.ppf(0.975, number - 1) * np.std(gaps, ddof=1), 3 / rows) if number > 1 else math.inf
     gap = mine[decisive] - other[decisive]
     relation = f"is {'better' if gap > 0 else 'worse'} than" if abs(gap) > margin else "cannot be told from"
-    where = f"{rows:,} {unit}" + (f" of {number:,} groups" if groups is not None else "")
+    where = f"{rows:,} {unit}" + (f" of {number:,} group{'s' * (number > 1)}" if groups is not None else "")
+    wide = f"+- {margin:.3f}" if number > 1 else "which one group does not decide"
     shown = ", ".join(f"{metric.replace('_', ' ')} {mine[metric]:.3f} against {other[metric]:.3f}" for metric in mine)
-    sentence = f"{model} {relation} {name} on {where}: {shown} ({gap:+.3f} +- {margin:.3f})."
+    sentence = f"{model} {relation} {name} on {where}: {shown} ({gap:+.3f} {wide})."
     return sentence if gap > margin or mine[decisive] == 1 else f"{sentence} {remedy}."

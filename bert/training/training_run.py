@@ -23,6 +23,7 @@ from bert.files import write_atomically
 from bert.model.objectives import Objective
 from bert.model.optimization import load_schedule
 from bert.reporting.logs import QUIET_STEPS, Log, Messages
+from bert.reporting.run_record import METRICS, read_metrics
 from bert.reporting.trackers import check_trackers
 from bert.runtime.distributed import Group, finalize, group_from_environment
 from bert.runtime.topology import device_name
@@ -159,6 +160,9 @@ def build(config: TrainingConfig, objective: Objective, group: Group) -> tuple[T
 def summary(config: TrainingConfig, outcome: Outcome, device: Device, program: TrainingProgram) -> dict[str, Any]:
     """The figures of a training by the names its users know; throughputs are of all ranks, without saves."""
     totals, metrics = outcome.totals, outcome.metrics
+    if "loss" not in metrics:  # a leg without updates, of a run that was stopped before its summary or is repeated
+        logged = read_metrics(config.log_dir() / METRICS, [])[0]
+        metrics = next((row for row in reversed(logged) if row["step"] == outcome.step), {}) | metrics
     seconds = max(totals.seconds, 1e-9)
     return {
         "steps": outcome.step,

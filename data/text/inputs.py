@@ -228,8 +228,9 @@ class Findings:
 
     def encoding_lines(self) -> list[str]:
         """What was not plainly UTF-8, each encoding with a line of it by which a reader sees whether it is right."""
+        lines = {name: f", e.g. {line!r}" for name, line in self.not_ascii.items()}
         return [
-            f"read as {name}, e.g. {self.not_ascii.get(name, '')!r}; --encoding names another"
+            f"read as {name}{lines.get(name, '')}; --encoding names another"
             for name in self.encodings
             if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
         ]

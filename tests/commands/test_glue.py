@@ -121,6 +121,7 @@ def test_a_table_is_enough_to_train_a_classifier(weights, tmp_path):
         ([], "--train FILE must be given"),
         (["--train", "notes.csv", "--eval", "notes.csv", "--cross-validate", "5"], "omit --eval"),
         (["--train", "notes.csv", "--cross-validate", "1"], "must be greater than or equal to 2"),
+        (["--train", "notes.csv", "--cross-validate", "4", "--fold", "1"], "omit --fold and --folds"),
         (["--train", "notes.csv", "--fold", "7"], "fold=7 must be below folds=5"),
         (["--train", "notes.csv", "--wanted-recall", "0.9"], "pass --positive-label"),
         (
@@ -138,6 +139,15 @@ def test_mistakes_of_a_classifier_are_refused_before_the_start(weights, tmp_path
     (weights / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *(f"w{number}" for number in range(72))]) + "\n")
     with refused(rule.replace("?", r"\?")):
         main(["classify", *words, "--model", str(weights), "--device", "cpu"])
+
+
+def test_a_dry_run_of_a_cross_validation_is_that_of_its_first_part(weights, tmp_path, capfd):
+    (tmp_path / "notes.csv").write_text(ROWS)
+    (weights / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *(f"w{number}" for number in range(72))]) + "\n")
+    words = ["--train", "notes.csv", "--cross-validate", "3", "--model", str(weights), "--device", "cpu", "--dry-run"]
+    assert main(["classify", *words]) == 0
+    said = capfd.readouterr()
+    assert "held out: 20 of 60 rows (part 0 of 3" in said.out + said.err and "one of 3 trainings" in said.err
 
 
 def test_the_help_of_a_classifier_has_no_flags_of_published_tasks(capsys):

@@ -92,8 +92,30 @@ def test_many_lines_are_learned_from_in_part_and_too_few_not_at_all(monkeypatch,
     whole = examples(TEXTS, CLASSES)
     found = baseline.compare(SINGLE, whole, whole, HALF_RIGHT, 42, tmp_path / "record.json")
     assert "characters alone (from " in found["verdict"] and " of 240 lines)" in found["verdict"]
-    with pytest.raises(ValueError, match="2 different texts are too few for folds=3"):
-        baseline.compare(SINGLE, whole.take(np.arange(2)), whole, HALF_RIGHT, 42, tmp_path / "record.json")
+    monkeypatch.setattr(baseline, "_MOST_WORK", 8)
+    with pytest.raises(ValueError, match="for 8 classes, lines of .* characters are too much to learn from"):
+        baseline.compare(SINGLE, whole, whole, HALF_RIGHT, 42, tmp_path / "record.json")
+
+
+@pytest.mark.parametrize("groups", [GROUPS[:40], ["A"] * 20 + ["B"] * 20, ["A"] * 40, None])
+def test_few_groups_or_texts_are_learned_from_all_the_same(groups, tmp_path):
+    """What chooses C is cut from as many parts as there are; of one, C is the usual."""
+    texts = TEXTS[:40] if groups else [TEXTS[0]] * 20 + [TEXTS[1]] * 20
+    some, rest = examples(texts, CLASSES[:40], groups), examples(TEXTS[120:], CLASSES[120:], ["C"] * 120)
+    found = baseline.compare(SINGLE, some, rest, DRAWN[120:], 42, tmp_path / "record.json")
+    assert groups is None or found["eval_words_alone_accuracy"] > 0.6
+    assert "cannot be told from" in found["verdict"] and " on 120 lines of 1 group: " in found["verdict"]
+    assert "which one group does not decide)" in found["verdict"]
+
+
+def test_a_model_that_says_one_class_of_two_is_not_better_than_words(tmp_path):
+    """By the F1 of the second class it was: 0.67 where neither class can be learned."""
+    labels = RNG.choice(["no", "yes"], 240).tolist()
+    schema = own_schema(("text",), "label").with_labels(("no", "yes"))
+    whole, always = examples(NOISE, labels), np.ones(120, np.int64)
+    learned, evaluated = whole.take(np.arange(120)), whole.take(np.arange(120, 240))
+    found = baseline.compare(schema, learned, evaluated, always, 42, tmp_path / "record.json")
+    assert "is better" not in found["verdict"] and "macro f1 0.3" in found["verdict"], found
 
 
 def test_the_table_the_report_and_the_card_say_what_the_summary_says(tmp_path):

@@ -1,5 +1,6 @@
 """What is inferred from users' rows, what is held out, and how a classifier's logits become scores and decisions."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ from bert.commands.classify import _all_rows
 from bert.finetuning.config import usual_settings
 from bert.labels.columns import survey
 from bert.labels.decision import Decision
-from bert.labels.examples import Examples
+from bert.labels.examples import ALONE, Examples, read_examples
+from bert.labels.schema import own_schema
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.settings import inferred
-from bert.labels.split import balanced_rows, held_out_rows, rows_in_both
+from bert.labels.split import balanced_rows, held_out_rows, labels_alike, rows_in_both
 from bert.labels.table import Split, own_rows
 from data.text.columns import TableForm
 from data.text.tables import user_table
@@ -183,6 +185,25 @@ def test_the_rows_of_a_patient_are_held_out_together():
         held_out_rows(rows, classes, 30, 0, 42)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_rows_without_a_patient_are_no_group(name, tmp_path):
+    rows = [{"text": f"text {n}", "label": "ab"[n % 2], "patient": None if n % 2 else f"P{n // 4}"} for n in range(40)]
+    path = tmp_path / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if name == "a.csv":
+        path.write_text(
+            "text,label,patient\n" + "".join(",".join(v or " " for v in row.values()) + "\n" for row in rows)
+        )
+    schema = own_schema(("text",), "label", group="patient")
+    found = read_examples(path, schema.split("train"), schema)
+    assert found.groups is not None and len(set(found.groups)) == 20 + 10
+    assert [n for n, group in enumerate(found.groups) if group.startswith(ALONE)] == [*range(1, 40, 2)]
+
+
+def test_labels_that_differ_in_case_or_are_one_number_are_alike():
+    assert labels_alike(["1", "yes", "1.0", "no", "Yes", "2"]) == [["1", "1.0"], ["yes", "Yes"]]
+
+
 def test_patients_who_share_a_text_are_not_divided():
     """A third of the rows says the same, as findings do."""
     groups = np.array([f"P{n // 4}" for n in range(80)])
@@ -242,6 +263,17 @@ def test_scores_of_classes_mistakes_and_the_worst_errors():
     }  # fmt: skip
     assert lines(found)[-1].startswith("the model has learned no more than the largest class: its accuracy is 50.0%")
     assert any(line.split() == ["soon", "0.500", "0.500", "0.500", "0.750", "2"] for line in lines(found)), lines(found)
+
+
+def test_of_many_classes_the_largest_are_shown():
+    labels = np.repeat(np.arange(60), np.where(np.arange(60) == 7, 9, 2))
+    names, texts = [f"class{n}" for n in range(60)], [str(n) for n in range(len(labels))]
+    logits = np.eye(60, dtype="float32")[labels] * 5
+    shown = lines(details(names, texts, texts, labels, logits, Decision()))
+    assert sum(line.startswith("class") for line in shown) == 50 and any(
+        line.split()[0] == "class7" for line in shown[1:51]
+    )
+    assert "the 50 largest classes; 10 more are in scores.json" in shown
 
 
 @pytest.mark.parametrize("balanced", [False, True])
