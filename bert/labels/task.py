@@ -128,7 +128,7 @@ class LabelTask(RunnableTask):
             names = "; ".join(" and ".join(map(repr, some)) for some in alike[:5])
             self.notes.append(f"alike, but classes of their own: {names}. If they are one, correct the file")
         if alone := sum(group.startswith(ALONE) for group in examples.groups or ()):
-            self.notes.append(f"{alone:,} rows have no {data.group_column}: each is held out or not by itself")
+            self.notes.append(f"{alone:,} rows have no {data.group_column}: each is a group of its own")
         start = self._config.initialization
         if start.from_checkpoint is None and usage_of_the_weights(start).token_weights:
             self.notes.append(
