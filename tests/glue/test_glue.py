@@ -331,7 +331,24 @@ def test_a_class_whose_rows_are_all_held_out_is_named(weights, tmp_path):
     (tmp_path / "a.csv").write_text(f"sentence,label\n{rows}wd1,rare\n")
     words = f"--task-name custom --train-file {tmp_path}/a.csv --do-train --do-eval --fold"
     notes = [" ".join(LabelTask(settings(weights, f"{words} {fold}")).notes) for fold in range(5)]
-    assert sum("all rows of rare are held out, none is trained on" in note for note in notes) == 1
+    found = ["all rows of rare are held out, none is trained on" in note for note in notes]
+    assert sum(found) == 1
+    task = LabelTask(settings(weights, f"{words} {found.index(True)}"))
+    examples = task.read(task.evaluated[0])
+    logits = np.eye(3, dtype="float32")[[2 * int(label == "y") for label in examples.labels]] * 5  # n, rare, y
+    content = task.details(task.evaluated[0], Features(examples, *task.features(examples)), logits, fits=False)
+    assert content is not None and "no line of" in content["verdict"] and "--balance" not in content["verdict"]
+
+
+def test_labels_that_are_alike_and_rows_without_a_group_are_named(weights, tmp_path):
+    rows = "".join(
+        f"wa{row % 9} wb{row},{('Yes', 'no', 'yes')[row % 3]},{row // 4 if row % 2 else ''}\n" for row in range(40)
+    )
+    (tmp_path / "a.csv").write_text(f"sentence,label,patient\n{rows}")
+    words = f"--task-name custom --train-file {tmp_path}/a.csv --do-train --do-eval --group-column patient"
+    notes = LabelTask(settings(weights, words)).notes
+    assert "alike, but classes of their own: 'Yes' and 'yes'. If they are one, correct the file" in notes
+    assert "20 rows have no patient: each is a group of its own" in notes
 
 
 @pytest.mark.parametrize(
