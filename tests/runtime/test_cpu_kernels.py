@@ -243,6 +243,7 @@ def test_gradients_in_bfloat16_are_those_of_float32_within_its_rounding():
     assert any((exact[name] != rounded[name]).any() for name in exact)
 
 
+@pytest.mark.long
 @needs_onednn
 def test_without_fast_bfloat16_the_program_is_that_of_float32(monkeypatch):
     monkeypatch.setattr(cpu_kernels, "computes_bfloat16", lambda: False)
