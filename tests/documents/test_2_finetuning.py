@@ -54,7 +54,8 @@ def test_sentences_are_judged_and_entities_found(clone):
         ("bash scripts/run_ner.sh", "entities/ner", "f1"),
     ):
         TRIED.add(line)
-        output_of(line + SHORT, clone, "starting from the pre-trained weights", f"  {metric}  ", timeout=900)
+        row = f"  {metric.replace('_', ' ')}  "
+        output_of(line + SHORT, clone, "starting from the pre-trained weights", row, timeout=900)
         summary = json.loads((clone / "results/glue_quickstart" / stage / "summary.json").read_text())
         assert summary["finished"] and 0 <= summary[f"eval_{metric}"] <= 1
     output_of(command(".venv/bin/python run_glue.py --task-name custom"), clone)
