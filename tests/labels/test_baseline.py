@@ -98,8 +98,9 @@ def test_many_lines_are_learned_from_in_part_and_too_few_not_at_all(monkeypatch,
 
 
 @pytest.mark.parametrize("groups", [GROUPS[:40], ["A"] * 20 + ["B"] * 20, ["A"] * 40, None])
-def test_few_groups_or_texts_are_learned_from_all_the_same(groups, tmp_path):
+def test_few_groups_or_texts_are_learned_from_all_the_same(groups, tmp_path, monkeypatch):
     """What chooses C is cut from as many parts as there are; of one, C is the usual."""
+    monkeypatch.setattr(comparison, "_RESAMPLES", 40)
     texts = TEXTS[:40] if groups else [TEXTS[0]] * 20 + [TEXTS[1]] * 20
     some, rest = examples(texts, CLASSES[:40], groups), examples(TEXTS[120:], CLASSES[120:], ["C"] * 120)
     found = baseline.compare(SINGLE, some, rest, DRAWN[120:], 42, tmp_path / "record.json")
@@ -108,8 +109,9 @@ def test_few_groups_or_texts_are_learned_from_all_the_same(groups, tmp_path):
     assert "which one group does not decide)" in found["verdict"]
 
 
-def test_a_model_that_says_one_class_of_two_is_not_better_than_words(tmp_path):
+def test_a_model_that_says_one_class_of_two_is_not_better_than_words(tmp_path, monkeypatch):
     """By the F1 of the second class it was: 0.67 where neither class can be learned."""
+    monkeypatch.setattr(comparison, "_RESAMPLES", 40)
     labels = RNG.choice(["no", "yes"], 240).tolist()
     schema = own_schema(("text",), "label").with_labels(("no", "yes"))
     whole, always = examples(NOISE, labels), np.ones(120, np.int64)
