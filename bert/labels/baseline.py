@@ -17,7 +17,7 @@ from bert.files import checksum_of, read_json, write_atomically
 from bert.labels.examples import Examples
 from bert.labels.metrics import scores
 from bert.labels.schema import LabelSchema
-from bert.labels.split import held_out_rows, normalized
+from bert.labels.split import held_out_rows, held_together
 from bert.randomness import permutation, stream_key
 from bert.reporting.comparison import Metrics, verdict
 from bert.training.interruption import beat
@@ -124,7 +124,7 @@ def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
     if schema.is_regression:
         model = Ridge(1 / _STRENGTHS[0]), {"alpha": [1 / strength for strength in _STRENGTHS]}
     classes = None if schema.is_regression or schema.separator else schema.encode(training.labels or ())
-    folds = min(_FOLDS, len(set(normalized(training) if training.groups is None else training.groups)))
+    folds = min(_FOLDS, len(set(held_together(training))))
     if folds < 2:
         return model[0]
     parts = [held_out_rows(training, classes, folds, fold, seed) for fold in range(folds)]

@@ -106,6 +106,18 @@ class LabelSchema:
         return np.array([classes[label] for label in labels], np.int64)
 
 
+def labels_alike(labels: Sequence[str]) -> list[list[str]]:
+    """Labels that differ in case alone, or are one number, such as 1 and 1.0."""
+    alike = dict[str | float, list[str]]()
+    for label in labels:
+        try:
+            key: str | float = number(label)
+        except ValueError:
+            key = label.casefold()
+        alike.setdefault(key, []).append(label)
+    return [some for some in alike.values() if len(some) > 1]
+
+
 def number(label: str) -> float:
     """Of a label, which may have a decimal comma or be a percentage; ValueError if it is none."""
     label = label.removesuffix("%")

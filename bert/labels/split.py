@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 
 from bert.labels.examples import Examples
-from bert.labels.schema import number
 
 _MOST_REPEATS = 20  # of a row of a rare class
 
@@ -15,6 +14,11 @@ _MOST_REPEATS = 20  # of a row of a rare class
 def normalized(examples: Examples) -> list[str]:
     """The texts of each row without differences in case and white space: two rows with equal ones are the same."""
     return ["\t".join(" ".join(text.lower().split()) for text in row) for row in zip(*examples.texts, strict=True)]
+
+
+def held_together(examples: Examples) -> list[str]:
+    """A value for each row, equal for rows that are on one side: of its group, or of its text."""
+    return normalized(examples) if examples.groups is None else examples.groups
 
 
 def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fold: int, seed: int) -> np.ndarray:
@@ -25,18 +29,15 @@ def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fo
     Args:
         classes: int64 [n], of which folds have equal shares; None: there are none.
     """
-    if examples.groups is None:
-        groups = None
-        _, firsts, units = np.unique(normalized(examples), return_index=True, return_inverse=True)
-    else:
-        groups, firsts = np.unique(examples.groups, return_inverse=True)[1], np.arange(len(examples.groups))
-        units = firsts
-    number = len(firsts) if groups is None else int(groups.max()) + 1
-    if number < folds:
-        what = "different texts" if groups is None else "groups"
+    _, firsts, units = np.unique(held_together(examples), return_index=True, return_inverse=True)
+    if len(firsts) < folds:
+        what = "different texts" if examples.groups is None else "groups"
         raise ValueError(
-            f"{examples.source}: {number} {what} are too few for folds={folds}; lower --folds, or give --eval-file"
+            f"{examples.source}: {len(firsts)} {what} are too few for folds={folds}; lower --folds, or give --eval-file"
         )
+    groups = None
+    if examples.groups is not None:
+        groups, firsts, units = units, np.arange(len(examples)), np.arange(len(examples))
     strata = np.zeros(len(firsts), np.int64) if classes is None else classes[firsts]
     if groups is None:
         kind = KFold if classes is None or np.bincount(strata).max() < folds else StratifiedKFold
@@ -60,18 +61,6 @@ def balanced_rows(classes: np.ndarray) -> np.ndarray:
     counts = np.bincount(classes)
     repeats = np.minimum(np.round(counts.max() / np.maximum(counts, 1)), _MOST_REPEATS).astype(np.int64)
     return np.repeat(np.arange(len(classes)), repeats[classes])
-
-
-def labels_alike(labels: Sequence[str]) -> list[list[str]]:
-    """Labels that differ in case alone, or are one number, such as 1 and 1.0."""
-    alike = dict[str | float, list[str]]()
-    for label in labels:
-        try:
-            key: str | float = number(label)
-        except ValueError:
-            key = label.casefold()
-        alike.setdefault(key, []).append(label)
-    return [some for some in alike.values() if len(some) > 1]
 
 
 def counted(labels: Sequence[str]) -> str:

@@ -21,10 +21,10 @@ from bert.labels.decision import Decision
 from bert.labels.examples import ALONE, Examples, discover_labels, read_examples, stream_examples
 from bert.labels.features import sentence_features
 from bert.labels.metrics import scores
-from bert.labels.schema import number
+from bert.labels.schema import labels_alike, number
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
-from bert.labels.split import balanced_rows, counted, held_out_rows, labels_alike, rows_in_both
+from bert.labels.split import balanced_rows, counted, held_out_rows, rows_in_both
 from bert.labels.token_learning import MOST_LINES, MOST_NUMBERS, learned, share
 from bert.labels.token_weights import logits_of, packed, unpacked
 from bert.model.objectives import (

@@ -11,10 +11,10 @@ from bert.finetuning.config import usual_settings
 from bert.labels.columns import survey
 from bert.labels.decision import Decision
 from bert.labels.examples import ALONE, Examples, read_examples
-from bert.labels.schema import own_schema
+from bert.labels.schema import labels_alike, own_schema
 from bert.labels.scores import best_by, class_scores, details, fitted, lines
 from bert.labels.settings import inferred
-from bert.labels.split import balanced_rows, held_out_rows, labels_alike, rows_in_both
+from bert.labels.split import balanced_rows, held_out_rows, rows_in_both
 from bert.labels.table import Split, own_rows
 from data.text.columns import TableForm
 from data.text.tables import user_table
