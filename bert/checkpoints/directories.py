@@ -108,7 +108,7 @@ def amend_checkpoint(parent: Path, step: int, texts: Mapping[str, str]) -> Path:
                 shutil.copyfile(before / name, directory / name)
                 sync(directory / name)
         for name, text in texts.items():
-            (directory / name).write_text(text)
+            (directory / name).write_text(text, encoding="utf-8")
 
     return write_checkpoint(parent, step, write_files, kept)
 

@@ -224,7 +224,8 @@ class FineTuningEvaluation(Evaluation):
         """Put into the checkpoint what the last evaluation has added to the files beside the weights."""
         parent, texts = self._config.checkpoint_dir(), self._task.texts()
         folder = step_directory(parent, step)
-        if folder.is_dir() and any((folder / name).read_text(encoding="utf-8") != texts[name] for name in texts):
+        held = {name: (folder / name).read_text(encoding="utf-8") for name in texts if (folder / name).is_file()}
+        if folder.is_dir() and held != texts:
             amend_checkpoint(parent, step, texts)
 
     def _write_predictions(self, part: Part, number: int) -> None:

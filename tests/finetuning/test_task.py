@@ -289,6 +289,21 @@ def test_what_an_evaluation_adds_to_a_checkpoint_is_in_those_of_later_starts(tmp
     assert "best_step" not in json.loads((config_of(tmp_path / "whole").stage_dir() / "summary.json").read_text())
 
 
+def test_best_weights_of_an_earlier_version_get_the_files_of_this_one(tmp_path):
+    """Which that version did not write: the run goes on, and a later evaluation is not the best."""
+
+    class Later(scored([0.4, 0.4, 0.9])):
+        def texts(self):
+            return super().texts() | {"added.json": "{}"}
+
+    assert run(config_of(tmp_path, run={"steps_this_run": 14}), scored([0.9])) == 0
+    again = {"from_checkpoint": tmp_path / "results", "last_step_of_checkpoint": "auto"}
+    config = config_of(tmp_path, initialization=again)
+    assert run(config, Later) == 0
+    assert checkpoint_files.final_step(config.checkpoint_dir()) == 12
+    assert (config.checkpoint_dir() / "12/added.json").read_text() == "{}"
+
+
 def test_best_weights_that_were_damaged_meanwhile_are_not_used(tmp_path, capsys, monkeypatch):
     config, finish = config_of(tmp_path, run={"epochs": 1}), FineTuningEvaluation.finish
 
