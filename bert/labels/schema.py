@@ -57,10 +57,7 @@ class LabelSchema:
 
     def with_labels(self, labels: tuple[str, ...] | None) -> "LabelSchema":
         """The task with the classes that a file or a model defines."""
-        metrics = self.metrics
-        if self.is_own and labels is not None and self.separator is None:
-            metrics = ("accuracy", "macro_f1")  # F1 of one class alone favours a model that says nothing else
-        return replace(self, labels=labels, metrics=metrics)
+        return replace(self, labels=labels)
 
     def problem(self, label: str) -> str:
         """The reason why a label is not valid; "" if it is valid."""
@@ -153,5 +150,6 @@ def own_schema(
     train, dev, test = replace(labelled, group=group), {"dev": labelled}, {"predictions": replace(labelled, label=None)}
     if is_regression:
         return LabelSchema("custom", None, ("pearson", "spearman"), train, dev, test, (-math.inf, math.inf))
+    # F1 of one class of two would favour a model that says nothing else.
     metrics = ("accuracy", "macro_f1") if separator is None else ("micro_f1", "macro_f1")
     return LabelSchema("custom", None, metrics, train, dev, test, separator=separator)

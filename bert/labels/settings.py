@@ -44,9 +44,7 @@ class LabelDataSettings(TaskDataSettings):
     label_separator: str | None = Field(
         None, min_length=1, description="custom: a text may have several labels, with this between them"
     )
-    positive_label: str | None = Field(
-        None, description="custom: the class that F1 is of, if there are two; none: the second in order"
-    )
+    positive_label: str | None = Field(None, description="custom: the class that --wanted-recall is of")
     wanted_recall: float | None = Field(
         None,
         gt=0,

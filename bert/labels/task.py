@@ -150,6 +150,8 @@ class LabelTask(RunnableTask):
                 self.notes.append(f"{shared:,} of the held-out texts are in the training part too, of other groups")
         elif unused := {"fold", "folds", "group_column"} & data.model_dump(exclude_defaults=True).keys():
             self.notes.append(f"not used: {', '.join(sorted(unused))}, as nothing is held out of --train-file")
+        if data.positive_label and data.wanted_recall is None:
+            self.notes.append("not used: positive_label, as there is no --wanted-recall for it")
         if data.balance:
             self.training = self.training.take(balanced_rows(schema.encode(self.training.labels)))
             self.notes.append(f"balanced: {counted(self.training.labels)}")

@@ -26,7 +26,7 @@ MOST_LINES = 100_000
 _MOST_NUMBERS_SCORED = 300_000  # logits by which the share is found, of lines at equal distances
 _LENGTHS = (2, 5)  # of the sequences of characters, the space before and after a word among them
 _STRENGTH = 16.0  # C, the inverse of the regularization
-_LEAST_GAIN = 2.0  # nats over all evaluated lines: of 100 useless parts, two or three seem to be worth that
+_LEAST_GAIN = 2.0  # nats over the lines that it is found by: of 100 useless parts, two or three seem to be worth that
 
 
 def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, rows: int) -> np.ndarray:

@@ -318,12 +318,26 @@ def test_a_user_s_file_may_have_any_name_and_spaces_around_labels(weights, tmp_p
     assert task.read_data().train.labels["labels"].tolist() == [1, 0, 1, 0]
 
 
-def test_a_pooling_that_a_bert_has_not_is_named(weights, tmp_path):
-    (tmp_path / "a.csv").write_text("sentence,label\n" + "wa1,yes\nwa2,no\n" * 10)
-    words = f"--task-name custom --train-file {tmp_path}/a.csv --do-train --classifier-pooling"
-    said = "not used: classifier_pooling, as classifiers on a bert read the first token"
-    for pooling, named in (("mean", True), ("cls", False)):
-        assert (said in LabelTask(settings(weights, f"{words} {pooling}")).notes) == named
+@pytest.mark.parametrize(
+    "said, unused, used",
+    [
+        (
+            "classifier_pooling, as classifiers on a bert read the first token",
+            "--classifier-pooling mean",
+            "--classifier-pooling cls",
+        ),
+        (
+            "positive_label, as there is no --wanted-recall for it",
+            "--positive-label yes",
+            "--positive-label yes --wanted-recall 0.9",
+        ),
+    ],
+)
+def test_what_a_training_does_not_use_is_named(weights, tmp_path, said, unused, used):
+    (tmp_path / "a.csv").write_text("sentence,label\n" + "".join(f"wa{n},yes\nwb{n},no\n" for n in range(10)))
+    words = f"--task-name custom --train-file {tmp_path}/a.csv --do-train --do-eval"
+    for flags, named in ((unused, True), (used, False)):
+        assert (f"not used: {said}" in LabelTask(settings(weights, f"{words} {flags}")).notes) == named
 
 
 def test_a_class_whose_rows_are_all_held_out_is_named(weights, tmp_path):
