@@ -195,26 +195,6 @@ def _heads_that_differ(lines: list[str]) -> Iterator[str]:
                 yield text.format(head=head, names=", ".join(names))
 
 
-def check_continues(progress: Progress, expected: Progress) -> None:
-    """Refuse to resume a run whose next samples would differ from those of the uninterrupted run."""
-    wrong = [
-        f"{name} is {getattr(progress, name)} in the checkpoint, {getattr(expected, name)} in this run"
-        for name in ("stage", "seed", "global_batch_size", "data_fingerprint")
-        if getattr(progress, name) != getattr(expected, name)
-    ]
-    before, now = progress.settings.get("batch", {}), expected.settings.get("batch", {})
-    wrong += [
-        f"{name} is {before.get(name)} in the checkpoint, {now[name]} in this run"
-        for name in now
-        if name.startswith("batch_size_warmup_") and before.get(name) != now[name]
-    ]
-    if wrong:
-        raise CheckpointError(
-            _list("this run does not continue the checkpoint", wrong)
-            + "\nUse the settings and data it was started with, or a new run with --from-pretrained-params"
-        )
-
-
 def _list(title: str, lines: list[str]) -> str:
     return "\n  ".join([title + ":", *lines])
 

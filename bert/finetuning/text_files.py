@@ -9,7 +9,7 @@ from typing import Any
 from bert.config.flags import is_on
 from bert.conversion.model_description import Usage
 from data.text.contents import text_chunks
-from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, NotTextError, check_encoding, decoded, whole_lines
+from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, NotTextError, decoded, whole_lines
 from data.text.inputs import Findings, read_chunks, table_input
 
 
@@ -58,6 +58,4 @@ def implied_decoding(values: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
 def decoding_of(values: Mapping[str, Any]) -> Decoding:
     """How flat settings say that files are decoded; ValueError for an unknown encoding."""
     header = is_on({"header": True, **values}, "header")
-    decoding = Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)
-    check_encoding(decoding.encoding)
-    return decoding
+    return Decoding(values.get("encoding") or "auto", values.get("language") or "en", header)

@@ -219,14 +219,12 @@ def commands(request: TextRequest, plan: TextPlan, config: PretrainingConfig) ->
         for part in ("train", "held_out") if plan.held_out_fraction else ("train",):
             sink, text = shards(request, part) / source.name, text_folder(request, plan, part, source)
             title = f"making the shards, {' of '.join(filter(None, (part.replace('_', ' '), source.name)))}"
-            command = shards_command(request, plan, config, text, sink, is_held_out=part == "held_out")
+            command = shards_command(plan, config, text, sink, is_held_out=part == "held_out")
             steps.append((title, command, sink / MANIFEST_NAME))
     return steps
 
 
-def shards_command(
-    request: TextRequest, plan: TextPlan, config: PretrainingConfig, text: Path, sink: Path, is_held_out: bool = False
-) -> list[str]:
+def shards_command(plan: TextPlan, config: PretrainingConfig, text: Path, sink: Path, is_held_out: bool) -> list[str]:
     """Imported text -> shards."""
     is_static, evaluation = config.data.masking == "static", config.data.for_evaluation()
     words = plan.segmenter if plan.whole_words() or not is_static else None

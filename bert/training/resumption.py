@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints import directories as checkpoint_files
-from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.progress import Progress
 from bert.checkpoints.state import CheckpointError
@@ -107,15 +106,26 @@ def _existing_step(source: Path, config: TrainingConfig, step: int) -> Path:
 
 
 def check_continues(resumed: Progress, progress: Progress, config_class: type[TrainingConfig]) -> None:
-    """`check_continues`, whose refusal of other data names the settings of the data that changed, and their flags."""
-    try:
-        checkpoint.check_continues(resumed, progress)
-    except CheckpointError as error:
-        changes = []
-        if resumed.data_fingerprint != progress.data_fingerprint:
-            changes = list(_changed_settings("data", resumed, progress, config_class))
-        lines = [f"\n  {name}={now} was {before}: {_remedy(name, before)}" for name, before, now in changes]
-        raise CheckpointError(f"{error}{''.join(lines)}") from None
+    """Refuse to resume a run whose next samples would differ; of other data, name the changed settings and flags."""
+    wrong = [
+        f"{name} is {getattr(resumed, name)} in the checkpoint, {getattr(progress, name)} in this run"
+        for name in ("stage", "seed", "global_batch_size", "data_fingerprint")
+        if getattr(resumed, name) != getattr(progress, name)
+    ]
+    before, now = resumed.settings.get("batch", {}), progress.settings.get("batch", {})
+    wrong += [
+        f"{name} is {before.get(name)} in the checkpoint, {now[name]} in this run"
+        for name in now
+        if name.startswith("batch_size_warmup_") and before.get(name) != now[name]
+    ]
+    if not wrong:
+        return
+    remedy = "Use the settings and data it was started with, or a new run with --from-pretrained-params"
+    lines = ["\n  ".join(["this run does not continue the checkpoint:", *wrong]), remedy]
+    if resumed.data_fingerprint != progress.data_fingerprint:
+        changes = _changed_settings("data", resumed, progress, config_class)
+        lines += [f"  {name}={value} was {old}: {_remedy(name, old)}" for name, old, value in changes]
+    raise CheckpointError("\n".join(lines))
 
 
 def _remedy(name: str, value: Any) -> str:
