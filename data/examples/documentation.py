@@ -14,6 +14,7 @@ import gc
 import gzip
 import hashlib
 import json
+import math
 import os
 import re
 import sysconfig
@@ -22,7 +23,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,10 @@ class DocumentationFile(NamedTuple):
     source: str
     id: str
 
+    def place(self) -> str:
+        """Its place in the order of reading, which tells nothing of the part: that is in the other bits of the hash."""
+        return f"{_hash(self.id):064b}"[::-1]
+
 
 @dataclass(frozen=True)
 class Document:
@@ -64,11 +68,15 @@ class Document:
 
     def hash(self) -> int:
         """64 bits of the id's sha256; decides the part and the order."""
-        return int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:8], "big")
+        return _hash(self.id)
 
     def line(self) -> str:
         """LDDL's line: the id, then the text."""
         return " ".join((self.id, *self.paragraphs)) + "\n"
+
+
+def _hash(identifier: str) -> int:
+    return int.from_bytes(hashlib.sha256(identifier.encode()).digest()[:8], "big")
 
 
 def source_of(path: Path) -> str | None:
@@ -143,15 +151,14 @@ def without_duplicates(documents: Iterable[Document], counts: Counter) -> Iterat
             counts["documents with too little prose dropped"] += 1
 
 
-def limited(documents: list[Document], max_bytes: float) -> list[Document]:
-    """Documents in the order of their hash reversed bitwise (so that both parts shrink alike) up to max_bytes."""
-    kept, size = [], 0
-    for document in sorted(documents, key=lambda document: (f"{document.hash():064b}"[::-1], document.id)):
+def limited(documents: Iterable[Document], max_bytes: float) -> Iterator[Document]:
+    """The first documents, up to max_bytes."""
+    size = 0
+    for document in documents:
         size += len(document.line().encode())
         if size > max_bytes:
-            break
-        kept.append(document)
-    return kept
+            return
+        yield document
 
 
 def split_parts(documents: list[Document], fraction: float, counts: Counter) -> dict[str, list[Document]]:
@@ -221,11 +228,18 @@ def build(
         raise ValueError(f"max_megabytes={max_megabytes} must be more than 0")
     output.mkdir(parents=True, exist_ok=True)  # an error before the work
     files = list(documentation_files(roots, sources))
-    counts: Counter = Counter({"files read": len(files)})
-    with ProcessPoolExecutor(num_workers, initializer=gc.disable) as pool:  # syntax trees have no cycles
-        documents = list(without_duplicates(chain.from_iterable(pool.map(documents_of, files, chunksize=64)), counts))
     if max_megabytes is not None:
-        documents = limited(documents, max_megabytes * 1e6)
+        files.sort(key=DocumentationFile.place)
+    counts: Counter = Counter({"files read": 0})
+
+    def read(pool: ProcessPoolExecutor) -> Iterator[Document]:
+        for documents in pool.map(documents_of, files, chunksize=64):
+            counts["files read"] += 1
+            yield from documents
+
+    with ProcessPoolExecutor(num_workers, initializer=gc.disable) as pool:  # syntax trees have no cycles
+        documents = list(limited(without_duplicates(read(pool), counts), (max_megabytes or math.inf) * 1e6))
+        pool.shutdown(cancel_futures=True)  # the files beyond the limit
     parts = {"all": documents} if held_out_fraction is None else split_parts(documents, held_out_fraction, counts)
     if not all(parts.values()):
         left = ", ".join(f"{len(members)} {part}" for part, members in parts.items())

@@ -188,6 +188,7 @@ def test_corpus_is_deterministic_and_in_the_source_layout(modules, tmp_path):
 def test_corpus_can_be_limited_and_impossible_limits_are_refused(modules, tmp_path):
     small = build(tmp_path / "small", modules, max_megabytes=0.006, held_out_fraction=0.3)
     assert sum(part["bytes"] for part in small["parts"].values()) <= 6000
+    assert small["counts"]["files read"] < 40  # not what is beyond the limit
     with pytest.raises(ValueError, match="too few"):
         build(tmp_path / "none", modules, max_megabytes=0.0001, held_out_fraction=0.3)
     with pytest.raises(ValueError, match="held_out_fraction=1.5"):
