@@ -27,6 +27,7 @@ from bert.planning.estimates import training_flops_per_sequence
 from tests.benchmarks.processes import Competitor, markdown
 from tests.benchmarks.training_tasks import (
     CASES,
+    MAX_MEGABYTES,
     Case,
     finetuning_batches,
     make_shards,
@@ -173,6 +174,7 @@ def arguments_of(argv: list[str] | None) -> argparse.Namespace:
     default = [names[place] for place in DEFAULT]
     parser.add_argument("--competitors", nargs="+", choices=names, metavar="NAME", help=f"of {names}", default=default)
     parser.add_argument("--all", action="store_const", dest="competitors", const=names, help="all competitors")
+    parser.add_argument("--megabytes", type=int, default=MAX_MEGABYTES, help="of text, at most (default: %(default)s)")
     parser.add_argument("--no-dropout", action="store_true", help="as the quickstart's recipe has it")
     parser.add_argument("--profile", action="store_true", help="the operators of our program instead of a comparison")
     parser.add_argument("--torch-python", type=Path, help="interpreter with torch and transformers; none: leave out")
@@ -199,7 +201,11 @@ def main(argv: list[str] | None = None) -> None:
 def run_case(name: str, case: Case, threads: int, folder: Path, arguments: argparse.Namespace) -> dict:
     """Measure, print the table and return the rows."""
     pretrains, task = case.objective == "pretraining", folder / f"task-{name}"
-    made = pretraining_batches(case, make_shards(folder, case.length)) if pretrains else finetuning_batches(case)
+    made = (
+        pretraining_batches(case, make_shards(folder, case.length, megabytes=arguments.megabytes))
+        if pretrains
+        else finetuning_batches(case)
+    )
     settings = {"warmup_steps": arguments.warmup_steps, "threads": threads, "dropout": not arguments.no_dropout}
     batches = write_task(task, case, made, **settings)
     Worker(OURS["float32"], Path(sys.executable), task, "--weights").kill()

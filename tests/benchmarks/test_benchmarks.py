@@ -22,7 +22,7 @@ def run(module: str, *words: object) -> subprocess.CompletedProcess:
 @pytest.mark.long
 def test_training_is_compared_with_paddlenlps(tmp_path):
     pytest.importorskip("paddlenlp")
-    words = ("--cases", "bert-tiny", "--folder", tmp_path, "--warmup-steps", 1)
+    words = ("--cases", "bert-tiny", "--folder", tmp_path, "--warmup-steps", 1, "--megabytes", 1)
     done = run("compare_training", *words, "--rounds", 2, "--updates", 2, "--all")
     (case,) = json.loads(Path(tmp_path, "results.json").read_text())["cases"]
     names = ["this project", "this project, padded", "PaddleNLP, dygraph", "this project, bfloat16"]
