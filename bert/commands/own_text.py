@@ -17,13 +17,13 @@ from bert.own_text.start import record_of
 from bert.reporting.trackers import check_trackers
 
 
-def main(line: CommandLine, started: float) -> int:
+def main(line: CommandLine, started: float | None = None) -> int:
     """Plan, and unless only the plan was asked for, run.
 
     Args:
-        started: time of the start of the command, from which its hours count.
+        started: time of the start of the command, from which its hours count; None: now.
     """
-    begun = time.monotonic() - max(0.0, time.time() - started)
+    begun = time.monotonic() - (0.0 if started is None else max(0.0, time.time() - started))
     with usage_errors():
         request = read_text_request(line)
         check_trackers(request.setting("report_to", "none").split(","))  # before anything is read or measured
