@@ -158,7 +158,7 @@ def check_commands(env: Path, user: Path) -> None:
     for name in of_each_kind:
         shown = output(run([command, name, "--help"], user))
         assert shown.startswith(f"usage: bert-on-paddle {name}"), shown[:200]
-    assert set(os.listdir(user)) <= USERS_MODULES
+    assert set(os.listdir(user)) - {"__pycache__"} <= USERS_MODULES
     unknown = run([command, "sqaud"], user)
     assert unknown.returncode == 2 and "sqaud is not a command" in unknown.stderr
 
