@@ -41,7 +41,7 @@ def published_checksum(name: str, folders: list[str]) -> str:
             fetch(Path(folder, sums), [base + sums for base in folders])
         except DownloadError as error:
             raise DownloadError(
-                f"{error}\nWithout its list of checksums the dump cannot be verified. Wikimedia keeps dumps for some "
+                f"{error}\n  Without its list of checksums the dump cannot be verified. Wikimedia keeps dumps for some "
                 "months: choose a --dump-date that it lists, or give the --checksum yourself"
             ) from error
         for line in Path(folder, sums).read_text("utf-8", errors="replace").splitlines():

@@ -173,7 +173,7 @@ def initialize_from(
     heads = [line for line in wrong if heads_may_differ and line.startswith(_OTHER_HEADS)]
     if fatal := [line for line in wrong if line not in heads]:
         raise CheckpointError(
-            _list(f"{source} does not fit this model", fatal) + "\nIf the model has other "
+            _list(f"{source} does not fit this model", fatal) + "\n  If the model has other "
             "sizes, omit --bert-model and recipes that name a model, or pass its sizes with --config-file; both phases "
             "of a pre-training need the same --objective"
         )

@@ -121,11 +121,11 @@ def check_continues(resumed: Progress, progress: Progress, config_class: type[Tr
     if not wrong:
         return
     remedy = "Use the settings and data it was started with, or a new run with --from-pretrained-params"
-    lines = ["\n  ".join(["this run does not continue the checkpoint:", *wrong]), remedy]
+    lines = ["this run does not continue the checkpoint:", *wrong, remedy]
     if resumed.data_fingerprint != progress.data_fingerprint:
         changes = _changed_settings("data", resumed, progress, config_class)
-        lines += [f"  {name}={value} was {old}: {_remedy(name, old)}" for name, old, value in changes]
-    raise CheckpointError("\n".join(lines))
+        lines += [f"{name}={value} was {old}: {_remedy(name, old)}" for name, old, value in changes]
+    raise CheckpointError("\n  ".join(lines))
 
 
 def _remedy(name: str, value: Any) -> str:

@@ -107,7 +107,7 @@ def _download(target: Path, urls: Sequence[str], checksum: str | None, num_bytes
             problems.append(f"  {url}: {reason_of(error)}")
     how = "resumes the download" if checksum else "starts it again (no checksum is published to resume it by)"
     message = [f"{target.name}: could not be downloaded:", *problems]
-    raise DownloadError("\n".join([*message, f"Check the network and the addresses; the same command {how}"]))
+    raise DownloadError("\n".join([*message, f"  Check the network and the addresses; the same command {how}"]))
 
 
 def _complete(url: str, part: Path, num_bytes: int | None, resumes: bool) -> None:

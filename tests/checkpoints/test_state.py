@@ -13,6 +13,7 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.state import CheckpointError, load, load_parameters
 from bert.config.training_settings import derive
+from bert.printable import printable
 from tests.support import runs, tiny
 
 FLOAT16 = {"amp": True, "scale_loss": 1024.0, "loss_scale_growth_interval": 4}
@@ -170,6 +171,7 @@ def test_what_does_not_fit_is_refused_with_the_differences(trained, changes, lin
         runs.run(resuming(trained, **changes), 3, train=False)
     for line in lines:
         assert line in str(error.value)
+    assert "\\n" not in printable(str(error.value), indented_lines=True)  # as a command shows it
 
 
 @pytest.mark.long
