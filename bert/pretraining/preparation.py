@@ -98,8 +98,9 @@ def quickstart_commands(config: PretrainingConfig) -> list[tuple[str, Sequence[s
     """
     corpus, vocabulary, phase = _home(config) / "corpus", config.data.vocab_file, config.run.phase
     assert config.data.eval_dir is not None
-    limits = {"held_out_fraction": "0.08", "max_megabytes": "5.5"}  # about what our packages have
-    collect = module_command("data.examples.documentation", output_dir=corpus, sources="docstrings", **limits)
+    collect = module_command(
+        "data.examples.documentation", output_dir=corpus, sources="docstrings", held_out_fraction="0.08"
+    )
     train_vocabulary = module_command(
         "data.train_vocabulary", input=corpus / "train/source", vocab_size=config.model.vocab_size, output=vocabulary
     )
