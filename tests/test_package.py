@@ -35,6 +35,7 @@ def user_folder(folder: Path) -> Path:
 def run(command: list, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "BERT_PYTHON")}
     pipes = {"capture_output": True, "text": True, "timeout": 600, "check": False}
+    kept |= {"PYTHONDONTWRITEBYTECODE": "1"}  # Python leaves nothing beside the user's modules: what is there is ours
     return subprocess.run([str(word) for word in command], cwd=cwd, env={**kept, **environment}, **pipes)
 
 
@@ -158,7 +159,7 @@ def check_commands(env: Path, user: Path) -> None:
     for name in of_each_kind:
         shown = output(run([command, name, "--help"], user))
         assert shown.startswith(f"usage: bert-on-paddle {name}"), shown[:200]
-    assert set(os.listdir(user)) - {"__pycache__"} <= USERS_MODULES
+    assert set(os.listdir(user)) <= USERS_MODULES
     unknown = run([command, "sqaud"], user)
     assert unknown.returncode == 2 and "sqaud is not a command" in unknown.stderr
 

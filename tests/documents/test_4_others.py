@@ -60,14 +60,14 @@ def test_the_package_is_installed_with_its_dependencies(clone):
     output_of("env/bin/bert-on-paddle doctor", clone, "\nfit to train: 0 failure(s)")
 
 
-def test_the_self_test_of_gpus_lists_its_checks(clone):
-    """tests/gpu/test_selftest.py runs some of them."""
+def test_the_self_test_of_gpus_lists_its_checks_and_runs_some_on_a_cpu(clone):
     plain = "bash scripts/run_gpu_selftest.sh"
     lines = [line for line in COMMANDS if line.startswith(plain)]
     TRIED.update(lines)
     assert {plain, f"{plain} --list", f"{plain} --device cpu"} < set(lines)
     for line in lines:
         output_of(line if line.endswith(" --list") else f"{line} --list", clone, "test_ranks[accumulated]")
+    output_of(f"{plain} --device cpu --only doctor --only fused", clone, "5 passed")
 
 
 def test_docker_commands_and_several_nodes_resolve(clone):

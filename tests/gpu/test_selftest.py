@@ -48,7 +48,7 @@ def selftest(*words, **environment):
 @pytest.mark.long
 def test_one_check_of_each_kind_passes_on_this_cpu(tmp_path):
     """On a CPU fused kernels are plain operators, and the small models of all recipes are alike."""
-    chosen = ("doctor", "nccl", "kernels", "fused-kernels-float16", "train-fp32", "resume-amp", "ranks-all")
+    chosen = ("doctor", "nccl", "kernels", "fused-kernels-float16", "train-packed-fused", "resume-amp", "ranks-all")
     chosen += ("evaluation", "throughput-phase1_large-plain", "inference-paddle")
     only = [word for name in chosen for word in ("--only", name)]
     done = selftest("--device", "cpu", "--output-dir", str(tmp_path), *only)

@@ -185,10 +185,15 @@ def test_corpus_is_deterministic_and_in_the_source_layout(modules, tmp_path):
     assert sorted(ids) == sorted(f"module{number}" for number in range(40))
 
 
-def test_corpus_can_be_limited_and_impossible_limits_are_refused(modules, tmp_path):
+def test_corpus_can_be_limited_and_impossible_limits_are_refused(modules, tmp_path, monkeypatch):
     small = build(tmp_path / "small", modules, max_megabytes=0.006, held_out_fraction=0.3)
     assert sum(part["bytes"] for part in small["parts"].values()) <= 6000
     assert small["counts"]["files read"] < 40  # not what is beyond the limit
+    monkeypatch.setattr(documentation, "_LIMIT", 0.006)
+    monkeypatch.setattr(documentation, "default_roots", lambda sources: modules)
+    for words, read in ((["--held-out-fraction", "0.3"], small["counts"]["files read"]), ([], 40)):
+        documentation.main(["--output-dir", str(tmp_path / "main"), *words])
+        assert json.loads((tmp_path / "main/report.json").read_text())["counts"]["files read"] == read
     with pytest.raises(ValueError, match="too few"):
         build(tmp_path / "none", modules, max_megabytes=0.0001, held_out_fraction=0.3)
     with pytest.raises(ValueError, match="held_out_fraction=1.5"):

@@ -17,6 +17,7 @@ import requests
 
 from bert import REPOSITORY
 from bert.files import waiting_lock
+from bert.printable import printable
 from data.fetching import transfer
 from data.fetching.transfer import DownloadError, fetch
 from tests.support.faulty_server import Served, serving
@@ -92,8 +93,9 @@ def test_without_a_checksum_a_partial_file_is_not_resumed(tmp_path):
     ],
 )
 def test_a_wrong_answer_is_refused_and_nothing_gets_the_final_name(tmp_path, served, checksum, num_bytes, message):
-    with pytest.raises(DownloadError, match=message):
+    with pytest.raises(DownloadError, match=message) as refused:
         get(served, tmp_path, checksum, num_bytes)
+    assert "\\n" not in printable(str(refused.value), indented_lines=True)  # as a command shows it
     assert names(tmp_path) <= {".file.bin.part"}
 
 
