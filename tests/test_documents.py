@@ -11,9 +11,6 @@ from pathlib import Path
 from bert import REPOSITORY
 from tests.support.documents import COMMANDS, FENCE, FOLDERS, TEXTS, commands
 
-README_LINES = 190
-HOW_TO_WORDS = 12_000  # of what a user reads to do something; figures and reasons are in MEASUREMENTS.md and tests/
-
 
 def test_what_the_tests_of_documents_run_is_in_a_document():
     """So that a command which left the documents is noticed without running the others."""
@@ -58,20 +55,6 @@ def defined() -> tuple[set[str], set[str]]:
     files += [path for name in FOLDERS for path in (REPOSITORY / name).rglob("*") if path.suffix in (".py", ".sh")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files if path != Path(__file__).resolve())
     return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)), set(re.findall(r"\b(\w+): ", text))
-
-
-def test_the_readme_is_for_a_newcomer():
-    assert len(TEXTS["README.md"].splitlines()) <= README_LINES
-
-
-def test_how_to_and_evidence_are_apart():
-    evidence = ("tests/", "CONTRIBUTING.md", "MEASUREMENTS.md", "COST.md")
-    how_to = {
-        name: sum(any(map(str.isalnum, word)) for word in text.split())  # the bars of tables are no words
-        for name, text in TEXTS.items()
-        if not any(part in name for part in evidence)
-    }
-    assert sum(how_to.values()) <= HOW_TO_WORDS, how_to
 
 
 def each(wrong: Callable[[str], list[str]]) -> dict[str, list[str]]:

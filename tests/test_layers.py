@@ -62,36 +62,8 @@ ORDER = (
     "bert.package",
     "entry points",
 )
-# These packages never load Paddle; modules of the others that must not are listed one by one.
-PADDLE_FREE = (
-    *("bert.arrays", "bert.config", "bert.reporting", "bert.tokenization", "bert.samples", "bert.planning"),
-    *("bert.conversion", "bert.doctor", "bert.launching", "bert.commands", "bert.interpreter", "data"),
-)
-_PADDLE_FREE_PARTS = {  # package -> its modules
-    "bert.checkpoints": "directories progress writer",
-    "bert": "exit_codes",
-    "bert.finetuning": (
-        "config loader model_files ner.config ner.conll ner.features "
-        "prediction_files squad.config squad.examples squad.features squad.metrics squad.predictions "
-        "squad.answer_settings text_files"
-    ),
-    "bert.glue": "config files task_table",
-    "bert.labels": "baseline columns decision examples metrics schema scores settings split table",
-    "bert.model": "head_specs",
-    "bert.inference": "output records rows settings",
-    "bert.own_text": (
-        "candidates constants corpus facts flags given_files length plan plan_table record report request rules run "
-        "sources speed start"
-    ),
-    "bert.pretraining": "entry epochs labelled_lines launch_settings phases preparation",
-    "bert.runtime": "topology",
-    "bert.serving": "batching connections messages request_handling routes running schemas settings worker",
-    "bert.training": "interruption loss_guards",
-    "": "run_convert run_export run_glue run_ner run_predict run_pretraining run_squad run_vectors",
-}
-PADDLE_FREE_MODULES = {
-    f"{package}.{name}".lstrip(".") for package, names in _PADDLE_FREE_PARTS.items() for name in names.split()
-}
+# Rooms below `bert.runtime` whose modules start without Paddle; those above it cannot reach it.
+PADDLE_FREE = ("bert.conversion", "bert.launching", "bert.doctor", "bert.commands", "entry points")
 
 
 def module_name(path: Path) -> str:
@@ -145,21 +117,6 @@ def reachable(module: str) -> set[str]:
     return found
 
 
-def is_paddle_free(module: str) -> bool:
-    return module in PADDLE_FREE_MODULES or any(f"{module}.".startswith(f"{name}.") for name in PADDLE_FREE)
-
-
-def test_imports_point_up_the_list_of_packages():
-    """Also those inside functions and for types. Nothing imports an entry point, and no room a command."""
-    place = {module: ORDER.index(package(module)) for module in MODULES}
-    wrong = [
-        f"{module} imports {name}" for module in MODULES for name in imports(module) if place[name] > place[module]
-    ]
-    entry_points = {name for name in MODULES if package(name) == "entry points"}
-    wrong += [f"{module} imports {name}" for module in MODULES for name in imports(module) & entry_points]
-    assert not wrong, f"what is imported stands below in ORDER: {wrong}"
-
-
 def circles(arrows: Mapping[str, Set[str]]) -> list[str]:
     """What is left when nodes that import no other, or that no other imports, are taken away again and again."""
     left = {node: set(targets) - {node} for node, targets in arrows.items()}
@@ -178,65 +135,27 @@ def room(module: str) -> str:
     return folder if folder in MODULES else module
 
 
-def test_there_is_no_circle_between_files_or_rooms():
-    files = {module: imports(module) for module in MODULES}
+def is_wrong(module: str, target: str) -> bool:
+    """Whether the import points down ORDER, at an entry point, or from SQuAD to NER or back."""
+    tasks = {match[1] for name in (module, target) if (match := re.match(r"bert\.finetuning\.(squad|ner)\b", name))}
+    of = package(target)
+    return ORDER.index(of) > ORDER.index(package(module)) or of == "entry points" or len(tasks) == 2
+
+
+def test_the_graph_of_imports():
+    """Imports point up ORDER, also those inside functions and for types; there is no circle; Paddle has one door."""
+    graph = {module: imports(module) for module in MODULES}
+    assert {package(module) for module in graph} == set(ORDER), "a package is missing from ORDER, or gone"
+    wrong = [f"{module} imports {name}" for module, names in graph.items() for name in names if is_wrong(module, name)]
+    assert not wrong, f"what is imported stands below in ORDER: {wrong}"
     rooms: dict[str, set[str]] = {}
-    for module, targets in files.items():
+    for module, targets in graph.items():
         rooms.setdefault(room(module), set()).update(map(room, targets))
-    assert (circles(files), circles(rooms)) == ([], [])
-
-
-def test_one_module_of_ours_is_imported_by_its_name():
-    """The registry of tasks. Its arrows cannot be seen here; two others take packages that may be missing."""
-    by_name = []
-    for module, path in MODULES.items():
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(("import_module", "__import__")):
-                name = ast.literal_eval(call.args[0]) if isinstance(call.args[0], ast.Constant) else "any"
-                by_name += [(module, name)] if name.split(".")[0] in ("any", "bert", "data", "program") else []
-    others = [("bert.inference.predictor", "any"), ("data.preprocessing.workers", "any")]
-    assert sorted(by_name) == sorted([("bert.config.entry_point", "any"), *others])
-
-
-def test_no_package_is_missing_from_the_list_or_gone():
-    assert {package(module) for module in MODULES} == set(ORDER)
-
-
-def finetuning_task(module: str) -> str | None:
-    """ner of bert.finetuning.ner.tags; None for a module that no single task owns."""
-    match = re.match(r"bert\.finetuning\.(squad|ner)\b", module)
-    return match[1] if match else None
-
-
-def test_fine_tuning_tasks_do_not_import_each_other():
-    """What SQuAD and NER share stands in bert.finetuning itself, whose modules import neither."""
-    wrong = [
-        f"{module} imports {name}"
-        for module in MODULES
-        if module.startswith("bert.finetuning.")
-        for name in imports(module)
-        if finetuning_task(name) not in (None, finetuning_task(module))
-    ]
-    assert not wrong, f"{wrong}: move what both need up into bert.finetuning"
-
-
-def test_only_one_module_imports_paddle():
-    direct = [
-        module for module, path in MODULES.items() if any(n.split(".")[0] == "paddle" for n in imported_names(path))
-    ]
+    assert (circles(graph), circles(rooms)) == ([], [])
+    direct = [module for module, path in MODULES.items() if "paddle" in {n.split(".")[0] for n in imported_names(path)}]
     assert direct == ["bert.runtime.paddle_api"], "take what is needed from bert.runtime"
-
-
-def test_paddle_free_modules_reach_no_paddle():
-    assert [name for name in filter(is_paddle_free, MODULES) if "bert.runtime.paddle_api" in reachable(name)] == []
-
-
-@pytest.mark.long
-def test_paddle_is_not_loaded_by_the_paddle_free_modules():
-    """The source cannot show what third-party packages import; a process can."""
-    names = [name for name in MODULES if is_paddle_free(name) and not name.endswith("__main__")]
-    code = f"import sys, {', '.join(names)}; assert 'paddle' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
+    free = [module for module in graph if package(module) in PADDLE_FREE and not module.endswith("__main__")]
+    assert [module for module in free if direct[0] in reachable(module)] == []
 
 
 @pytest.mark.parametrize(
@@ -270,25 +189,8 @@ def test_predictions_and_the_server_import_only_packages_of_their_extras():
     assert not {name: packages for name, packages in used.items() if not packages & available}
 
 
-def test_lists_name_modules_that_exist():
-    assert PADDLE_FREE_MODULES <= MODULES.keys()
-
-
-def test_commands_stand_alone_at_the_top_of_data():
-    """A module directly in data/ is a command; the packages below do the work and import no command."""
-    top = [path for name, path in MODULES.items() if name.startswith("data.") and path.parent.name == "data"]
-    assert [path.name for path in top if '__name__ == "__main__"' not in path.read_text(encoding="utf-8")] == []
-
-
 def test_zlib_is_loaded_before_paddle():
     assert "zlib" in imported_names(MODULES["bert"])
-
-
-def test_the_root_holds_only_what_was_agreed():
-    entry_points = {path.name for path in REPOSITORY.glob("*.py")}
-    assert all(name in ("program.py", "setup.py") or name.startswith("run_") for name in entry_points), entry_points
-    tracked = subprocess.run(["git", "ls-files", "*/*"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    assert {name.split("/")[0] for name in tracked.stdout.split()} == {".ci", "bert", "data", "scripts", "tests"}
 
 
 def test_nothing_stands_behind_the_main_guard_of_a_program():
