@@ -1,0 +1,169 @@
+"""BM25 and the figures of a search, beside plain Python written from their definitions."""
+
+import math
+from collections import Counter
+
+import bm25s
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.labels.metrics import METRICS
+from bert.vectors.retrieval import DEPTH, bm25, cosines, found
+from bert.vectors.task import figures_of, scored
+
+WORDS = ["Lock", "lock", "tree", "TREE", "Ärger", "ärger", "x7", "!?", "木", "東京", "カナ"]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+FEW = settings(max_examples=50, deadline=None, derandomize=True)
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words of letters and digits; each character of Chinese and Japanese is one."""
+    words, word = list[str](), ""
+    for letter in f"{text.lower()} ":
+        is_cjk = any(first <= letter <= last for first, last in ("\u3040\u30ff", "\u3400\u9fff", "\uf900\ufaff"))
+        if word and (is_cjk or not letter.isalnum()):
+            words.append(word)
+            word = ""
+        if is_cjk:
+            words.append(letter)
+        elif letter.isalnum():
+            word += letter
+    return words
+
+
+def lucene_scores(queries: list[list[str]], passages: list[list[str]]) -> list[list[float]]:
+    """BM25 as Lucene has it, k1 = 1.5 and b = 0.75; a passage without a word counts as one word long."""
+    lengths = [max(1, len(words)) for words in passages]
+    mean = sum(lengths) / len(lengths)
+    having = Counter(word for words in passages for word in set(words))
+    scores = []
+    for query in queries:
+        row = []
+        for words, length in zip(passages, lengths, strict=True):
+            counts, score = Counter(words), 0.0
+            for word in query:
+                rarity = math.log(1 + (len(passages) - having[word] + 0.5) / (having[word] + 0.5))
+                score += rarity * counts[word] / (counts[word] + 1.5 * (1 - 0.75 + 0.75 * length / mean))
+            row.append(score if score > 0 else -math.inf)
+        scores.append(row)
+    return scores
+
+
+@FEW
+@given(st.lists(TEXTS, min_size=1, max_size=4), st.lists(TEXTS, min_size=1, max_size=6))
+def test_bm25_is_that_of_lucene_over_words_in_any_case_and_cjk_characters(queries, passages):
+    wanted = lucene_scores([*map(words_of, queries)], [*map(words_of, passages)])
+    np.testing.assert_allclose(bm25(queries, passages), wanted, rtol=1e-5)
+
+
+def test_bm25_is_that_of_bm25s_on_words_that_were_split_by_hand():
+    passages = ["The Lock is taken.", "東京 Tower, 東", "An open door", "the lock; the door"]
+    by_hand = [
+        ["the", "lock", "is", "taken"],
+        ["東", "京", "tower", "東"],
+        ["an", "open", "door"],
+        ["the", "lock", "the", "door"],
+    ]
+    index = bm25s.BM25()
+    index.index(by_hand, show_progress=False)
+    for query, words in (("THE Lock?", ["the", "lock"]), ("京 tower", ["京", "tower"]), ("Door", ["door"])):
+        wanted = index.get_scores(words)
+        np.testing.assert_array_equal(bm25([query], passages)[0], np.where(wanted > 0, wanted, -np.inf))
+
+
+def search_figures(
+    scores: list[list[float]], query_groups: list[int], passage_groups: list[int], itself: list[list[bool]], depth: int
+) -> dict[str, list[float]]:
+    """The figures of each query, a passage at a time; of equal scores the first passage is nearer."""
+    figures: dict[str, list[float]] = {name: [] for name in ("recall_at_1", "recall_at_10", "mrr_at_10", "ndcg_at_10")}
+    for row, group, own in zip(scores, query_groups, itself, strict=True):
+        others = [place for place in range(len(row)) if not own[place]]
+        relevant = [place for place in others if passage_groups[place] == group]
+        ranking = [place for place in sorted(others, key=lambda place: -row[place]) if row[place] > -math.inf][:depth]
+        hits = [rank for rank, place in enumerate(ranking, 1) if place in relevant]
+        possible = max(1, min(len(relevant), depth))
+        best = sum(1 / math.log2(rank + 1) for rank in range(1, possible + 1))
+        figures["recall_at_1"].append(float(1 in hits))
+        figures["recall_at_10"].append(len(hits) / possible)
+        figures["mrr_at_10"].append(1 / hits[0] if hits else 0.0)
+        figures["ndcg_at_10"].append(sum(1 / math.log2(rank + 1) for rank in hits) / best)
+    return figures
+
+
+@FEW
+@given(st.data())
+def test_recall_mrr_and_ndcg_follow_their_definitions_without_the_text_of_the_query(data):
+    number, passages = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 26))
+    values = st.sampled_from([-math.inf, -0.5, 0.0, 0.25, 0.5, 1.0])
+
+    def table(of, rows, columns):
+        return data.draw(st.lists(st.lists(of, min_size=columns, max_size=columns), min_size=rows, max_size=rows))
+
+    scores, itself = table(values, number, passages), table(st.booleans(), number, passages)
+    (query_groups,), (passage_groups,) = table(st.integers(0, 1), 1, number), table(st.integers(0, 1), 1, passages)
+    wanted = search_figures(scores, query_groups, passage_groups, itself, 10)
+    values = found(np.array(scores), np.array(query_groups), np.array(passage_groups), np.array(itself))
+    assert {name: each.tolist() for name, each in values.items()} == {
+        name: pytest.approx(each) for name, each in wanted.items()
+    }
+
+
+def test_ten_passages_are_looked_at_and_recall_is_of_at_most_ten():
+    """Of 14 relevant passages, two are beyond the tenth place, and three are not found at all."""
+    groups, scores = np.array([1] * 14 + [0] * 3), np.arange(17.0, 0.0, -1)[None]
+    assert DEPTH == 10
+    assert found(scores, np.array([1]), groups)["recall_at_10"].tolist() == [1.0]
+    scores[0, :9] = -np.inf
+    values = found(scores, np.array([1]), groups)
+    assert values["recall_at_10"].tolist() == [0.5] and values["mrr_at_10"].tolist() == [1.0]
+
+
+def pairs(queries: str, passages: str, groups: list[int], kind: str = "rows of the table", value=None) -> pd.DataFrame:
+    columns = {"query": queries.split(), "passage": passages.split(), "group": groups, "kind": kind, "value": value}
+    frame = pd.DataFrame(columns)
+    return frame.assign(plain_query=frame["query"].str.lower(), plain_passage=frame.passage.str.lower())
+
+
+def test_figures_are_means_over_some_queries_which_do_not_find_themselves():
+    frame = pairs("one two Three", "two three four", [0, 1, 2])
+    scores = np.array(
+        [[0.9, 0.1, 0.2], [1.0, 0.3, 0.5], [0.0, 1.0, 0.4]]
+    )  # "two" and "three" are nearest to themselves
+    figures = figures_of(scores, frame, frame)
+    assert figures(np.arange(3)) == pytest.approx(
+        {
+            "recall_at_1": 2 / 3,
+            "recall_at_10": 1.0,
+            "mrr_at_10": (1 + 0.5 + 1) / 3,
+            "ndcg_at_10": (2 + 1 / math.log2(3)) / 3,
+        }
+    )
+    assert figures(np.array([1]))["mrr_at_10"] == 0.5 and figures(np.array([0, 0, 1]))["recall_at_1"] == 2 / 3
+
+
+def test_scored_pairs_are_measured_by_the_rank_correlation_of_each_pair():
+    frame = pairs("a b c d", "e f g h", [0, 1, 2, 3], "pairs with a score", ["1", "2", "5", "3"])
+    scores = np.diag([0.1, 0.2, 0.3, -np.inf]) + 9 * (1 - np.eye(4))  # those of other pairs are not read
+    figures = figures_of(scores, frame, frame)
+    wanted = METRICS["spearman"](np.array([0.1, 0.2, 0.3, 0.0]), np.array([1, 2, 5, 3]))
+    assert figures(np.arange(4)) == {"spearman": pytest.approx(wanted)} and 0 < wanted < 1
+    assert figures(np.array([0, 0])) == {"spearman": 0.0}, "a correlation that does not exist counts as none at all"
+
+
+def test_cosines_are_those_of_the_first_numbers():
+    vectors = np.array([[3.0, 4.0, 12.0], [0.0, 2.0, 7.0], [4.0, 3.0, 0.0], [0.0, 0.0, 5.0]])
+    assert cosines(vectors, 2, 2) == pytest.approx(np.array([[24 / 25, 0.0], [3 / 5, 0.0]]))
+    assert cosines(vectors, 1)[0] == pytest.approx([(8 + 84) / 13 / 53**0.5, 24 / 65, 12 / 13])
+
+
+def test_titles_and_questions_are_searched_for_if_there_are_enough():
+    """Twenty are; neighbouring paragraphs are asked only beside fewer, and a text under two dropouts never."""
+    kinds = ["title and body"] * 20 + ["neighbouring paragraphs"] * 5 + ["title and a later paragraph"] * 4
+    frame = pd.DataFrame({"kind": [*kinds, *["a text under two dropouts"] * 3]})
+    assert scored(frame).index.tolist() == [*range(20)]
+    assert scored(frame[1:]).index.tolist() == [*range(1, 29)]
+    many = pd.DataFrame({"kind": ["question and answer"] * 1_003})
+    assert scored(many).index.tolist() == [*range(1_000)]
