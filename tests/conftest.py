@@ -43,6 +43,16 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.name not in LONGEST)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def loops_are_compiled(tmp_path_factory):
+    """In a fresh clone of the gate: once, not by both workers, and not within the seconds that a test allows."""
+    if os.environ.get("CI") == "true":
+        from tests.support import first_use
+        from tests.support.disk_cache import made_once
+
+        made_once(tmp_path_factory, "first_use", first_use.compile_loops)
+
+
 @pytest.fixture(autouse=True)
 def driver_is_asked_anew():
     """A test may stand in for nvidia-smi, whose answers a process keeps."""

@@ -1,4 +1,4 @@
-"""What is made at the first use on a machine or in a process, made before tests are timed."""
+"""The machine code of our loops, which the first use on a machine makes."""
 
 import subprocess
 import sys
@@ -24,11 +24,3 @@ def compile_loops(folder: Path) -> None:
     ):
         done = subprocess.run([sys.executable, *line.split()], cwd=REPOSITORY, capture_output=True, text=True)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
-
-
-def load_paddle() -> None:
-    """Build and run a program in this process."""
-    from tests.support import tiny
-
-    session = tiny.Session()
-    session.update(tiny.feeds(tiny.random_batch(0)))
