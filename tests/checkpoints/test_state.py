@@ -4,16 +4,21 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
+from bert.checkpoints.progress import LoopState
 from bert.checkpoints.state import CheckpointError, load, load_parameters
 from bert.config.training_settings import derive
+from bert.model.optimization import COUNTERS
 from bert.printable import printable
+from bert.runtime.paddle_api import place_of, read_variable, static
 from tests.support import runs, tiny
 
 FLOAT16 = {"amp": True, "scale_loss": 1024.0, "loss_scale_growth_interval": 4}
@@ -145,24 +150,26 @@ def trained(tmp_path_factory):
     "changes,lines",
     [
         (
-            {"hidden_size": 36},
+            {"hidden_size": 36, "num_hidden_layers": 3},
             [
                 "the checkpoint does not fit this run",
                 "differs: bert.pooler.dense.weight is float32 [32, 32], needed float32 [36, 36]",
                 "bert.encoder.layer.0.intermediate.dense.weight/moment2 is float32 [32, 37], needed",
-            ],
-        ),
-        (
-            {"num_hidden_layers": 3},
-            [
-                "missing: bert.encoder.layer.2.attention.self.query.weight [32, 32]",
-                "missing: bert.encoder.layer.2.output.dense.bias/moment1 [32]",
+                "missing: bert.encoder.layer.2.attention.self.query.weight [36, 36]",
+                "missing: bert.encoder.layer.2.output.dense.bias/moment1 [36]",
             ],
         ),
         ({"num_hidden_layers": 1}, ["unknown: bert.encoder.layer.1.output.dense.bias [32]"]),
         (FLOAT16, ["differs: loss scale is None there, in use here"]),
-        ({"seed": 43}, ["this run does not continue the checkpoint", "seed is 42 in the checkpoint, 43 in this run"]),
-        ({"batch_size": 24}, ["global_batch_size is 12 in the checkpoint, 24 in this run", "--from-pretrained-params"]),
+        (
+            {"seed": 43, "batch_size": 24},
+            [
+                "this run does not continue the checkpoint",
+                "seed is 42 in the checkpoint, 43 in this run",
+                "global_batch_size is 12 in the checkpoint, 24 in this run",
+                "--from-pretrained-params",
+            ],
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -227,6 +234,141 @@ def test_a_refused_checkpoint_changes_nothing():
     with pytest.raises(CheckpointError, match="cls.predictions.bias"):
         checkpoint.restore(session.scope, session.place, program, changed, optimizer, progress)
     tiny.assert_identical({**session.parameters(), **session.optimizer_state()}, before)
+
+
+class Scope:
+    """Three variables and the counters, as a program has them, without a program."""
+
+    def __init__(self, number: float, loss_scale: float | None = None, counters: tuple[str, ...] = ()):
+        self.scope, self.place = static.Scope(), place_of("cpu")
+        scale = None if loss_scale is None else "loss_scaling_0"
+        self.program = SimpleNamespace(
+            parameters=("a.weight", "b.bias"),
+            optimizer_state={"a.weight/moment1": "moment_0"},
+            loss_scale=scale,
+            loss_scale_counters=counters,
+        )
+        values = {"a.weight": np.full((2, 3), number, "float32"), "b.bias": np.full(3, number + 1, "float32")}
+        values |= {"moment_0": np.full((2, 3), number + 2, "float32")}
+        values |= {name: np.array([int(number) + place], "int64") for place, name in enumerate(COUNTERS)}
+        values |= {name: np.array([int(number) + place], "int32") for place, name in enumerate(counters)}
+        values |= {} if scale is None else {scale: np.array([loss_scale], "float32")}
+        self.names = list(values)
+        for name, value in values.items():
+            self.scope.var(name).get_tensor().set(value, self.place)
+
+    def values(self) -> dict[str, list]:
+        return {name: read_variable(self.scope, name).tolist() for name in self.names}
+
+    def capture(self) -> tuple[dict, dict, checkpoint.Progress]:
+        parameters, optimizer, scalars = checkpoint.capture(self.scope, self.program)
+        return parameters, optimizer, checkpoint.Progress("phase1", 3, 0, 42, 12, "", settings={}, **scalars)
+
+    def restore(self, captured) -> None:
+        checkpoint.restore(self.scope, self.place, self.program, *captured)
+
+
+COUNTING = ("num_bad_steps_0", "num_good_steps_0")
+
+
+def test_everything_that_was_captured_is_restored():
+    source, other = Scope(3.0, 512.0, COUNTING), Scope(8.0, 2.0, COUNTING)
+    parameters, optimizer, progress = source.capture()
+    assert progress.counters == dict(zip(COUNTERS, (3, 4, 5), strict=True))
+    assert (progress.loss_scale, progress.loss_scale_counters) == (512.0, dict(zip(COUNTING, (3, 4), strict=True)))
+    assert list(parameters) == ["a.weight", "b.bias"] and list(optimizer) == ["a.weight/moment1"]
+    other.restore((parameters, optimizer, progress))
+    assert other.values() == source.values()
+
+
+@pytest.mark.parametrize(
+    ("scale", "counters", "rule"),
+    [
+        (None, (), "loss scale is 512.0 there, not in use here"),
+        (512.0, (), "the loss scale is dynamic there, constant here"),
+    ],
+)
+def test_a_loss_scale_of_another_kind_is_refused(scale, counters, rule):
+    dynamic, other = Scope(3.0, 512.0, COUNTING), Scope(3.0, scale, counters)
+    with pytest.raises(CheckpointError, match=rule):
+        other.restore(dynamic.capture())
+    words = {"512.0 there, not in": "None there, in", "dynamic there, constant": "constant there, dynamic"}
+    reverse = next(rule.replace(old, new) for old, new in words.items() if old in rule)
+    with pytest.raises(CheckpointError, match=reverse):
+        dynamic.restore(other.capture())
+
+
+def test_every_difference_is_listed_and_another_dtype_is_one():
+    expected = {"a": np.zeros((2, 3), "float32"), "b": np.zeros(3, "float32"), "c": np.zeros(1, "float32")}
+    found = {"a": np.zeros((2, 3), "float64"), "b": np.zeros((3, 1), "float32"), "d": np.zeros((4, 5), "float32")}
+    assert checkpoint.differences(found, expected) == [
+        "missing: c [1]",
+        "unknown: d [4, 5]",
+        "differs: a is float64 [2, 3], needed float32 [2, 3]",
+        "differs: b is float32 [3, 1], needed float32 [3]",
+    ]
+    assert checkpoint.differences(expected, expected) == []
+    source = Scope(3.0)
+    parameters, optimizer, progress = source.capture()
+    before = source.values()
+    for kind in ("float16", "float64"):
+        other = {"a.weight/moment1": optimizer["a.weight/moment1"].astype(kind)}
+        with pytest.raises(CheckpointError, match=f"differs: a.weight/moment1 is {kind}"):
+            source.restore((parameters, other, progress))
+    assert source.values() == before
+
+
+def test_weights_alone_may_have_any_precision(tmp_path):
+    target, halves = Scope(3.0), {"a.weight": np.full((2, 3), 0.5, "float16"), "b.bias": np.full(3, 7.0)}
+    checkpoint.initialize_from(target.scope, target.place, target.program, halves, tmp_path, False)
+    values = target.values()
+    assert values["a.weight"] == [[0.5] * 3] * 2 and values["b.bias"] == [7.0] * 3
+    assert read_variable(target.scope, "a.weight").dtype == np.float32
+    assert values["moment_0"] == [[5.0] * 3] * 2, "the optimizer's state is left alone"
+    integers = {**halves, "b.bias": np.arange(3)}
+    with pytest.raises(CheckpointError, match="differs: b.bias is int64"):
+        checkpoint.initialize_from(target.scope, target.place, target.program, integers, tmp_path, True)
+
+
+def test_a_save_has_what_other_tools_read(tmp_path):
+    """The format of the tensors, and files that others than their owner can read."""
+    parameters, optimizer, progress = Scope(3.0).capture()
+    directory = checkpoint.save(tmp_path, "bert", parameters, optimizer, progress, {"vocab.txt": b"a\n"})
+    assert directory == tmp_path / "3" and (directory / "vocab.txt").read_bytes() == b"a\n"
+    for name in ("bert.safetensors", "bert_optimizer.safetensors"):
+        with safe_open(directory / name, "numpy") as file:
+            assert file.metadata() == {"format": "pd"}
+        assert (directory / name).stat().st_mode & 0o777 == 0o644
+    assert json.loads((directory / "bert_progress.json").read_text()) == json.loads(
+        json.dumps(dataclasses.asdict(progress))
+    )
+    loaded = load(directory)
+    tiny.assert_identical(loaded[0], parameters)
+    tiny.assert_identical(loaded[1], optimizer)
+    assert loaded[2] == progress
+
+
+def test_a_save_needs_the_room_of_its_tensors_and_a_megabyte(tmp_path, monkeypatch):
+    captured, needed = Scope(3.0).capture(), []
+    monkeypatch.setattr(checkpoint_files, "require_space", lambda folder, size: needed.append((folder, size)))
+    monkeypatch.setattr(checkpoint_files, "make_room", lambda folder, size, keep: needed.append((folder, size, keep)))
+    checkpoint.save(tmp_path / "new", "bert", *captured, {}, keep=4)
+    size = (6 + 3 + 6) * 4 + 1024**2
+    assert needed == [(tmp_path / "new", size, 4), (tmp_path / "new", size)]
+    checkpoint.save(tmp_path / "new", "bert", *captured, {})
+    assert len(needed) == 3, "without a number to keep nothing is pruned"
+
+
+def test_an_amendment_changes_the_state_of_the_loop_and_the_texts_alone(tmp_path):
+    parameters, optimizer, progress = Scope(3.0).capture()
+    checkpoint.save(tmp_path, "bert", parameters, optimizer, progress, {"labels.txt": b"old", "vocab.txt": b"a\n"})
+    state = LoopState(warmup_steps=7)
+    state.evaluations.best = (3, 2.5)
+    checkpoint.amend(tmp_path, "bert", 3, state, {"labels.txt": "new"})
+    loaded = load(tmp_path / "3")
+    assert loaded[2] == dataclasses.replace(progress, carried=state)
+    tiny.assert_identical(loaded[0], parameters)
+    assert (tmp_path / "3/labels.txt").read_text() == "new" and (tmp_path / "3/vocab.txt").read_text() == "a\n"
 
 
 # Which checkpoint

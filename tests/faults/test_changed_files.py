@@ -27,6 +27,7 @@ TOKENS = (b"\0" * 8, b"\xff" * 8, b"\x7f\xff\xff\xff", b"\x80\x04", b"(lp0\n", b
 TOKENS += (b'"', b"<" * 300, b"&a ", b"*a ", b"\r\n", b"\n\n", b"\xef\xbb\xbf", b"\xff\xfe", b"\xed\xa0\x80", b"1e999")
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_changed_files_are_read_or_refused_by_name(tmp_path):
     """A file that is not is kept in results/faults/fuzzed."""

@@ -49,6 +49,7 @@ def whole(tmp_path_factory):
     return data, losses(folder / "whole")
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_a_run_of_two_ranks_goes_on_with_one_and_with_four(whole, tmp_path, ranks):
@@ -68,6 +69,7 @@ def test_a_run_of_two_ranks_goes_on_with_one_and_with_four(whole, tmp_path, rank
         assert alone.sample_ids(step).tobytes() == shared.sample_ids(step).tobytes()
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_rank_that_stalls_ends_all_with_the_stacks_of_each(tmp_path):
     """Rank 1 is stopped (SIGSTOP) in the middle of a run: rank 0 waits for it, describes itself and leaves."""

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.long
 PARTS = ("stream", "save", "batches", "best", "results", "any time")
 
 
+@pytest.mark.nightly
 def test_fine_tunings_killed_anywhere_end_in_the_same_results(tunings, tmp_path):
     """Row 33: chains of up to three kill -9 and restarts of SQuAD, an own table and NER."""
     kills, chain, wanted, chance = 0, 0, times(6, 200), random.Random(1033)
@@ -42,6 +43,7 @@ def test_fine_tunings_killed_anywhere_end_in_the_same_results(tunings, tmp_path)
         shutil.rmtree(output)
 
 
+@pytest.mark.nightly
 def test_a_batch_of_an_evaluation_or_prediction_that_never_comes_ends_with_stacks(tunings, tmp_path):
     """Row 36."""
     chance = random.Random(1036)

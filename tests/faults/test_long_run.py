@@ -25,6 +25,7 @@ def used(folder: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_week_of_updates_grows_nothing(tmp_path, monkeypatch):
     """The loop with its logs, guards, evaluations and checkpoints; few of the updates run the network."""

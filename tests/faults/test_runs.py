@@ -34,8 +34,11 @@ from tests.faults.trainings import (
 from tests.support.full_counts import times
 
 pytestmark = pytest.mark.long
+NIGHTLY = pytest.mark.nightly  # a fault of another kind than the gate has: a kill in a save, SIGTERM, a full disk
+FAULTS_OF_A_DISK = ("full, unforeseen", "EIO", "read-only")
 
 
+@NIGHTLY
 def test_a_run_killed_again_and_again_at_random_times_ends_in_the_same_bytes(reference, tmp_path):
     """Row 1: chains of up to four kill -9 and restarts."""
     kills, wanted, chance = 0, times(4, 200), random.Random(1001)
@@ -84,6 +87,7 @@ def test_signals_in_the_middle_of_a_save_lose_nothing(reference, tmp_path):
         shutil.rmtree(output)
 
 
+@NIGHTLY
 def test_a_stop_file_saves_and_the_same_command_continues(reference, tmp_path):
     """What `touch OUTPUT_DIR/STOP` does to a real run; one that was left from before it does not stop it."""
     output = tmp_path / "run"
@@ -118,7 +122,7 @@ def fill(path: Path, leave: int) -> None:
         file.write(b"\0" * max(free - leave, 0))
 
 
-@pytest.mark.parametrize("fault", ["full, unforeseen", "EIO", "read-only", "full"])
+@pytest.mark.parametrize("fault", ["full", *(pytest.param(name, marks=NIGHTLY) for name in FAULTS_OF_A_DISK)])
 def test_a_disk_that_fails_in_a_save_keeps_the_last_good_checkpoint(reference, tmp_path, fault):
     """Row 7: in the middle of a run."""
     try:
@@ -150,6 +154,7 @@ def test_a_disk_that_fails_in_a_save_keeps_the_last_good_checkpoint(reference, t
             reference.continue_and_compare(output)
 
 
+@NIGHTLY
 def test_a_second_run_in_one_folder_is_refused_until_the_first_was_killed(reference, tmp_path):
     """Row 8."""
     chance = random.Random(1008)
@@ -166,6 +171,7 @@ def test_a_second_run_in_one_folder_is_refused_until_the_first_was_killed(refere
         reference.continue_and_compare(output)
 
 
+@NIGHTLY
 @pytest.mark.parametrize("how", ["python", "foreign"])
 def test_an_update_that_hangs_ends_the_process_with_its_stacks(reference, tmp_path, how):
     """Row 18: in Python or outside of it."""
@@ -181,6 +187,7 @@ def test_an_update_that_hangs_ends_the_process_with_its_stacks(reference, tmp_pa
         reference.continue_and_compare(output)
 
 
+@NIGHTLY
 def test_clocks_that_jump_spoil_no_rate_and_the_newest_checkpoint_is_that_of_the_highest_step(reference, tmp_path):
     """Row 19: every look at the clock gives another day."""
     for number in range(times(1, 6)):
@@ -198,6 +205,7 @@ def test_clocks_that_jump_spoil_no_rate_and_the_newest_checkpoint_is_that_of_the
         assert digest(reference.data, output) == reference.digest
 
 
+@NIGHTLY
 def test_logs_that_cannot_be_written_do_not_stop_a_run(reference, tmp_path):
     """Row 30: full log files, no VisualDL, and a console that nobody reads, one by one and together."""
     kinds = ("log files are full", "VisualDL is broken", "the pipe breaks")
@@ -226,6 +234,7 @@ def copied(reference, tmp_path) -> Reference:
     return replace(reference, data=Data(tmp_path))
 
 
+@NIGHTLY
 @pytest.mark.parametrize("what", ["vocabulary", "config.yaml"])
 def test_a_file_that_changes_before_a_restart_is_named_or_changes_nothing(copied, tmp_path, what):
     """Row 39."""
@@ -244,6 +253,7 @@ def test_a_file_that_changes_before_a_restart_is_named_or_changes_nothing(copied
     copied.continue_and_compare(output)
 
 
+@NIGHTLY
 @pytest.mark.parametrize("what", ["damaged", "removed"])
 def test_a_shard_that_changes_in_an_epoch_is_named_or_changes_nothing(copied, tmp_path, what):
     """Row 39, too."""
