@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,22 +19,28 @@ import pytest
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import (
+    BEST,
     MANIFEST,
     CheckpointError,
     amend_checkpoint,
+    final_step,
     list_steps,
     make_room,
+    name_step,
+    named_step,
     newest_valid,
     prune,
     remove_temporaries,
     require_space,
     run_lock,
     verify,
+    weights_folder,
     write_checkpoint,
 )
 from bert.files import only_writer, waiting_lock
 from tests.faults.boundaries import count_boundaries, kill_at
 from tests.support.full_counts import IS_FULL, times
+from tests.support.waiting import wait_until
 
 CONTENTS = {
     "bert.safetensors": bytes(range(256)) * 4,
@@ -205,6 +212,28 @@ def test_newest_valid_falls_back_step_by_step_and_counts_by_number(tmp_path, ref
     assert newest_valid(tmp_path / "nowhere") is None and len(refusals()) == 4
 
 
+def test_a_disk_that_cannot_read_the_newest_falls_back_to_the_one_before(newest, refusals, monkeypatch):
+    """EIO is the error of a failing disk, not of a damaged file."""
+    real = checkpoint_files.sha256_of_file
+
+    def unreadable(path):
+        if path.parent == newest:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return real(path)
+
+    monkeypatch.setattr(checkpoint_files, "sha256_of_file", unreadable)
+    assert newest_valid(newest.parent).directory == newest.parent / "4"
+    (line,) = refusals()
+    assert line.startswith("checkpoint refused, trying an older one: [Errno 5] Input/output error")
+
+
+def test_the_newest_valid_checkpoint_up_to_a_step(tmp_path, refusals):
+    for step in (2, 4, 6):
+        write_checkpoint(tmp_path, step, files())
+    assert [newest_valid(tmp_path, up_to=step).directory.name for step in (2, 3, 4, 9)] == ["2", "2", "4", "6"]
+    assert newest_valid(tmp_path, up_to=1) is None and not refusals()
+
+
 def test_a_checkpoint_is_hashed_once_when_saved_and_once_when_read(tmp_path, monkeypatch):
     hashed = []
     real = checkpoint_files.sha256_of_file
@@ -305,7 +334,89 @@ def test_leftovers_of_a_killed_process_of_the_same_number_do_not_stop_the_next(t
     assert [path.name for path in tmp_path.iterdir()] == ["5"]
 
 
+# Which weights
+
+
+def test_weights_of_phase_2_are_preferred_to_those_of_phase_1(tmp_path):
+    for step in ("bert/phase1/9", "bert/phase2/3", "bert/phase2/4"):
+        write_checkpoint((tmp_path / step).parent, int(Path(step).name), files())
+    found = {
+        folder: weights_folder(tmp_path / folder).relative_to(tmp_path)
+        for folder in (".", "bert", "bert/phase1", "bert/phase1/9", "bert/phase2")
+    }
+    assert {folder: str(path) for folder, path in found.items()} == {
+        ".": "bert/phase2/4",
+        "bert": "bert/phase2/4",
+        "bert/phase1": "bert/phase1/9",
+        "bert/phase1/9": "bert/phase1/9",
+        "bert/phase2": "bert/phase2/4",
+    }
+    name_step(tmp_path / "bert/phase2", BEST, 3)
+    assert weights_folder(tmp_path).name == "4", "the last, unless the best is the result"
+    name_step(tmp_path / "bert/phase2", BEST, 3, {"is_final": True})
+    assert weights_folder(tmp_path).name == "3"
+    write_checkpoint(tmp_path / "other/phase1", 5, files())
+    with pytest.raises(CheckpointError, match=r"holds checkpoints of several runs \(.*bert/phase2, .*other/phase1\)"):
+        weights_folder(tmp_path)
+
+
+def test_a_folder_without_steps_is_itself_that_of_weights(tmp_path):
+    assert weights_folder(tmp_path / "nowhere") == tmp_path / "nowhere"
+    write_checkpoint(tmp_path / "exported", 5, files())
+    (tmp_path / "exported" / "5").rename(tmp_path / "exported" / "model")
+    assert weights_folder(tmp_path / "exported") == tmp_path / "exported"
+
+
+def test_the_named_step_is_one_that_is_there(tmp_path):
+    assert named_step(tmp_path, BEST) is None and final_step(tmp_path) is None
+    write_checkpoint(tmp_path, 4, files())
+    write_checkpoint(tmp_path, 6, files())
+    name_step(tmp_path, BEST, 5, {"is_final": True})
+    assert not (tmp_path / BEST).exists(), "it is not there"
+    name_step(tmp_path, BEST, 4, {"eval_loss": 2.5, "is_final": True})
+    assert (tmp_path / BEST).read_text() == '{\n "step": 4,\n "eval_loss": 2.5,\n "is_final": true\n}\n'
+    assert named_step(tmp_path, BEST) == 4 == final_step(tmp_path)
+    assert checkpoint_files.named_steps(tmp_path) == {4, None}, "none is the stable one"
+    shutil.rmtree(tmp_path / "4")
+    assert named_step(tmp_path, BEST) is None and final_step(tmp_path) == 6
+    (tmp_path / BEST).write_text('{"step": "6", "is_final": true}')
+    assert named_step(tmp_path, BEST) is None and final_step(tmp_path) == 6
+
+
+def test_steps_are_folders_with_the_name_of_a_number(tmp_path):
+    for name in ("10", "9", "phase1", ".saving-11-3", "12.set-aside-1", "-4"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "8").touch()
+    assert list_steps(tmp_path) == [9, 10] and list_steps(tmp_path / "nowhere") == []
+
+
 # Pruning and space
+
+
+def test_pruning_keeps_the_newest_the_best_the_stable_and_as_many_of_those_set_aside(tmp_path):
+    for step in range(1, 9):
+        write_checkpoint(tmp_path, step, files())
+    name_step(tmp_path, BEST, 2)
+    name_step(tmp_path, checkpoint_files.STABLE, 4)
+    moved = []
+    for step in (8, 7, 6):  # the later it is set aside, the newer it is, whatever its step
+        moved += checkpoint_files.set_aside_newer(tmp_path, step - 1)
+        wait_until(lambda last=moved[-1]: time.time_ns() > last.stat().st_ctime_ns + 10**7)
+    assert [path.name for path in moved] == ["8.set-aside-1", "7.set-aside-1", "6.set-aside-1"]
+    prune(tmp_path, 2)
+    assert list_steps(tmp_path) == [2, 4, 5]
+    assert {path.name for path in tmp_path.glob("*.set-aside-*")} == {"7.set-aside-1", "6.set-aside-1"}
+    prune(tmp_path, 5)
+    assert list_steps(tmp_path) == [2, 4, 5], "fewer than may be kept"
+
+
+def test_what_is_set_aside_gets_a_name_of_its_own(tmp_path):
+    for _ in range(2):
+        for step in (3, 4, 5):
+            write_checkpoint(tmp_path, step, files())
+        checkpoint_files.set_aside_newer(tmp_path, 3)
+    names = ["3", "4.set-aside-1", "4.set-aside-2", "5.set-aside-1", "5.set-aside-2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
 
 
 def test_pruning_that_fails_half_way_leaves_no_half_step(tmp_path, monkeypatch):
@@ -385,3 +496,15 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, monkeypatc
     assert f"{tmp_path}: its file system has no locks" in caplog.text
     with waiting_lock(tmp_path / "model", "process"), only_writer(tmp_path):
         assert (tmp_path / "model").is_file()
+
+
+def test_a_second_run_is_refused_and_told_of_the_first_alone(tmp_path):
+    (tmp_path / ".lock").write_text("process 123456789123456789 on a host with a long name")  # of a run that ended
+    with run_lock(tmp_path):
+        holder = f"process {os.getpid()} on {os.uname().nodename}"
+        assert (tmp_path / ".lock").read_text() == holder
+        with pytest.raises(CheckpointError) as error, run_lock(tmp_path):
+            pass
+        assert f"{tmp_path} is in use by another run ({holder}); wait for it, stop it, or" in str(error.value)
+    with run_lock(tmp_path):
+        assert not list(tmp_path.glob(".saving-*"))
