@@ -56,7 +56,6 @@ class TableCache:
 
 
 _SMALL_WINDOWS = 4
-_BLOCK_SAMPLES = 1 << 18  # bins are mixed in blocks of about as many samples, each with the epoch's shares of the bins
 
 
 @dataclass(frozen=True)
@@ -81,6 +80,7 @@ class SampleOrder:
         bins: bin of each shard (all 0 without bins).
         window_samples: at most this many samples are shuffled together, more only where one shard is larger.
         taken: samples of each bin in an epoch; None: all, once.
+        block_samples: bins are mixed in blocks of about as many samples, each with the epoch's shares of the bins.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class SampleOrder:
         seed: int,
         window_samples: int,
         taken: Mapping[int, int] | None = None,
+        block_samples: int = 1 << 18,
     ) -> None:
         self._counts = np.asarray(counts, np.int64)
         self.shard_offsets = offsets_of(self._counts)
@@ -105,7 +106,7 @@ class SampleOrder:
             )
         self._global_batch_size, self._seed = global_batch_size, seed
         self._window_samples = max(1, window_samples // len(self._bins))
-        self._batches_per_block = max(1, _BLOCK_SAMPLES // global_batch_size)
+        self._batches_per_block = max(1, block_samples // global_batch_size)
         self._block_starts = _proportional_blocks(np.array(self._taken), self._batches_per_block * global_batch_size)
         self.batches_per_epoch = num_samples // global_batch_size
         self._windows = lru_cache(maxsize=2 * len(self._bins))(self._make_windows)
