@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from tests.mutation.operators import Fault, choose, fault_of_text, faults_of
-from tests.mutation.workplace import Limits, Outcome, Workplace, end_processes, prepare_process, tests_of, warm
+from tests.mutation.workplace import Limits, Outcome, Workplace, end_processes, own_tests, prepare_process, warm
 
 KNOWN = Path(__file__).with_name("known_faults.toml")
 WIDTH = 100
@@ -87,7 +87,7 @@ def _run(options: argparse.Namespace, place: Workplace, faults: dict[str, list[F
     outcomes: dict[str, list[Outcome]] = defaultdict(list)
     limits_of: dict[tuple[str, ...], Limits] = {}
     for path, chosen in faults.items():
-        tests = tuple(options.tests or tests_of(path, place.folder))
+        tests = tuple(options.tests or own_tests(path, place.folder))
         if tests not in limits_of:
             limits = _unfaulted(place, tests)
             if not limits:

@@ -126,8 +126,6 @@ class _Finder:
                 yield from self._of_handler(node)
             elif isinstance(node, ast.comprehension):
                 yield from (self._edit(test, test, "True", "condition") for test in node.ifs)
-            elif isinstance(node, ast.Slice):
-                yield from self._of_slice(node)
             yield from self.find(node)
 
     def _is_skipped(self, field: str, node: ast.AST) -> bool:
@@ -190,6 +188,8 @@ class _Finder:
             yield self._edit(node, node, self._wrapped(node.orelse), "branch")
         elif isinstance(node, ast.Set) and len(node.elts) > 1:
             yield from self._without_one(node, "element")
+        elif isinstance(node, ast.Slice):
+            yield from self._of_slice(node)
         elif isinstance(node, ast.Constant):
             yield from self._of_constant(node, parent)
         elif isinstance(node, ast.Call):

@@ -91,11 +91,12 @@ class Workplace:
         written = [json.loads(line) for line in result.read_text().splitlines()] if result.exists() else []
         tested = next((row["test"] for row in reversed(written) if "test" in row), "before the first test")
         failed = next((row["failed"] for row in written if "failed" in row), None)
-        modules = next((row["modules"] for row in written if "modules" in row), [])
+        modules = next((row["modules"] for row in written if "modules" in row), None)  # of a run that came to its end
         too_long = status is None or os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
         by = failed or f"{tested} ({'no end' if too_long else 'it ended the process'})"
         cpu_seconds = usage.ru_utime + usage.ru_stime
-        return Outcome(status == 0, by, cpu_seconds, time.monotonic() - start, tuple(modules))
+        is_passed = status == 0 and modules is not None
+        return Outcome(is_passed, by, cpu_seconds, time.monotonic() - start, tuple(modules or ()))
 
     def output(self) -> str:
         """What the last run printed."""
@@ -195,7 +196,7 @@ def end_processes() -> None:
         time.sleep(0.005)
 
 
-def tests_of(path: str, repository: Path) -> list[str]:
+def own_tests(path: str, repository: Path) -> list[str]:
     """The test files of a module: its mirror, and its folder's, those that name the module first."""
     module, tests = Path(path), repository / "tests"
     folder = tests.joinpath(*module.parts[1 if module.parts[0] == "bert" else 0 : -1])
