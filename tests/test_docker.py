@@ -101,20 +101,12 @@ def bash(script: str, *arguments: str, cwd: Path = REPOSITORY, **environment: st
 
 
 @pytest.mark.parametrize(
-    "kind,base,paddle",
-    [
-        ("ngc", "nvcr.io/nvidia/paddlepaddle:24.12-py3", "base"),
-        ("cuda", "nvidia/cuda:11.8.0-cudnn8-devel-ubuntu22.04", "gpu"),
-        ("hopper", "nvidia/cuda:12.6.3-base-ubuntu24.04", "cu126"),
-        ("blackwell", "nvidia/cuda:12.9.1-base-ubuntu24.04", "cu129"),
-        ("cpu", "python:3.11-slim-bookworm", "cpu"),
-    ],
+    ("kind", "paddle"), [("ngc", "base"), ("cuda", "gpu"), ("hopper", "cu126"), ("blackwell", "cu129"), ("cpu", "cpu")]
 )
-def test_build_commands_and_their_table_in_the_dockerfile(kind, base, paddle):
-    words = shlex.split(bash("build.sh", kind, "--dry-run", "--pull").stdout)
-    assert words == shlex.split(
-        f"docker build --build-arg=BASE={base} --build-arg=PADDLE={paddle} --tag=bert-on-paddle:{kind} --pull ."
-    )
+def test_each_kind_is_built_on_the_base_that_the_dockerfile_lists_for_its_paddle(kind, paddle):
+    words = shlex.split(bash("build.sh", kind, "--dry-run").stdout)
+    (base,) = [word.removeprefix("--build-arg=BASE=") for word in words if "=BASE=" in word]
+    assert f"--build-arg=PADDLE={paddle}" in words and f"--tag=bert-on-paddle:{kind}" in words
     assert re.search(rf"^#\s+{re.escape(base)}( \(default\))?\s+{paddle}\b", DOCKERFILE.read_text(), re.M)
 
 
@@ -129,31 +121,18 @@ def launched(*arguments: str, cwd: Path, **environment: str) -> list[str]:
     return shlex.split(done.stdout)
 
 
-def test_launching_mounts_limits_and_passes_words_unchanged(tmp_path):
+def test_launching_mounts_the_callers_folders_and_passes_words_unchanged(tmp_path):
     (tmp_path / "old runs").mkdir()
-    words = launched(
-        "python",
-        "run_pretraining.py",
-        "--output-dir",
-        "a b; $HOME",
-        cwd=tmp_path,
-        BERT_DATA="my data",
-        BERT_RESULTS="/elsewhere",
-        BERT_CHECKPOINTS="old runs",
-        BERT_GPUS="none",
-    )
-    assert words[:4] == ["docker", "run", "--rm", "--init"]
-    assert {
-        f"--volume={tmp_path}/my data:/data",
-        "--volume=/elsewhere:/workspace/bert/results",
-        f"--volume={tmp_path}/old runs:/checkpoints:ro",
-        "--shm-size=8g",
-        "--ulimit=memlock=-1",
-        "--stop-timeout=120",
-        f"--user={os.getuid()}:{os.getgid()}",
-    } < set(words)
-    assert words[-5:] == ["bert-on-paddle:cpu", "python", "run_pretraining.py", "--output-dir", "a b; $HOME"]
-    assert not any(word.startswith("--gpus") for word in words)
+    folders = {"BERT_DATA": "my data", "BERT_RESULTS": "/elsewhere", "BERT_CHECKPOINTS": "old runs"}
+    words = launched("python", "x.py", "a b; $HOME", cwd=tmp_path, BERT_GPUS="none", **folders)
+    volumes = [word.removeprefix("--volume=") for word in words if word.startswith("--volume=")]
+    mounted = [
+        f"{tmp_path}/my data:/data",
+        "/elsewhere:/workspace/bert/results",
+        f"{tmp_path}/old runs:/checkpoints:ro",
+    ]
+    assert set(mounted) <= set(volumes) and f"--user={os.getuid()}:{os.getgid()}" in words
+    assert words[-3:] == ["python", "x.py", "a b; $HOME"] and not any(word.startswith("--gpus") for word in words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["old runs"]  # a dry run makes nothing
 
 
@@ -214,6 +193,7 @@ def installed(target: str, folder: Path) -> dict[str, str]:
     return clean
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_the_packages_of_the_servers_image_are_enough(tmp_path):
     """A model is served by what the target installs and copies, and nothing else."""

@@ -96,6 +96,7 @@ def ignored_files() -> set[str]:
     return {line for line in listed if re.search(r"egg-info|build|dist/", line)}
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_wheel_runs_commands_and_functions_in_any_folder(tmp_path):
     env, user = install(tmp_path), user_folder(tmp_path / "user")
@@ -108,6 +109,7 @@ def test_a_wheel_runs_commands_and_functions_in_any_folder(tmp_path):
     check_types(env, user)
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_an_editable_install_runs_the_checkout(tmp_path):
     env, user = install(tmp_path, "-e"), tmp_path

@@ -19,6 +19,7 @@ def run(module: str, *words: object) -> subprocess.CompletedProcess:
     return done
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_training_is_compared_with_paddlenlps(tmp_path):
     pytest.importorskip("paddlenlp")
@@ -40,6 +41,7 @@ def test_competitors_that_train_other_models_are_not_compared():
             check_same_model({"ours": ours, "other": {**ours, **changes}})
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_all_exports_are_compared(tmp_path):
     folder = tmp_path / "work"
