@@ -1,12 +1,13 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert.randomness import hash64, stream_key
-from bert.samples.masking import MaskingRule, choose_positions, corrupt
+from bert.randomness import hash64, stream_key, uniform
+from bert.samples.masking import MaskingRule, check_predictions, choose_positions, corrupt, predictions_of
 from tests.support.corpora import random_table, vocabulary
 
 WORDS = vocabulary()
@@ -62,6 +63,54 @@ def test_eighty_ten_ten_and_random_words_are_words():
     assert drawn == {WORDS.tokens[index] for index in WORDS.replacement_ids()}
 
 
+def test_masked_tokens_are_shown_as_defined():
+    """80% [MASK], 10% a word of the vocabulary, 10% as they are, by the position in the sample."""
+    masking, keys = rule(), hash64(KEY, np.arange(3000) // 5)
+    positions, labels = np.arange(3000) % 5 * 7, np.arange(3000) % len(WORDS)
+    shown = corrupt(masking, keys, positions, labels)
+    words, drawn = WORDS.replacement_ids().tolist(), []
+    for place, (key, position) in enumerate(zip(keys, positions.tolist(), strict=True)):
+        action = float(uniform(key, np.array([2**32 + position]))[0])
+        word = words[int(hash64(key, np.array([2**33 + position]))[0]) % len(words)]
+        drawn.append(WORDS.id_of("[MASK]") if action < 0.8 else word if action < 0.9 else labels[place])
+    assert shown.tolist() == drawn
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9),
+    st.sampled_from([0.01, 0.15, 0.5, 0.9, 0.99]),
+    st.integers(1, 12),
+)
+def test_as_many_tokens_are_masked_as_the_loss_is_divided_by(sizes, share, limit):
+    """Of a pair of texts all but its three special tokens may be masked, at least one and at most the limit."""
+    masking, sea = rule(limit, share), [WORDS.id_of("sea")]
+    cls, sep = [WORDS.id_of("[CLS]")], [WORDS.id_of("[SEP]")]
+    rows = [cls + first * sea + sep + second * sea + sep for first, second in sizes]
+    lengths = np.array([*map(len, rows)])
+    masked, _ = choose(masking, np.array(sum(rows, [])), np.cumsum(lengths) - lengths, lengths)
+    found = np.bincount(masked, minlength=len(rows)).tolist()
+    words = [first + second for first, second in sizes]
+    counts = [max(1, round((number + 3) * share)) for number in words]
+    expected = [min(count, limit, number) for count, number in zip(counts, words, strict=True)]
+    assert masking.num_predictions(lengths).tolist() == found == expected
+
+
+@pytest.mark.parametrize(
+    ("length", "share", "number"),
+    [(128, 0.15, 20), (512, 0.15, 80), (64, 0.15, 10), (128, 0.3, 40), (2, 0.15, 1), (8, 0.99, 8), (512, 0.4, 213)],
+)
+def test_the_usual_limits_are_those_of_the_published_recipes(length, share, number):
+    assert predictions_of(length, share) == number
+
+
+def test_a_limit_that_cuts_another_share_than_the_usual_is_refused():
+    check_predictions(128, 0.15, 1)
+    check_predictions(128, 0.3, 38)
+    with pytest.raises(ValueError, match="=37 must be at least 38 for masked_lm_ratio=0.3 of 128 tokens; .* 40, or"):
+        check_predictions(128, 0.3, 37)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**62), st.integers(0, 30), st.booleans())
 def test_masks_depend_on_the_sample_and_not_on_its_batch(sample, shift, whole_word):
@@ -94,8 +143,13 @@ def draw(key: np.uint64, allowed: list[bool], count: int) -> list[int]:
             drawn.add(place)
 
 
-def draw_words(key: np.uint64, allowed: list[bool], continues: list[bool], count: int) -> list[int]:
-    """The definition: words in random order, each taken if it fits; if none does, `count` tokens of the shortest."""
+def draw_words(
+    key: np.uint64, allowed: list[bool], continues: list[bool], count: int, divides_words: bool = False
+) -> list[int]:
+    """The definition: words in random order, each taken if it fits; if none does, `count` tokens of the shortest.
+
+    They are the first tokens of the word, or from any place in it on if the rule divides words.
+    """
     words: list[list[int]] = []
     for place, free in enumerate(allowed):
         if free and (place == 0 or not allowed[place - 1] or not continues[place]):
@@ -106,15 +160,20 @@ def draw_words(key: np.uint64, allowed: list[bool], continues: list[bool], count
     drawn: list[int] = []
     for word in words:
         drawn += word if len(drawn) + len(word) <= count else []
-    return sorted(drawn or (min(words, key=len)[:count] if words else []))
+    if drawn or not words:
+        return sorted(drawn)
+    shortest, first = min(words, key=len), 0
+    if divides_words:
+        first = (int(hash64(key, np.array([len(allowed)]))[0]) >> 32) * (len(shortest) - count + 1) >> 32
+    return shortest[first : first + count]
 
 
-@pytest.mark.parametrize("whole_word", [False, True])
-@pytest.mark.parametrize("width", [1, 9, 128, 300, 5000])
-def test_compiled_loops_choose_as_defined(width, whole_word):
+@pytest.mark.parametrize(("whole_word", "divides_words"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(("width", "share"), [(1, 0.7), (9, 0.7), (9, 0.15), (128, 0.7), (300, 0.7), (5000, 0.7)])
+def test_compiled_loops_choose_as_defined(width, share, whole_word, divides_words):
     rng = np.random.default_rng(3)
     number = min(100, 30_000 // width)
-    masking = rule(width, 0.7, whole_word=whole_word)
+    masking = replace(rule(width, share, whole_word=whole_word), divides_words=divides_words)
     keys, lengths = hash64(KEY, np.arange(number)), rng.integers(0, width + 1, number)
     starts = np.arange(number) * (width + 3)
     barred, continues = rng.random((2, number * (width + 3))) < ((0.3,), (0.6,))
@@ -122,7 +181,8 @@ def test_compiled_loops_choose_as_defined(width, whole_word):
     for row, count in enumerate(masking.num_predictions(lengths).tolist()):
         own = slice(starts[row], starts[row] + lengths[row])
         free = (~barred[own]).tolist()
-        expected = (
-            draw_words(keys[row], free, continues[own].tolist(), count) if whole_word else draw(keys[row], free, count)
-        )
+        if whole_word:
+            expected = draw_words(keys[row], free, continues[own].tolist(), count, divides_words)
+        else:
+            expected = draw(keys[row], free, count)
         assert positions[offsets[row] : offsets[row + 1]].tolist() == expected
