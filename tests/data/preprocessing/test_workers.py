@@ -1,18 +1,23 @@
 """Tasks on several processes: the order, and every way in which one of them may end."""
 
 import errno
+import itertools
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bert import REPOSITORY
-from data.preprocessing.workers import run_ordered
+from data.preprocessing import workers
+from data.preprocessing.workers import run_ordered, scheduler
 from tests.support.waiting import wait_until
 
 
@@ -71,6 +76,24 @@ def test_what_the_system_refused_a_task_keeps_its_number_and_path():
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "/somewhere")
 
 
+@contextmanager
+def in_own_session(program):
+    """A Python program whose processes are all ended in the end, also where the test fails."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("num_workers", [2, 64])
 def test_a_ctrl_c_while_workers_are_started_is_not_lost(num_workers):
@@ -81,19 +104,12 @@ def test_a_ctrl_c_while_workers_are_started_is_not_lost(num_workers):
         f"{num_workers}))\nexcept KeyboardInterrupt:\n    print('interrupted')"
     )
     for trial in range(8):
-        process = subprocess.Popen(
-            [sys.executable, "-c", program],
-            cwd=REPOSITORY,
-            stdout=subprocess.PIPE,
-            text=True,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        process.stdout.readline()
-        time.sleep(0.01 * trial)
-        os.killpg(process.pid, signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-        assert (output, errors) == ("interrupted\n", ""), trial
+        with in_own_session(program) as process:
+            process.stdout.readline()
+            time.sleep(0.01 * trial)
+            os.killpg(process.pid, signal.SIGINT)
+            output, errors = process.communicate(timeout=60)
+            assert (output, errors) == ("interrupted\n", ""), trial
 
 
 def end_if_idle(number, folder):
@@ -133,6 +149,22 @@ def test_a_worker_that_is_lost_is_an_error_and_not_a_wait(how, message):
     assert not multiprocessing.active_children()
 
 
+def outlast_sigterm(folder):
+    """As a task whose library handles SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (folder / f"{os.getpid()} began").touch()
+    time.sleep(5)
+    (folder / f"{os.getpid()} ended").touch()
+
+
+def test_a_worker_that_ignores_sigterm_is_killed(tmp_path):
+    results = run_ordered(lambda number: number or outlast_sigterm(tmp_path), [(1,), (0,), (0,)], 2)
+    assert next(results) == 1
+    wait_until(lambda: [*tmp_path.glob("* began")])
+    results.close()
+    assert not multiprocessing.active_children() and not [*tmp_path.glob("* ended")]
+
+
 def test_a_caller_that_leaves_ends_the_workers():
     results = run_ordered(twice, tasks(1000), 2)
     assert next(results)[1] == 0
@@ -146,16 +178,33 @@ def test_workers_end_with_their_parent():
         "def work(number):\n    os.write(1, b'%d\\n' % os.getpid())\n    time.sleep(600)\n"
         "list(run_ordered(work, [(1,), (2,)], 2))"
     )
-    process = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
-    workers = [int(process.stdout.readline()) for _ in range(2)]
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 30
-    while any(
-        Path(f"/proc/{worker}/cmdline").exists() and Path(f"/proc/{worker}/cmdline").read_bytes() for worker in workers
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    with in_own_session(program) as process:
+        workers = [Path(f"/proc/{int(process.stdout.readline())}/cmdline") for _ in range(2)]
+        process.kill()
+        process.wait()
+        wait_until(lambda: not any(worker.exists() and worker.read_bytes() for worker in workers), 30)
+
+
+def let_seem_idle(monkeypatch, waits: set[int], ticks) -> None:
+    """Let the wait for results with each of these numbers end without one."""
+    numbers = itertools.count(1)
+    monkeypatch.setattr(workers, "wait", lambda pipes, _: [] if next(numbers) in waits else wait(pipes))
+    monkeypatch.setattr(workers, "_cpu_ticks", lambda _: next(ticks))
+
+
+def test_workers_that_seem_idle_once_are_waited_for(monkeypatch):
+    """As after a Ctrl-Z: the time passed while all processes were stopped. What seems idle twice on end is an error."""
+    numbers = [(-number,) for number in range(9)]
+    let_seem_idle(monkeypatch, {1, 3, 5}, itertools.repeat(0))
+    assert list(run_ordered(abs, numbers, 2)) == [*range(9)]
+    let_seem_idle(monkeypatch, {2, 3}, itertools.repeat(0))
+    with pytest.raises(ChildProcessError, match="have done nothing"):
+        list(run_ordered(abs, numbers, 2))
+
+
+def test_workers_that_use_the_processor_are_not_idle_however_long_a_task_takes(monkeypatch):
+    let_seem_idle(monkeypatch, {*range(1, 20)}, itertools.count())
+    assert list(run_ordered(abs, [(-1,), (-2,)], 2)) == [1, 2]
 
 
 def test_workers_that_do_nothing_are_an_error_and_not_a_wait(monkeypatch):
@@ -163,3 +212,61 @@ def test_workers_that_do_nothing_are_an_error_and_not_a_wait(monkeypatch):
     monkeypatch.setattr("data.preprocessing.workers._IDLE_SECONDS", 0.2)
     with pytest.raises(ChildProcessError, match=r"processes \d+ \d+ have done nothing for 0.4 s: .*; start again"):
         list(run_ordered(time.sleep, [(600,)] * 4, 2))
+
+
+# ---- Dask ----
+
+
+class FakeDask:
+    """The parts of `distributed` that are used: futures of tasks, which end when their result is asked for."""
+
+    def __init__(self):
+        self.begun, self.cancelled, self.addresses = [], [], []
+
+    def module(self):
+        dask = self
+
+        class Client:
+            def __init__(self, address):
+                dask.addresses.append(address)
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                pass
+
+            def submit(self, function, *task, pure):
+                assert not pure, "Dask would take the tasks' results from an earlier command"
+                future = SimpleNamespace(result=lambda: function(*task), task=task)
+                dask.begun.append(task)
+                return future
+
+            def cancel(self, futures):
+                dask.cancelled += [future.task for future in futures]
+
+        return SimpleNamespace(Client=Client)
+
+
+def test_a_command_that_leaves_cancels_what_it_gave_to_a_cluster(monkeypatch):
+    dask = FakeDask()
+    monkeypatch.setitem(sys.modules, "distributed", dask.module())
+    with scheduler("dask", 2, "tcp://host:8786") as run:
+        results = run(abs, [(-number,) for number in range(5)])
+        assert [next(results), next(results)] == [0, 1]
+        assert dask.begun == [(-number,) for number in range(5)] and not dask.cancelled
+        results.close()
+    assert dask.cancelled == [(-2,), (-3,), (-4,)] and dask.addresses == ["tcp://host:8786"]
+    with scheduler("dask", 2, "tcp://host:8786") as run:
+        assert list(run(abs, [(-7,), (8,)])) == [7, 8]
+    with scheduler("dask", 2, "tcp://host:8786") as run, pytest.raises(TypeError):
+        list(run(abs, [("a",), (1,), (2,)]))
+    assert dask.cancelled[3:] == [("a",), (1,), (2,)], "after a failure too"
+
+
+def test_an_address_is_of_dask_alone():
+    with (
+        pytest.raises(ValueError, match="--scheduler-address=tcp://a:1 .* give --scheduler dask"),
+        scheduler("local", 2, "tcp://a:1"),
+    ):
+        pass
