@@ -6,7 +6,7 @@ from tests.support.documents import COMMANDS
 
 # .ci/run runs these, or they run all tests.
 NOT_FROM_INSIDE = ("bash scripts/run_tests.sh", "bash scripts/run_fault_tests.sh", "bash .ci/run")
-NOT_FROM_INSIDE += ("bash scripts/run_gpu_record.sh",)
+NOT_FROM_INSIDE += ("bash scripts/run_gpu_record.sh", "bash scripts/run_mutation_tests.sh")
 
 
 def test_every_printed_suggestion_runs(clone):
