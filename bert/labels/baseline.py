@@ -4,6 +4,7 @@ import json
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,23 @@ _METHODS: dict[str, dict[str, Any]] = {
     "words alone": {"ngram_range": (1, 2), "token_pattern": r"(?u)\b\w+\b"},
     "characters alone": {"ngram_range": (2, 5), "analyzer": "char_wb"},
 }
-_MOST_WORK = 16_000_000  # characters to learn from, times the classes (at least 8): 80 CPU seconds
-_MOST_CHARACTERS = 20_000  # of a line
 _STRENGTHS = (16.0, 4.0, 64.0, 1.0)  # C, the inverse of the regularization; the first of those that score the same
 _FOLDS, _WINDOW = 3, 2_048  # parts of the training lines that choose C; lines that are predicted at a time
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the methods and the verdict on them may cost.
+
+    Attributes:
+        work: characters to learn from, times the classes (at least 8): 16 million take 80 CPU seconds.
+        characters: of a line; what is behind them is not read.
+        resamples: of the bootstrap by which the verdict's margin is found.
+    """
+
+    work: int = 16_000_000
+    characters: int = 20_000
+    resamples: int = 200
 
 
 def compare(
@@ -41,6 +55,7 @@ def compare(
     seed: int,
     record: Path,
     note: str = "",
+    limits: Limits = Limits(),
 ) -> dict[str, Any]:
     """The metrics of both methods on lines that are held out, and the verdict on a model beside the better one.
 
@@ -51,19 +66,21 @@ def compare(
         note: the end of the verdict.
     """
     lines = [(some.texts, some.labels, some.groups) for some in (training, held_out)]
-    settings = (schema.labels, schema.separator, schema.metrics, seed, _METHODS, _MOST_WORK, _STRENGTHS, _FOLDS)
+    settings = (schema.labels, schema.separator, schema.metrics, seed, _METHODS, limits.work, _STRENGTHS, _FOLDS)
     made_of, kept = checksum_of(repr((lines, settings)).encode()), read_json(record)
     if kept.get("made_of") != made_of:
         logger.info("words alone and characters alone learn from the same lines, to stand beside the scores")
-        kept = {"made_of": made_of, **_learned(schema, training, held_out, seed)}
+        kept = {"made_of": made_of, **_learned(schema, training, held_out, seed, limits)}
     groups = None if held_out.groups is None else np.unique(held_out.groups, return_inverse=True)[1].tolist()
     truths = schema.encode(held_out.labels or ()).tolist()
     kept |= {"metrics": schema.metrics, "groups": groups, "labels": truths, "model": ours.tolist(), "note": note}
     write_atomically(record, json.dumps(kept).encode())
-    return pooled([kept])
+    return pooled([kept], limits=limits)
 
 
-def pooled(records: Sequence[Mapping[str, Any]], model: str = "This model") -> dict[str, Any]:
+def pooled(
+    records: Sequence[Mapping[str, Any]], model: str = "This model", limits: Limits = Limits()
+) -> dict[str, Any]:
     """The metrics and the verdict over the lines of all records, which are of different lines and groups."""
     first, methods = records[0], dict[str, Metrics]()
 
@@ -83,18 +100,19 @@ def pooled(records: Sequence[Mapping[str, Any]], model: str = "This model") -> d
     of_lines = {record["learned_from"] for record in records}
     title = best + (of_lines.pop() if len(of_lines) == 1 else " (from a part of the lines)")
     ours = metrics([record["model"] for record in records])
-    words = verdict(title, ours, methods[best], len(truths), groups or None, model=model) + first["note"]
+    units, resamples = groups or None, limits.resamples
+    words = verdict(title, ours, methods[best], len(truths), units, model=model, resamples=resamples) + first["note"]
     figures = {f"eval_{name} {key}".replace(" ", "_"): table[key] for name, table in tables.items() for key in table}
     return {**figures, "verdict": words}
 
 
-def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: int) -> dict[str, Any]:
+def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: int, limits: Limits) -> dict[str, Any]:
     """What each method predicts of the held-out lines, and how many lines it learned from if not from all."""
     texts, others = (
-        [" ".join(row)[:_MOST_CHARACTERS] for row in zip(*some.texts, strict=True)] for some in (training, held_out)
+        [" ".join(row)[: limits.characters] for row in zip(*some.texts, strict=True)] for some in (training, held_out)
     )
     order, columns = permutation(stream_key(seed, "baseline"), len(texts)), max(len(schema.labels or ()), 8)
-    rows = order[np.cumsum([len(texts[row]) for row in order]) * columns <= _MOST_WORK]
+    rows = order[np.cumsum([len(texts[row]) for row in order]) * columns <= limits.work]
     if not len(rows):
         raise ValueError(
             f"for {columns} classes, lines of {max(map(len, texts)):,} characters are too much to learn from"

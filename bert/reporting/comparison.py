@@ -10,7 +10,6 @@ from scipy.stats import t
 from bert.randomness import integers_below, stream_key
 
 Metrics = Callable[[np.ndarray], Mapping[str, float]]  # rows int64 [m] -> metrics of these rows; the last one decides
-_RESAMPLES = 200
 _REMEDY = "More labelled lines, more own text (run_pretraining.sh --text) or a better model to begin with may help"
 
 
@@ -23,6 +22,7 @@ def verdict(
     unit: str = "lines",
     remedy: str = _REMEDY,
     model: str = "This model",
+    resamples: int = 200,
 ) -> str:
     """A sentence that says whether a model is better than a plain method, by the last metric, of which more is better.
 
@@ -33,11 +33,12 @@ def verdict(
     Args:
         name: of the method, such as "characters alone".
         groups: a value for each row, [rows]; None: each row is one.
+        resamples: of the bootstrap.
     """
     every, mine, other = np.arange(rows), ours(np.arange(rows)), theirs(np.arange(rows))
     units = every if groups is None else np.unique(groups, return_inverse=True)[1]
     number, gaps, decisive = int(units.max()) + 1, list[float](), list(mine)[-1]
-    for resample in range(_RESAMPLES):
+    for resample in range(resamples):
         drawn = integers_below(stream_key("bootstrap", resample), np.arange(number), number)
         chosen = np.repeat(every, np.bincount(drawn, minlength=number)[units])
         gaps.append(ours(chosen)[decisive] - theirs(chosen)[decisive])
