@@ -15,20 +15,6 @@ import psutil
 from bert.launching.process_runner import start_process
 from tests.gpu.selftest.machine import Machine
 
-TAIL_LINES = 40
-
-
-class Failed(AssertionError):
-    """A check does not hold.
-
-    Args:
-        output: the end of what a command printed.
-    """
-
-    def __init__(self, reason: str, output: str = "") -> None:
-        super().__init__(reason)
-        self.output = output
-
 
 @dataclasses.dataclass
 class Bench:
@@ -36,7 +22,7 @@ class Bench:
     folder: of the self-test's data, runs, logs and results.
     log_file: gets the output of this check's commands.
     text: what the check found, one line for people.
-    figures: for results.json; those that were measured before a check fails stay.
+    figures: for results.jsonl; those that were measured before a check fails stay.
     """
 
     machine: Machine
@@ -51,7 +37,7 @@ class Bench:
         """The output of a command; a command that hangs is ended with all its children.
 
         Raises:
-            Failed: another exit code than the allowed ones, or too long.
+            AssertionError: another exit code than the allowed ones, or too long; the end of the output is printed.
         """
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         variables = {"PYTHONSAFEPATH": "1", **environment}
@@ -72,24 +58,21 @@ class Bench:
             log.seek(start)
             output = log.read().decode(errors="replace")
         if reason:
-            raise Failed(f"{reason}: {shlex.join(command)[:200]}", tail(output))
+            print(tail(output))
+            raise AssertionError(f"{reason}: {shlex.join(command)[:200]}")
         return output
 
 
 def json_in(output: str) -> Any:
-    """The last JSON object that begins a line, among whatever else a command printed.
-
-    Raises:
-        Failed: there is none.
-    """
+    """The last JSON object that begins a line, among whatever else a command printed."""
     for start in reversed([match.start() for match in re.finditer(r"^\{", output, re.M)]):
         with contextlib.suppress(ValueError):
             return json.JSONDecoder().raw_decode(output, start)[0]
-    raise Failed("the command printed no JSON", tail(output))
+    raise AssertionError(f"the command printed no JSON: {tail(output)}")
 
 
-def tail(text: str, lines: int = TAIL_LINES) -> str:
-    return "\n".join(text.splitlines()[-lines:])
+def tail(text: str) -> str:
+    return "\n".join(text.splitlines()[-40:])
 
 
 def _end(process: subprocess.Popen) -> None:

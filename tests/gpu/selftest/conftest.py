@@ -1,17 +1,18 @@
-"""Options of scripts/run_gpu_selftest.sh, the order of its checks, and the report, written after each of them."""
+"""Options of scripts/run_gpu_selftest.sh, the order of its checks, and the table at its end."""
 
 import signal
 from pathlib import Path
 
 import pytest
 
-from bert.reporting.progress import duration
+from bert.reporting.logs import to_json
 from tests.gpu.selftest.bench import Bench
-from tests.gpu.selftest.machine import NO_GPU, find_machine
-from tests.gpu.selftest.report import FIRST_CHECKS, REPORT, RESULTS, Report, Result
+from tests.gpu.selftest.machine import NO_GPU, Machine, describe, find_machine
 
-CHECKS = pytest.StashKey[Report]()
-BENCH = pytest.StashKey[Bench]()
+MACHINE = pytest.StashKey[Machine]()
+ROWS = pytest.StashKey[list[dict]]()
+FIRST = ("doctor", "nccl", "fused-kernels-float16", "throughput-phase1_large")  # the most likely failures
+WORDS = {"passed": "passed", "failed": "not passed", "skipped": "could not run"}
 
 
 def pytest_addoption(parser):
@@ -19,16 +20,16 @@ def pytest_addoption(parser):
     add("--device", choices=("auto", "cpu", "gpu"), default="auto", help="auto: the GPUs")
     add("--gpus", type=int, metavar="N", help="GPUs to use; all without it")
     add("--only", action="append", default=[], metavar="NAME", help="checks whose names begin so; may be repeated")
-    add("--output-dir", type=Path, default=Path("results/gpu_selftest"), metavar="DIR", help="data, logs and report")
+    add("--output-dir", type=Path, default=Path("results/gpu_selftest"), metavar="DIR", help="data, logs and results")
 
 
 def pytest_configure(config):
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the running command, as Ctrl-C does
     try:
-        machine = find_machine(config.getoption("device"), config.getoption("gpus"))
+        config.stash[MACHINE] = find_machine(config.getoption("device"), config.getoption("gpus"))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
-    config.stash[CHECKS] = Report(config.getoption("output_dir").absolute(), machine)
+    config.stash[ROWS] = []
 
 
 def name_of(item) -> str:
@@ -38,69 +39,47 @@ def name_of(item) -> str:
 
 
 def pytest_collection_modifyitems(config, items):
-    """The most likely failures first; without the GPU that was asked for, only the doctor."""
-    machine, wanted = config.stash[CHECKS].machine, config.getoption("only")
-    if machine.num_ranks == 0 and not config.option.collectonly:
-        wanted = ["doctor"]
+    if config.stash[MACHINE].num_ranks == 0 and not config.option.collectonly:
+        raise pytest.UsageError(NO_GPU)
     names = {item: name_of(item) for item in items}
-    for start in wanted:
+    for start in config.getoption("only"):
         if not any(name.startswith(start) for name in names.values()):
             raise pytest.UsageError(f"only={start} must begin the name of a check: {', '.join(names.values())}")
-    first = {name: number for number, name in enumerate(FIRST_CHECKS)}
-    items.sort(key=lambda item: first.get(names[item], len(first)))
-    starts = tuple(start for start in wanted if start not in names.values())
-    if wanted:
-        items[:] = [item for item in items if names[item] in wanted or names[item].startswith(starts)]
+    if wanted := tuple(config.getoption("only")):
+        items[:] = [item for item in items if names[item].startswith(wanted)]
+    items.sort(key=lambda item: FIRST.index(names[item]) if names[item] in FIRST else len(FIRST))
 
 
 @pytest.fixture
 def bench(request):
     """Of one check."""
-    checks = request.config.stash[CHECKS]
-    log_file = checks.folder / "logs" / f"{name_of(request.node)}.log"
+    folder = request.config.getoption("output_dir").absolute()
+    log_file = folder / "logs" / f"{name_of(request.node)}.log"
     log_file.unlink(missing_ok=True)
-    found = request.node.stash[BENCH] = Bench(checks.machine, checks.folder, log_file)
-    return found
+    return Bench(request.config.stash[MACHINE], folder, log_file)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
+    """Write a line of results.jsonl for each check, as soon as it ends; before the first a line for the machine."""
     report = yield
-    if report.when == "call" or report.skipped or report.failed:
-        bench = item.stash[BENCH]
-        text, output = said_by(call.excinfo, report) if call.excinfo else (bench.text, "")
-        title = item.obj.__doc__.splitlines()[0].rstrip(".")
-        line = " ".join(text.split())
-        result = Result(name_of(item), title, report.outcome, report.duration, line, bench.figures, output)
-        item.config.stash[CHECKS].add(result)
-        report.text = f"{report.outcome}, {duration(report.duration)}: {line}"
+    if report.when == "call" or not report.passed:
+        bench, rows = item.funcargs["bench"], item.config.stash[ROWS]
+        text = str(call.excinfo.value) if call.excinfo else bench.text
+        row = {"name": name_of(item), "result": WORDS[report.outcome], "seconds": round(report.duration, 1)}
+        row |= {"text": (text.splitlines() or [""])[0], "figures": bench.figures}
+        lines = [row] if rows else [describe(bench.machine), row]
+        rows.append(row)
+        bench.folder.mkdir(parents=True, exist_ok=True)
+        with open(bench.folder / "results.jsonl", "a") as file:
+            file.writelines(f"{to_json(line)}\n" for line in lines)
     return report
 
 
-def said_by(error, report) -> tuple[str, str]:
-    """A line, and what else is kept: the end of a command's output, or the traceback of an error of the check."""
-    line = (str(error.value).splitlines() or [""])[0]
-    if error.errisinstance((AssertionError, pytest.skip.Exception, pytest.fail.Exception)):
-        return line, getattr(error.value, "output", "")
-    return f"{error.typename}: {line}", str(report.longrepr)
-
-
-def pytest_report_teststatus(report, config):
-    """The word that -v shows."""
-    if hasattr(report, "text"):
-        return report.outcome, report.outcome[0], report.text
-    return None
-
-
-def pytest_sessionfinish(session):
-    is_run = session.testscollected and not session.config.option.collectonly
-    if session.config.stash[CHECKS].machine.num_ranks == 0 and is_run:
-        session.exitstatus = pytest.ExitCode.INTERRUPTED
-
-
 def pytest_terminal_summary(terminalreporter, config):
-    checks = config.stash[CHECKS]
-    if checks.machine.num_ranks == 0 and checks.results:
-        terminalreporter.write_line(f"error: {NO_GPU}")
-    if checks.results:
-        terminalreporter.write_line(f"Send back {checks.folder / REPORT} and {RESULTS} beside it")
+    if rows := config.stash[ROWS]:
+        terminalreporter.section("self-test")
+        width = max(len(row["name"]) for row in rows)
+        for row in rows:
+            terminalreporter.write_line(f"{row['name']:{width}}  {row['result']:13} {row['text']}")
+        terminalreporter.write_line(f"Send back {config.getoption('output_dir').absolute() / 'results.jsonl'}")

@@ -1,4 +1,4 @@
-"""The machine that the self-test examines: its cards, what they can compute, and what the report says of it."""
+"""The machine that the self-test examines: its cards, what they can compute, and what the results say of it."""
 
 import dataclasses
 import importlib.metadata
@@ -16,8 +16,8 @@ from bert.runtime.topology import visible_devices
 PACKAGES = ("paddlepaddle-gpu", "paddlepaddle", "numpy", "safetensors", "pyarrow")
 HALF_PRECISION = (8, 0)  # compute capability of bfloat16 and FlashAttention
 NO_GPU = (
-    "the self-test needs a GPU, and nvidia-smi lists none; check the driver and CUDA_VISIBLE_DEVICES, or pass "
-    "--device cpu for what can be tried without"
+    "the self-test needs a GPU, and nvidia-smi lists none; check the driver (.venv/bin/python -m bert.doctor) and "
+    "CUDA_VISIBLE_DEVICES, or pass --device cpu for what can be tried without"
 )
 
 
@@ -47,10 +47,6 @@ class Machine:
         parts = load_parts()
         name = part_name(self.gpus[0], parts) if self.gpus else "CPU-core"
         return Hardware(name, parts[name], 1, num_ranks) if name else None
-
-    def identity(self) -> dict:
-        """Results of another one are not kept."""
-        return {"device": self.device, "ranks": self.num_ranks, "gpus": [dataclasses.asdict(gpu) for gpu in self.gpus]}
 
 
 def part_name(gpu: Gpu, parts: dict[str, Part]) -> str | None:
@@ -88,14 +84,14 @@ def find_machine(device: str, wanted: int | None) -> Machine:
 
 
 def describe(machine: Machine) -> dict:
-    """Versions and hardware for the report."""
+    """Versions and hardware, for the first line of the results."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M %Z"),
         "commit": _output("git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"),
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
-        **machine.identity(),
+        **dataclasses.asdict(machine),
         "links between GPUs": _output("nvidia-smi", "topo", "-m") if machine.gpus else "",
     }
 

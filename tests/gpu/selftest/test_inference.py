@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bert.inference.exporting import TOLERANCES
-from tests.gpu.selftest.bench import Bench, json_in
+from tests.gpu.selftest.bench import json_in
 
 pytestmark = pytest.mark.gpu
 TIMEOUT_SECONDS = 1200.0
@@ -24,17 +24,11 @@ def test_inference(bench, engine):
     to_format = "onnx" if engine == "onnx" else "paddle-inference"
     words = ["tests.gpu.selftest.measured_inference", str(bench.folder / f"exports-{engine}"), to_format, device]
     command = [sys.executable, "-m", *words, *map(str, MODELS[machine.device])]
-    judge_inference(json_in(bench.run(command, TIMEOUT_SECONDS)), bench)
-
-
-def judge_inference(figures: dict[str, Any], bench: Bench) -> None:
-    """Args:
-    figures: what measured_inference.py prints.
-    """
+    figures = json_in(bench.run(command, TIMEOUT_SECONDS))
     bench.figures |= figures
     found = figures["precisions"]
     if (reason := found["float32"].get("refused")) and (
-        figures["device"] == "tensorrt" or re.search("needs .*onnx", reason, re.IGNORECASE)  # another package
+        device == "tensorrt" or re.search("needs .*onnx", reason, re.IGNORECASE)  # another package
     ):
         pytest.skip(reason)
     assert not reason, reason
@@ -49,7 +43,7 @@ def judge_inference(figures: dict[str, Any], bench: Bench) -> None:
         if not row["relative error"] <= TOLERANCES[name.split()[0]]
     }
     assert not wrong, f"{bench.text}; relative errors beside float32 are too large: {wrong}"
-    if bench.machine.device == "gpu" and bench.machine.capability() >= (7, 0):  # with half-precision matrix units
+    if machine.device == "gpu" and machine.capability() >= (7, 0):  # with half-precision matrix units
         on_card = {name: row for name, row in measured(found).items() if "CPU" not in name}
         fastest = [max(row["sentences per second"].values()) for row in on_card.values()]
         assert len(fastest) > 1 and max(fastest[1:]) > fastest[0], f"{bench.text}; half precision is no faster"

@@ -4,7 +4,6 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from bert.config.architecture import BUILT_IN_MODELS
 from bert.pretraining.recipes import RECIPES
 from tests.gpu.cases import all_cases, distinct
 from tests.gpu.recipe_records import COMBINATIONS, record_of
-from tests.gpu.selftest.bench import Bench, json_in
+from tests.gpu.selftest.bench import json_in
 from tests.gpu.selftest.training_runs import launch, needs_two_ranks, run_folder
 
 pytestmark = pytest.mark.gpu
@@ -25,13 +24,7 @@ ALL_REDUCE = Path(__file__).with_name("all_reduce.py")
 def test_doctor(bench):
     """The machine is fit to train."""
     command = [sys.executable, "-m", "bert.doctor", "--json", "--output-dir", str(bench.folder)]
-    judge_doctor(json_in(bench.run(command, TIMEOUT_SECONDS, allowed_codes=(0, 1))), bench)
-
-
-def judge_doctor(report: dict[str, Any], bench: Bench) -> None:
-    """Args:
-    report: what `bert.doctor --json` prints.
-    """
+    report = json_in(bench.run(command, TIMEOUT_SECONDS, allowed_codes=(0, 1)))
     bench.figures |= {**report["facts"], "findings": report["findings"]}
 
     def text(level: str) -> str:
@@ -51,10 +44,7 @@ def test_nccl(bench):
     request = folder / "request.json"
     request.write_text(json.dumps({"device": bench.machine.device}))
     launch(bench, ALL_REDUCE, request, folder / "log", "all-reduce", bench.machine.num_ranks, ALL_REDUCE_SECONDS)
-    judge_all_reduce(json.loads((folder / "result.json").read_text()), bench)
-
-
-def judge_all_reduce(figures: dict, bench: Bench) -> None:
+    figures = json.loads((folder / "result.json").read_text())
     bench.figures |= figures
     bench.text = f"{figures['ranks']} ranks sum {figures['bytes'] / figures['seconds'] / 1e9:,.1f} GB/s"
     least, largest, expected = (figures[name] for name in ("least", "largest", "expected"))
@@ -64,26 +54,18 @@ def judge_all_reduce(figures: dict, bench: Bench) -> None:
 
 def test_kernels(bench):
     """A kernel for every operator of the recipes' programs on a GPU, of the quickstart's on a CPU."""
+    missing: dict[str, dict[str, list[str]]] = {}  # program -> kind -> operators without a kernel
+    different = []  # reported, as another wheel may differ
+    names = [*dict.fromkeys(distinct(all_cases()).values()), COMBINATIONS]
     if bench.machine.device == "cpu":
         output = bench.run([sys.executable, "-m", "tests.gpu.selftest.test_kernels"], TIMEOUT_SECONDS)
-        judge_kernels({"quickstart": json_in(output)}, [], bench)
-        return
-    missing: dict[str, Any] = {}
-    different = []
-    for name in (*dict.fromkeys(distinct(all_cases()).values()), COMBINATIONS):
+        names, missing["quickstart"] = [], json_in(output)
+    for name in names:
         command = [sys.executable, str(REPOSITORY / "tests/gpu/recipe_records.py"), "--build", name]
         facts = json_in(bench.run(command, TIMEOUT_SECONDS, CUDA_VISIBLE_DEVICES=""))  # built as without a GPU
         missing[name] = facts["operators without a kernel"]
         if facts != json.loads(record_of(name).read_text()):
             different.append(name)
-    judge_kernels(missing, different, bench)
-
-
-def judge_kernels(missing: dict[str, dict[str, list[str]]], different: list[str], bench: Bench) -> None:
-    """Args:
-    missing: program -> kind -> operators without a kernel.
-    different: programs that are not as in tests/gpu/golden; they are reported, as another wheel may differ.
-    """
     bench.figures |= {"programs": list(missing), "different from their records": different}
     listed = [(f"{name}, {kind}", operators) for name, kinds in missing.items() for kind, operators in kinds.items()]
     lacking = [f"{program}: {'; '.join(operators)}" for program, operators in listed if operators]
@@ -109,18 +91,10 @@ def test_fused_kernels(bench, dtype, unpad):
         "length": 512,
     }
     command = [sys.executable, "-m", "tests.gpu.selftest.kernel_comparison", json.dumps(request)]
-    judge_fused_kernels(json_in(bench.run(command, TIMEOUT_SECONDS)), bench)
-
-
-def judge_fused_kernels(answer: dict[str, dict[str, str]], bench: Bench) -> None:
-    """A GPU has all kernels, but for attention on older cards; a CPU must be told why it has none.
-
-    Args:
-        answer: what `kernel_comparison` prints.
-    """
+    answer = json_in(bench.run(command, TIMEOUT_SECONDS))
     bench.figures |= answer
     reasons, times, machine = answer["reasons"], answer["times"], bench.machine
-    if machine.device == "cpu":
+    if machine.device == "cpu":  # it must be told why it has none
         usable = [name for name in FUSED_KERNELS if not reasons.get(name)]
         assert not usable, f"without a GPU, and yet usable: {', '.join(usable)}"
         bench.text = "there is no GPU, so plain operators are used"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert.config.training_settings import derive
-from tests.gpu.selftest.bench import Bench, Failed, tail
+from tests.gpu.selftest.bench import Bench
 from tests.gpu.selftest.machine import Machine
 from tests.gpu.selftest.training_runs import (
     HELD_OUT,
@@ -132,8 +132,7 @@ def test_resume(bench, name, settings, tolerance):
     settings |= {"from_checkpoint": run_folder(bench, folder), "last_step_of_checkpoint": "auto"}
     stopped = quickstart(bench, folder, **settings)
     resumed = train(bench, folder, derive(stopped, steps_this_run=NUM_STEPS // 2), stopped)
-    if f" at step {NUM_STEPS // 2}\n" not in resumed.messages():
-        raise Failed(f"the second leg did not resume at step {NUM_STEPS // 2}", tail(resumed.messages()))
+    assert f" at step {NUM_STEPS // 2}\n" in resumed.messages(), f"the second leg did not resume at {NUM_STEPS // 2}"
     compare(resumed, whole, tolerance[bench.machine.device], bench)
 
 

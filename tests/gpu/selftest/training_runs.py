@@ -18,7 +18,7 @@ from bert.launching.start_training import ranks_command
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.preparation import prepare_quickstart
 from bert.pretraining.recipes import RECIPES
-from tests.gpu.selftest.bench import Bench, Failed, tail
+from tests.gpu.selftest.bench import Bench, tail
 from tests.gpu.selftest.machine import Machine
 
 SCRIPT = Path(__file__).with_name("measured_training.py")
@@ -102,11 +102,7 @@ def make_data(bench: Bench) -> None:
 def train(
     bench: Bench, name: str, *legs: PretrainingConfig, num_ranks: int = 1, timeout_seconds: float = TIMEOUT_SECONDS
 ) -> Training:
-    """Run the settings one after the other, in processes of their own.
-
-    Raises:
-        Failed: with the end of the ranks' output.
-    """
+    """Run the settings one after the other, in processes of their own."""
     folder = run_folder(bench, name)
     shutil.rmtree(folder, ignore_errors=True)
     for number, leg in enumerate(legs):
@@ -120,26 +116,17 @@ def train(
 def launch(
     bench: Bench, script: Path, settings: Path, log_dir: Path, title: str, num_ranks: int, timeout_seconds: float
 ) -> None:
-    """Run `script --config settings` on ranks of this machine.
-
-    Raises:
-        Failed: with the end of the ranks' output.
-    """
+    """Run `script --config settings` on ranks of this machine; if they fail, the end of their output is printed."""
     ranks, device = Ranks(num_processes=num_ranks), bench.machine.device
     command = ranks_command(ranks, ranks.devices(device), log_dir, [script, "--config", settings])
     try:
         bench.run(command, timeout_seconds, **ranks.environment(device))
-    except Failed as error:
-        said = _said(log_dir) or error.output
+    except AssertionError as error:
+        logs = sorted(log_dir.glob("workerlog.*"))
+        said = "\n".join(f"{log.name}:\n{tail(log.read_text(errors='replace'))}" for log in logs)
+        print(said)
         errors = [line for line in said.splitlines() if line.startswith("error: ")]
-        raise Failed(f"{title}: {errors[0] if errors else error}", said) from None
-
-
-def _said(log_dir: Path) -> str:
-    """The end of each rank's output."""
-    return "\n".join(
-        f"{path.name}:\n{tail(path.read_text(errors='replace'))}" for path in sorted(log_dir.glob("workerlog.*"))
-    )
+        raise AssertionError(f"{title}: {errors[0] if errors else error}") from None
 
 
 def needs_two_ranks(machine: Machine) -> None:
