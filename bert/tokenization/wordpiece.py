@@ -24,9 +24,25 @@ from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, cutter
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert.tokenization.wordpiece_loops import MAX_WORD_CHARACTERS, Pieces, TokenTables, look_up, spell_out, word_pieces
 
-_MAX_CACHED_BYTES = 64 << 20
-_WORDS_AT_ONCE = 512
-_TEXTS_AT_ONCE = 4096  # bounds the memory that texts with the characters of their tokens take
+
+@dataclass(frozen=True)
+class MemoryLimits:
+    """Limits of a tokenizer's cache, and of what is tokenised together; they change no token.
+
+    Attributes:
+        cached_words, cached_bytes: the cache is cleared when it holds more distinct words, or room for more of their
+            text.
+        words_at_once: words outside of ASCII that the library gets as one text.
+        texts_at_once: texts whose tokens are found together with their characters.
+    """
+
+    cached_words: int = 1_000_000
+    cached_bytes: int = 64 << 20
+    words_at_once: int = 512
+    texts_at_once: int = 4096
+
+
+USUAL_LIMITS = MemoryLimits()
 
 
 def reference_tokenizer(vocabulary: Vocabulary, normalization: Normalization = UNCASED) -> Tokenizer:
@@ -52,10 +68,10 @@ def utf8(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(encoded), np.uint8), offsets_of([len(text) for text in encoded])
 
 
-def chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts in lists of some thousand; one list without texts."""
-    for start in range(0, max(1, len(texts)), _TEXTS_AT_ONCE):
-        yield list(texts[start : start + _TEXTS_AT_ONCE])
+def chunks(texts: Sequence[str], size: int = USUAL_LIMITS.texts_at_once) -> Iterator[list[str]]:
+    """The texts in lists of `size`; one empty list if there are no texts."""
+    for start in range(0, max(1, len(texts)), size):
+        yield list(texts[start : start + size])
 
 
 @dataclass(frozen=True)
@@ -80,16 +96,12 @@ class TokenizedTexts:
 
 
 class WordPieceTokenizer:
-    """Tokenises blocks of text to flat ids; caches the tokens of every distinct word.
-
-    Args:
-        max_cached_words: the cache is cleared when it holds more distinct words than this, or more than 64 MB.
-    """
+    """Tokenises blocks of text to flat ids; caches the tokens of every distinct word."""
 
     def __init__(
-        self, vocabulary: Vocabulary, normalization: Normalization = UNCASED, max_cached_words: int = 1_000_000
+        self, vocabulary: Vocabulary, normalization: Normalization = UNCASED, limits: MemoryLimits = USUAL_LIMITS
     ) -> None:
-        self.vocabulary, self.normalization, self._max_cached_words = vocabulary, normalization, max_cached_words
+        self.vocabulary, self.normalization, self._limits = vocabulary, normalization, limits
         self._parts = cutter(normalization.word_segmenter)
         tokens, prefix = [token.encode() for token in vocabulary.tokens], CONTINUATION_PREFIX.encode()
         inside = {number: token[2:] for number, token in enumerate(tokens) if token.startswith(prefix) and token[2:]}
@@ -106,6 +118,10 @@ class WordPieceTokenizer:
         self._num_rows = self._num_pieces = 0
         ids, (starts, lengths) = np.zeros(1 << 12, self.vocabulary.id_dtype()), np.zeros((2, 1 << 12), np.int64)
         self._pieces = Pieces(ids, np.zeros((1 << 12, 2), np.int32), starts, lengths)
+
+    def num_cached_words(self) -> int:
+        """Distinct words whose tokens are known."""
+        return self._num_rows
 
     def encode(self, text: str) -> list[int]:
         """Token ids of one text, without special tokens."""
@@ -144,7 +160,7 @@ class WordPieceTokenizer:
 
     def encode_with_offsets(self, texts: Sequence[str]) -> TokenizedTexts:
         """The tokens of each text and their characters; the texts must be valid UTF-8 (no lone surrogates)."""
-        parts = [self._with_offsets(*utf8(chunk)) for chunk in chunks(texts)]
+        parts = [self._with_offsets(*utf8(chunk)) for chunk in chunks(texts, self._limits.texts_at_once)]
         ids, spans, lengths = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return TokenizedTexts(ids, spans[:, 0], spans[:, 1], offsets_of(lengths))
 
@@ -166,7 +182,7 @@ class WordPieceTokenizer:
 
         New words are tokenised and added.
         """
-        if self._num_rows > self._max_cached_words or len(self._words.text) > _MAX_CACHED_BYTES:
+        if self._num_rows > self._limits.cached_words or len(self._words.text) > self._limits.cached_bytes:
             self._forget()
         if self.normalization.lowercase:
             text = np.frombuffer(text.tobytes().lower(), np.uint8)  # of ASCII letters
@@ -190,8 +206,8 @@ class WordPieceTokenizer:
         self._pieces = self._pieces._replace(starts=starts, lengths=lengths)
         self._num_pieces = word_pieces(words, first, num_rows, self._tables, unknown, self._pieces, self._num_pieces)
         others = first + np.flatnonzero(lengths[first:num_rows] < 0)
-        for start in range(0, len(others), _WORDS_AT_ONCE):
-            self._tokenize_by_library(others[start : start + _WORDS_AT_ONCE])
+        for start in range(0, len(others), self._limits.words_at_once):
+            self._tokenize_by_library(others[start : start + self._limits.words_at_once])
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
         """Tokenise the parts of words as one text; the characters of its tokens tell whose they are."""

@@ -84,13 +84,6 @@ def test_a_block_of_any_texts_agrees_with_the_reference(texts, case):
     ]
 
 
-def test_memory_of_words_may_be_emptied_at_any_time():
-    words = vocabulary()
-    forgetful, plain = WordPieceTokenizer(words, max_cached_words=3), WordPieceTokenizer(words)
-    for text in ("the old boats wait under bridges", "fish and water", "the old boats wait", "un der fishing"):
-        assert forgetful.encode(text) == plain.encode(text)
-
-
 @pytest.mark.parametrize(
     ("content", "line", "rule"),
     [
