@@ -77,8 +77,9 @@ def _faults_by_module(options: argparse.Namespace, place: Workplace) -> dict[str
                 print(_shorten(f"stale: {row['path']} does not have once: {' '.join(row['old'].split())}"))
         return faults
     for path in options.modules:
-        found = [f for f in faults_of(path, place.read(path)) if options.line in (None, f.line)]
-        faults[path] = choose(found, options.faults, options.seed)
+        source = place.read(path)
+        found = [fault for fault in faults_of(path, source) if options.line in (None, fault.line)]
+        faults[path] = choose(found, options.faults, options.seed, source)
     return faults
 
 

@@ -70,31 +70,27 @@ _PATH = re.compile(r"(path|folder|directory|REPOSITORY|root|parent)\W*$", re.I)
 
 
 def faults_of(path: str, source: bytes) -> list[Fault]:
-    """All faults of a module, by place; those that do not compile, or change nothing, are left out."""
-    tree = ast.parse(source)
-    unchanged, seen, kept = ast.dump(tree), set(), []
-    for fault in _Finder(path, source).find(tree):
-        try:
-            changed = ast.dump(ast.parse(fault.apply(source)))
-        except SyntaxError:
-            continue
-        if changed != unchanged and changed not in seen:
-            seen.add(changed)
-            kept.append(fault)
-    return sorted(kept, key=lambda fault: (fault.start, fault.end, fault.new))
+    """The faults of a module, by place. Some may not compile, or change nothing: `choose` leaves these out."""
+    return sorted(_Finder(path, source).find(ast.parse(source)), key=lambda fault: (fault.start, fault.end, fault.new))
 
 
-def choose(faults: list[Fault], number: int, seed: int) -> list[Fault]:
+def choose(faults: list[Fault], number: int, seed: int, source: bytes) -> list[Fault]:
     """`number` of the faults, the same for the same seed: of as many lines and kinds as there are."""
-    rest = list(faults)
+    rest, chosen, seen = list(faults), list[Fault](), {ast.dump(ast.parse(source))}
     random.Random(f"{seed} {faults[0].path if faults else ''}").shuffle(rest)
-    lines, kinds, chosen = Counter[int](), Counter[str](), []
+    lines, kinds = Counter[int](), Counter[str]()
     while rest and len(chosen) < number:
         best = min(rest, key=lambda fault: (lines[fault.line], kinds[fault.kind]))
         rest.remove(best)
-        chosen.append(best)
-        lines[best.line] += 1
-        kinds[best.kind] += 1
+        try:
+            changed = ast.dump(ast.parse(best.apply(source)))
+        except SyntaxError:
+            continue
+        if changed not in seen:
+            seen.add(changed)
+            chosen.append(best)
+            lines[best.line] += 1
+            kinds[best.kind] += 1
     return chosen
 
 

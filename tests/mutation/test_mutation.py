@@ -14,7 +14,8 @@ from tests.mutation.workplace import own_tests
 def edits(source: str) -> set[str]:
     """The changed sources, without the line's end."""
     encoded = f"{source}\n".encode()
-    return {fault.apply(encoded).decode().rstrip("\n") for fault in faults_of("a.py", encoded)}
+    chosen = choose(faults_of("a.py", encoded), 99, 0, encoded)
+    return {fault.apply(encoded).decode().rstrip("\n") for fault in chosen}
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,10 @@ def test_letters_of_several_bytes_are_left_alone():
 
 
 def test_the_same_faults_are_chosen_for_a_seed_from_all_lines():
-    faults = faults_of("a.py", b"x = 1 + 2 + 3 + 4 + 5 + 6\ny = 7\nz = 8\n")
-    assert choose(faults, 3, 0) == choose(faults, 3, 0) != choose(faults, 3, 1)
-    assert {fault.line for fault in choose(faults, 3, 0)} == {1, 2, 3}
+    source = b"x = 1 + 2 + 3 + 4 + 5 + 6\ny = 7\nz = 8\n"
+    chosen, again, others = (choose(faults_of("a.py", source), 3, seed, source) for seed in (0, 0, 1))
+    assert chosen == again != others
+    assert {fault.line for fault in chosen} == {1, 2, 3}
 
 
 def test_a_fault_of_a_text_needs_one_place():
