@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Lint, types, shell scripts and tests.
-#   bash scripts/run_tests.sh                           lint, types and all tests but the long ones: run it on every change
-#   bash scripts/run_tests.sh --long                    the long tests alone: over 5 s of CPU time each
-#   bash scripts/run_tests.sh --all                     both, faults at full counts, and the folders in ON_REQUEST
+#   bash scripts/run_tests.sh                           lint, types and the quick tests: run it on every change
+#   bash scripts/run_tests.sh --long                    the long tests, and every command of the documents
+#   bash scripts/run_tests.sh --nightly                 what the gate leaves out: installations, repeated faults
+#   bash scripts/run_tests.sh --all                     all of these, faults at full counts, and the folders in ON_REQUEST
 #   bash scripts/run_tests.sh tests/samples -k masking  only these tests, long ones too, no lint: arguments are pytest's
 #   bash scripts/run_tests.sh --paddle 3.1              what depends on Paddle's version, on that version (or 2.6)
 set -euo pipefail
 
 # What Paddle's version may change: programs, ranks, checkpoints, training and fine-tuning.
 OF_PADDLE=(tests/{test_program.py,model,runtime,checkpoints,training,finetuning,labels,glue})
-# Minutes each, one after the other: all commands of the documents, Slurm and two hosts, newcomers, what models learn.
-ON_REQUEST=(tests/{documents,cluster,newcomer,figures})
+# Each starts whole programs, which takes minutes; --long runs them beside the long tests.
+DOORS=(tests/documents)
+# Minutes each, one after the other: Slurm and two hosts, newcomers, what models learn.
+ON_REQUEST=(tests/{cluster,newcomer,figures})
 
 if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then # nothing is installed for it
   sed -n -e 's/^# //p' -e '/^set /q' "${BASH_SOURCE[0]}" | fold -s -w 100
@@ -20,7 +23,7 @@ fi
 # shellcheck source=scripts/setup.sh
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 packages="${TESTS}"
-version="" suite=default selection="not long"
+version="" suite=default
 while (($# > 0)); do
   case "$1" in
     --paddle)
@@ -29,7 +32,8 @@ while (($# > 0)); do
       if [[ "${version}" == 3.1 ]]; then packages="train paddle3 onnx segmentation test"; fi
       shift
       ;;
-    --long) suite=long selection=long ;;
+    --long) suite=long ;;
+    --nightly) suite=nightly ;;
     --all) suite=all ;;
     --quick) fail "--quick is the default: bash scripts/run_tests.sh" ;;
     *) break ;;
@@ -41,30 +45,43 @@ cd "${REPOSITORY}"
 PATH="$(dirname "${PYTHON}"):${PATH}"
 export PATH
 
-all_cores=(--numprocesses logical --maxprocesses 4 --dist worksteal --durations 20)
-if [[ "${suite}" == all ]]; then export BERT_FULL_FAULTS=1; fi
+all_cores=(--numprocesses logical --maxprocesses 4 --durations 20)
+quick_tests() { "${PYTHON}" -m pytest -m "not long and not nightly" "${all_cores[@]}" --dist worksteal "$@"; }
+# loadgroup keeps the tests of the documents that share a model in one process, and begins with these longest groups.
+long_tests() {
+  "${PYTHON}" -m pytest -m "long and not nightly" "${all_cores[@]}" --dist loadgroup tests "${DOORS[@]}"
+}
+nightly_tests() { "${PYTHON}" -m pytest -m nightly "${all_cores[@]}" --dist worksteal; }
+
 if (($# > 0)); then
   if [[ "${suite}" == long ]]; then set -- -m long "$@"; fi
   exec "${PYTHON}" -m pytest "$@"
-elif [[ -n "${version}" ]]; then
-  exec "${PYTHON}" -m pytest -m "${selection}" "${all_cores[@]}" "${OF_PADDLE[@]}"
-elif [[ "${suite}" == long ]]; then
-  exec "${PYTHON}" -m pytest -m long "${all_cores[@]}"
 fi
-
-ruff check .
-ruff format --check .
-shellcheck --external-sources run.sub scripts/*.sh scripts/docker/*.sh scripts/configs/*.sh data/*.sh .ci/run
-types="$(mktemp)"
-trap 'rm -f "${types}"' EXIT
-mypy >"${types}" 2>&1 & # beside the tests, which leave a core idle while they start and end
-checking=$!
 code=0
-"${PYTHON}" -m pytest -m "not long" "${all_cores[@]}" || code=$?
-wait "${checking}" || code=1
-cat "${types}"
+case "${suite}" in
+  long) long_tests || code=$? ;;
+  nightly) nightly_tests || code=$? ;;
+  *)
+    if [[ -n "${version}" ]]; then
+      quick_tests "${OF_PADDLE[@]}" || code=$?
+      exit "${code}"
+    fi
+    ruff check .
+    ruff format --check .
+    shellcheck --external-sources run.sub scripts/*.sh scripts/docker/*.sh scripts/configs/*.sh data/*.sh .ci/run
+    types="$(mktemp)"
+    trap 'rm -f "${types}"' EXIT
+    mypy >"${types}" 2>&1 & # beside the tests, which leave a core idle while they start and end
+    checking=$!
+    quick_tests || code=$?
+    wait "${checking}" || code=1
+    cat "${types}"
+    ;;
+esac
 if [[ "${suite}" == all ]]; then
-  "${PYTHON}" -m pytest -m long "${all_cores[@]}" || code=$?
+  export BERT_FULL_FAULTS=1
+  long_tests || code=$?
+  nightly_tests || code=$?
   "${PYTHON}" -m pytest --durations 20 "${ON_REQUEST[@]}" || code=$?
 fi
 exit "${code}"
