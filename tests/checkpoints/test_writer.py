@@ -3,9 +3,11 @@
 import re
 import shutil
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from bert.checkpoints import writer
 from bert.checkpoints.writer import CheckpointWriter, DiskWatch, SaveFailed
 from tests.support.waiting import wait_until
 
@@ -19,7 +21,7 @@ class Disk:
 
     def save_of(self, step: int):
         def write() -> None:
-            assert self.release.wait(10)
+            assert self.release.wait(60)
             self.written.append(step)
 
         return lambda: write
@@ -39,16 +41,31 @@ def test_the_caller_waits_for_the_copy_and_not_for_the_disk():
     assert disk.written == [3] and times.step == 3 and writer.check() == []
 
 
-def test_one_save_is_in_flight_and_the_next_waits_for_it():
-    disk, writer, copies = Disk(), CheckpointWriter(asynchronous=True), []
-    writer.save(3, disk.save_of(3))
-    threading.Timer(0.3, disk.release.set).start()
-    writer.save(4, lambda: copies.append(list(disk.written)) or (lambda: disk.written.append(4)))
+def test_one_save_is_in_flight_and_the_next_waits_for_it(monkeypatch):
+    """The disk, which takes 5 s by the clock, begins when the second save asks what time it is."""
+    disk, saver, copies, now, asked = Disk(), CheckpointWriter(asynchronous=True), [], 0.0, 0
+
+    def clock() -> float:
+        nonlocal asked
+        before, asked = now, asked + (threading.current_thread() is threading.main_thread())
+        if asked == 4:  # three times by the first save
+            disk.release.set()
+        return before
+
+    def write() -> None:
+        nonlocal now
+        assert disk.release.wait(60)
+        disk.written.append(3)
+        now += 5.0
+
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=clock))
+    saver.save(3, lambda: write)
+    saver.save(4, lambda: copies.append(list(disk.written)) or (lambda: disk.written.append(4)))
     assert copies == [[3]], "the second copy was made before the first was on the disk"
-    writer.finish()
-    first, second = writer.check()
+    saver.finish()
+    first, second = saver.check()
     assert disk.written == [3, 4]
-    assert second.wait_seconds > 0.2 > first.wait_seconds and first.write_seconds > 0.2
+    assert (first.wait_seconds, first.write_seconds, second.wait_seconds) == (0.0, 5.0, 5.0)
 
 
 @pytest.mark.parametrize("where", ["check", "finish", "save"])

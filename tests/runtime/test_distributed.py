@@ -17,7 +17,7 @@ from bert.runtime.gloo import RankBarrier, interface_of, join
 from bert.runtime.paddle_api import IS_PADDLE_3
 from tests.support import tiny
 from tests.support.disk_cache import made_once
-from tests.support.launching import RANKS, launch, launch_two_hosts
+from tests.support.launching import RANKS, free_ports, launch, launch_two_hosts
 from tests.vectors import test_contrastive
 
 _spec = importlib.util.spec_from_file_location("cases", RANKS / "cases.py")
@@ -235,8 +235,8 @@ def test_rank_0_notices_when_another_ends(barriers):
 
 @pytest.mark.skipif(IS_PADDLE_3, reason="with Paddle 3 the ranks meet without a socket in a folder")
 def test_a_temporary_folder_whose_path_is_too_long_for_a_socket_is_named(tmp_path, monkeypatch):
-    folder = tmp_path / ("long" * 20)
+    folder, addresses = tmp_path / ("long" * 20), [f"127.0.0.1:{port}" for port in free_ports(2)]
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     with pytest.raises(ValueError, match="may have 107, so it may have 75; set TMPDIR to a shorter folder"):
-        join(0, ["127.0.0.1:9999", "127.0.0.1:9998"])
+        join(0, addresses)

@@ -1,10 +1,13 @@
 """Starting real ranks with Paddle's launcher, the way a user does."""
 
+import contextlib
+import fcntl
 import os
 import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from bert import REPOSITORY
@@ -14,6 +17,7 @@ from bert.launching.arguments import CommandLine, read_command_line
 
 RANKS = REPOSITORY / "tests" / "ranks"
 COMMANDS = {"squad": squad, "glue": glue, "classify": classify, "ner": ner, "vectors": vectors}
+_LOCKED: list[contextlib.ExitStack] = []
 LAUNCHERS = {task: command.LAUNCHER for task, command in COMMANDS.items()}
 
 
@@ -32,7 +36,7 @@ def launch(
 
 def launch_two_hosts(script: Path, *arguments: str, log_dir: Path, timeout: float = 300.0) -> None:
     """Two launchers that meet on loopback, one rank each, as two hosts would."""
-    master = ("--master", f"127.0.0.1:{free_port()}", "--nnodes", "2")
+    master = ("--master", f"127.0.0.1:{free_ports(1)[0]}", "--nnodes", "2")
     logs = [log_dir / f"host{number}" for number in range(2)]
     processes = [
         start(script, *arguments, log_dir=log, nproc=1, options=(*master, "--rank", str(number)))
@@ -63,7 +67,22 @@ def wait(processes: list[subprocess.Popen], logs: list[Path], timeout: float) ->
         raise AssertionError("\n".join([output[-2000:], *ranks]))
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Neighbouring ports that no other test of this machine has while this process lives.
+
+    They are below those that the system hands out itself (32768), which another program may get at any time.
+    """
+    folder = Path(tempfile.gettempdir(), f"bert-test-ports-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    for first in range(21_000, 32_000 - count, count):
+        ports = range(first, first + count)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as files:
+            for port in ports:
+                file = files.enter_context(open(folder / str(port), "w"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with socket.socket() as listener:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    listener.bind(("127.0.0.1", port))
+            _LOCKED.append(files.pop_all())
+            return list(ports)
+    raise AssertionError("no port is free")

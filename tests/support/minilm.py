@@ -25,11 +25,13 @@ def package():
     """The unpacked wheel."""
     pattern = f"{PACKAGE.replace('-', '_')}-{VERSION}-*.whl"
     if not list(CACHE.glob(pattern)):
-        command = shlex.split(f"{sys.executable} -m pip download --quiet --no-deps --dest {CACHE} {PACKAGE}=={VERSION}")
+        command = shlex.split(
+            f"{sys.executable} -m pip download --quiet --retries 9 --no-deps --dest {CACHE} {PACKAGE}=={VERSION}"
+        )
         try:
-            fetched = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            fetched = subprocess.run(command, capture_output=True, text=True, timeout=1200)
         except subprocess.TimeoutExpired:
-            pytest.skip(f"pip could not download {PACKAGE} in 300 s")
+            pytest.skip(f"pip could not download {PACKAGE} in 1,200 s")
         if fetched.returncode:
             pytest.skip(f"pip cannot download {PACKAGE}: {fetched.stderr.strip()[-300:]}")
     (wheel,) = CACHE.glob(pattern)

@@ -15,7 +15,7 @@ from bert.runtime.distributed import Group
 from bert.training import fused_kernels
 from bert.training.fused_kernels import choose_kernels, lacking
 from tests.support import tiny
-from tests.support.launching import free_port
+from tests.support.launching import free_ports
 
 ALL_ON = {"fuse_linear": "on", "fuse_dropout_add": "on", "fuse_attention": "on"}
 
@@ -77,8 +77,7 @@ def test_flash_attention_needs_ampere(monkeypatch):
 @pytest.mark.long
 def test_ranks_exchange_their_findings_before_they_have_a_communicator():
     """Two processes over the store that NCCL's set-up uses on GPUs."""
-    port = free_port()
-    endpoints = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+    endpoints = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
     program = (
         "from bert.runtime.distributed import exchange_texts, group_from_environment as group\n"
         "print([exchange_texts(group('gpu'), f'{what} of {group(\"gpu\").rank}') for what in ('first', 'second')])"
