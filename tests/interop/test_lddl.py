@@ -110,6 +110,7 @@ def make_shards(corpus: Path, sink: Path, shape: str, words: str = "") -> Path:
     return sink
 
 
+@pytest.mark.nightly
 @real
 @pytest.mark.parametrize("shape", SHAPES)
 def test_lddls_loader_reads_our_shards(corpus, tmp_path, shape):
@@ -139,6 +140,7 @@ def compare(shards: Path, theirs: Counter, shape: str) -> None:
     assert dropped.total() < 4 * len(list(shards.glob("*.parquet*")))
 
 
+@pytest.mark.nightly
 @real
 @pytest.mark.parametrize("shape", SHAPES)
 def test_our_loader_reads_lddls_shards(corpus, tmp_path, shape):

@@ -21,6 +21,7 @@ from tests.support.full_counts import times
 from tests.support.waiting import wait_until
 
 ROUNDS = times(1, 50)
+OTHERS_THAT_DIE = ("launcher of the ranks", "first rank", "second rank")
 MARK = "PADDLE_TREE_OF_A_TEST"  # environment variable that all processes of a tree inherit, also Paddle's launcher
 TRAINING = """
 import sys
@@ -113,7 +114,9 @@ def kill_and_count(process: subprocess.Popen, victim: int, folder: Path) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["launcher", "launcher of the ranks", "first rank", "second rank"])
+@pytest.mark.parametrize(
+    "kind", ["launcher", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in OTHERS_THAT_DIE)]
+)
 def test_no_rank_outlives_what_started_it(tmp_path, kind):
     data = make_data(tmp_path / "data")
     chance = random.Random(kind)
@@ -137,6 +140,7 @@ def test_no_rank_outlives_what_started_it(tmp_path, kind):
             kill_and_count(process, victim, folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_no_rank_that_measures_the_speed_outlives_its_launcher(tmp_path):
     chance = random.Random(31)

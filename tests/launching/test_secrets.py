@@ -147,6 +147,7 @@ def test_no_file_of_a_pretraining_holds_a_secret_and_its_tracker_has_them(tmp_pa
     assert (out / "phase1" / "launch").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_no_file_of_own_text_or_of_its_probe_holds_a_secret(tmp_path):
     text = tmp_path / "text"
@@ -158,6 +159,7 @@ def test_no_file_of_own_text_or_of_its_probe_holds_a_secret(tmp_path):
     assert holders(tmp_path) == [] and dumps(tmp_path) == [] and not list((tmp_path / "temporary").iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_no_file_of_a_fine_tuning_holds_a_secret(tmp_path):
     make_data(tmp_path / "data")
