@@ -171,7 +171,7 @@ def test_no_more_groups_of_shards_are_kept_than_the_capacity():
     assert reads == [0, 1]
     for shard in range(2, 9):
         cache.get((shard,))
-    wait_until(lambda: sum(reference() is not None for reference in made) <= 2)
+    wait_until(lambda: sum(reference() is not None for reference in made) <= 2, 10)
     cache.get((0,))
     assert reads == [0, 1, *range(2, 9), 0], "those used least recently are forgotten"
 
