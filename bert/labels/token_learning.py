@@ -9,10 +9,6 @@ import warnings
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import minimize, minimize_scalar
-from scipy.sparse import diags
-from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
-from sklearn.linear_model import LogisticRegression
 
 from bert.finetuning.loader import FeatureTable
 from bert.labels.scores import TEMPERATURES, error_of
@@ -23,27 +19,34 @@ from bert.training.interruption import beat
 _MOST_WORK = 4_000_000  # tokens to learn from, times the classes (at least 8): 25 CPU seconds
 MOST_NUMBERS = 4_000_000  # tokens of the vocabulary, times the classes: 8 MB in the model
 MOST_LINES = 100_000
-_MOST_NUMBERS_SCORED = 300_000  # logits by which the share is found, of lines at equal distances
+_MOST_NUMBERS_SCORED = 300_000  # logits by which the share is found
 _LENGTHS = (2, 5)  # of the sequences of characters, the space before and after a word among them
 _STRENGTH = 16.0  # C, the inverse of the regularization
 _LEAST_GAIN = 2.0  # nats over the lines that it is found by: of 100 useless parts, two or three seem to be worth that
 
 
-def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, rows: int) -> np.ndarray:
+def learned(
+    vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, rows: int, most_work: int = _MOST_WORK
+) -> np.ndarray:
     """float32 [rows, classes] of labelled texts, before their share.
 
     Args:
         table: texts in any order but that of their labels: of many, the first are learned from.
         labels: bool [n, classes].
         rows: of the network's embeddings; those without a token are 0.
+        most_work: tokens to learn from, times the classes (at least 8).
     """
+    from scipy.sparse import diags  # as scikit-learn: only a training that learns these weights loads it
+    from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+    from sklearn.linear_model import LogisticRegression
+
     words, continues = vocabulary.replacement_ids(), vocabulary.continuations()
     spellings = [""] * rows  # of special tokens, and of rows without a token
     for index in words:
         text = vocabulary.shown(index).removeprefix(CONTINUATION_PREFIX).strip()
         spellings[index] = f"{text} " if continues[index] else f" {text} "
     inside = CountVectorizer(analyzer="char", ngram_range=_LENGTHS, lowercase=False).fit_transform(spellings)
-    size = max(1, int(np.searchsorted(table.offsets[1:] * max(labels.shape[1], 8), _MOST_WORK, side="right")))
+    size = max(1, int(np.searchsorted(table.offsets[1:] * max(labels.shape[1], 8), most_work, side="right")))
     counts = shares_of(table.input_ids, table.offsets, rows)[:size] @ inside
     rarity = diags(TfidfTransformer(norm=None).fit(counts).idf_)
     texts = counts @ rarity
@@ -63,9 +66,21 @@ def learned(vocabulary: Vocabulary, table: FeatureTable, labels: np.ndarray, row
     return np.asarray(inside @ rarity @ weights * scale, np.float32)
 
 
-def share(logits: np.ndarray, of_tokens: np.ndarray, labels: np.ndarray, several: bool) -> float:
-    """By what the part of the tokens is multiplied, for the least log loss; 0 if it gains no more than chance does."""
-    every = -(-logits.size // _MOST_NUMBERS_SCORED)
+def share(
+    logits: np.ndarray,
+    of_tokens: np.ndarray,
+    labels: np.ndarray,
+    several: bool,
+    most_numbers: int = _MOST_NUMBERS_SCORED,
+) -> float:
+    """By what the part of the tokens is multiplied, for the least log loss; 0 if it gains no more than chance does.
+
+    Args:
+        most_numbers: logits that are read, of lines at equal distances.
+    """
+    from scipy.optimize import minimize, minimize_scalar
+
+    every = -(-logits.size // most_numbers)
     logits, of_tokens, labels = (values[::every] for values in (logits, of_tokens, labels))
     parts = logits.astype(np.float64), of_tokens.astype(np.float64)  # differences of float32 have no gradient
 

@@ -1,12 +1,16 @@
 """The weights of tokens that a classifier adds to its logits: learned, multiplied, kept. tests/glue uses them."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
 
 from bert.arrays.ragged import offsets_of
 from bert.finetuning.loader import FeatureTable
 from bert.labels.scores import error_of
-from bert.labels.token_learning import learned, share
+from bert.labels.token_learning import _MOST_WORK, learned, share
 from bert.labels.token_weights import logits_of, packed, unpacked
 from bert.tokenization.vocabulary import Vocabulary
 
@@ -42,13 +46,51 @@ def test_words_that_no_line_had_are_known_by_their_letters():
     assert share(np.eye(2), of_texts(weights[:, :2] * 0, ["[UNK]"] * 2), np.arange(2), several=False) == 0
 
 
-def test_many_lines_are_learned_from_in_part(monkeypatch):
+def test_as_many_tokens_are_learned_from_as_the_work_allows():
+    """Lines of four tokens, for eight classes or fewer 32 each; one line at least."""
     rng, truths = np.random.RandomState(2), np.arange(40)[:, None] % 2 == np.arange(2)
-    table = table_of([f"{('alarm', 'billing')[row % 2]} {rng.choice(NOISE)}" for row in range(40)])
-    whole = learned(VOCABULARY, table, truths, len(VOCABULARY))
-    monkeypatch.setattr("bert.labels.token_learning._MOST_WORK", 8 * 4 * 10)  # ten lines of four tokens
-    part = learned(VOCABULARY, table, truths, len(VOCABULARY))
-    assert part.any() and (part != whole).any()
+    texts = [f"{('alarm', 'billing')[row % 2]} {rng.choice(NOISE)}" for row in range(40)]
+
+    def weights(number: int, **limits) -> np.ndarray:
+        return learned(VOCABULARY, table_of(texts[:number]), truths[:number], len(VOCABULARY), **limits)
+
+    assert weights(40).any() and (weights(40) != weights(10)).any() and (weights(10) != weights(9)).any()
+    for work, number in ((10 * 32, 10), (10 * 32 - 1, 9), (40 * 32, 40), (1, 1)):
+        assert (weights(40, most_work=work) == weights(number)).all(), work
+    many = np.arange(40)[:, None] % 10 == np.arange(10)
+    limited = learned(VOCABULARY, table_of(texts), many, len(VOCABULARY), most_work=20 * 40)
+    assert (limited == learned(VOCABULARY, table_of(texts[:20]), many[:20], len(VOCABULARY))).all()
+    assert _MOST_WORK == 4_000_000
+
+
+def test_weights_are_a_linear_model_of_the_characters_inside_of_tokens():
+    """Of two to five, with the space before and after a word; its features are written from the definition."""
+    rng, kinds = np.random.RandomState(5), np.arange(60) % 3
+    texts = [" ".join([*rng.choice([*NOISE, "alarm ##s"], 3), *rng.choice(WORDS[:2] + WORDS[3:], 2)]) for _ in kinds]
+    texts = [f"{text} {('alarm', 'billing', 'cable')[kind]}" for text, kind in zip(texts, kinds, strict=True)]
+
+    def features(text: str) -> Counter:
+        tokens, counts = f"[CLS] {text} [SEP]".split(), Counter()
+        for token in tokens:
+            spelled = f"{token[2:]} " if token.startswith("##") else "" if token in SPECIAL else f" {token} "
+            for size in range(2, 6):
+                for at in range(len(spelled) - size + 1):
+                    counts[spelled[at : at + size]] += 1 / len(tokens) ** 0.5
+        return counts
+
+    counts = [features(text) for text in texts]
+    columns = sorted({part for count in counts for part in count})
+    having = Counter(part for count in counts for part in count)
+    rarity = np.array([1 + np.log((1 + len(texts)) / (1 + having[part])) for part in columns])
+    table = np.array([[count[part] for part in columns] for count in counts]) * rarity
+    table *= np.sqrt(len(texts) / (table**2).sum())
+    found = of_texts(learned(VOCABULARY, table_of(texts), kinds[:, None] == np.arange(3), len(VOCABULARY)), texts)
+    for kind in range(3):
+        model = LogisticRegression(
+            solver="liblinear", dual=True, C=16.0, fit_intercept=False, max_iter=1000, random_state=0
+        )
+        wanted = model.fit(table, kinds == kind).decision_function(table)
+        np.testing.assert_allclose(found[:, kind], wanted, rtol=0.01, atol=0.02)
 
 
 def test_a_part_of_a_logit_is_a_sum_over_tokens_by_the_root_of_their_number():
@@ -75,6 +117,48 @@ def test_the_share_is_that_of_the_least_error_and_none_where_nothing_is_gained(s
     assert both < alone - 0.02
     assert share(deep, noise, labels, several) < 0.2
     assert share(np.float32(9) * (truths - 0.5), noise, labels, several) == 0
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_share_is_found_by_the_scales_of_the_least_error_if_it_gains_more_than_two_nats(several):
+    """Both by another solver of SciPy, on a log loss of plain NumPy."""
+    shares = []
+    for seed in range(24):
+        rng = np.random.RandomState(seed)
+        truths = rng.rand(30, 3) < 0.4 if several else np.eye(3, dtype=bool)[rng.randint(3, size=30)]
+        logits = rng.randn(30, 3) + 2 * truths
+        of_tokens = rng.randn(30, 3) + 0.5 * (seed % 4) * truths
+
+        def error(scales, logits=logits, of_tokens=of_tokens, truths=truths) -> float:
+            values = scales[0] * logits + scales[1] * of_tokens
+            if several:
+                return float(np.log1p(np.exp(np.where(truths, -values, values))).sum())
+            return float((np.log(np.exp(values).sum(1)) - values[truths]).sum())
+
+        best = minimize(error, (0.5, 0.5), method="SLSQP", bounds=((0.05, 5), (0, 20)))
+        alone = minimize(
+            lambda scale, error=error: error((scale[0], 0)), (0.5,), method="Nelder-Mead", bounds=((0.05, 5),)
+        )
+        gain = alone.fun - best.fun
+        labels = truths.astype("float32") if several else truths.argmax(1)
+        found = share(logits.astype("float32"), of_tokens.astype("float32"), labels, several)
+        if abs(gain - 2) > 0.01:
+            # Of each label the log loss is a mean over labels too, of which there are as many as logits.
+            assert found == pytest.approx(best.x[1] / best.x[0] if gain > 2 else 0, rel=0.02), (seed, gain)
+        shares.append(found)
+    assert 4 < np.count_nonzero(shares) < 20
+
+
+def test_of_many_lines_those_at_equal_distances_decide_the_share():
+    """Each third of 300 lines with two classes: the others contradict it."""
+    rng, labels = np.random.RandomState(6), np.arange(300) // 3 % 2
+    is_third = np.arange(300)[:, None] % 3 == 0
+    tokens = np.where(is_third, 1, -1) * (np.eye(2)[labels] + rng.randn(300, 2) / 2)
+    logits = rng.randn(300, 2) / 8 + np.eye(2)[labels] / 2
+    thirds = share(logits[::3], tokens[::3], labels[::3], False)
+    assert thirds > 0.5 and share(logits, tokens, labels, False, most_numbers=200) == thirds
+    assert share(logits, tokens, labels, False, most_numbers=299) == thirds, "600 logits are more than twice 299"
+    assert share(logits, tokens, labels, False, most_numbers=600) == share(logits, tokens, labels, False) == 0
 
 
 def test_kept_weights_are_the_same_and_those_of_other_classes_are_refused():
