@@ -39,13 +39,14 @@ def wanted_threshold(likely: list[float], is_own: list[bool], num_found: int) ->
 
 
 @pytest.mark.parametrize(
-    ("recall", "num_found"), [(0.1, 3), (0.1001, 4), (0.7, 21), (0.5, 15), (0.52, 16), (1.0, 30), (0.001, 1)]
+    ("number", "recall", "num_found"),
+    [(100, 0.07, 7), (100, 0.56, 56), (30, 0.1, 3), (30, 0.1001, 4), (30, 0.52, 16), (30, 1.0, 30), (30, 0.001, 1)],
 )
-def test_a_threshold_takes_no_more_rows_than_the_recall_asks_for(recall, num_found):
-    """Of 30 rows of the class, 0.1 are 3, also where 0.1 * 30 is a little more than 3."""
+def test_a_threshold_takes_no_more_rows_than_the_recall_asks_for(number, recall, num_found):
+    """Of 100 rows of the class, 0.07 are 7, although 0.07 * 100 is a little more than 7."""
     rng = np.random.RandomState(3)
-    labels = np.array([1] * 30 + [0] * 50)
-    logits = (rng.randn(80, 2) + 1.5 * np.eye(2)[labels]).astype("float32")
+    labels = np.array([1] * number + [0] * 50)
+    logits = (rng.randn(number + 50, 2) + 1.5 * np.eye(2)[labels]).astype("float32")
     decision = fitted(logits, labels, False, 1, recall)
     likely = decision.probabilities(logits)[:, 1]
     assert decision.threshold == pytest.approx(wanted_threshold(likely.tolist(), (labels == 1).tolist(), num_found))
@@ -162,14 +163,25 @@ def test_a_class_without_lines_is_not_one_that_is_missed():
     assert "no line of soon is found" in of([0, 0, 1, 2, 2], [0, 0, 0, 2, 2])["verdict"]
 
 
-def test_one_class_that_is_found_is_not_enough():
-    """Better than the largest class, which is half of the lines, and yet of one class alone."""
+def test_a_model_that_says_the_largest_class_alone_is_named():
     words = of([0, 0, 1, 2], [0, 0, 0, 0])["verdict"]
     assert "no more than the largest class: its accuracy is 50.0%, that of always saying" in words
     assert "more epochs or --balance may help" in words
     assert "more epochs may help" in of([0, 0, 1, 2], [0, 0, 0, 0], balanced=True)["verdict"]
     equal = of([0, 0, 1, 1], [0, 1, 1, 0])  # two classes are found, as often as by chance
     assert "no more than the largest class" in equal["verdict"] and equal["largest_class"] == 0.5
+
+
+def test_one_label_that_is_found_is_not_enough():
+    """Its micro F1 is over that of the same labels for every row."""
+    labels = np.array([[row % 2, row == 1, 0] for row in range(10)], "float32")
+    logits = 6 * labels * [1, 0, 0] - 3
+    found = details(NAMES, ["t"] * 10, ["1"] * 10, labels, logits, Decision(several=True))
+    assert found["micro_f1"] == pytest.approx(10 / 11) and found["same_labels"] == pytest.approx(10 / 16)
+    assert "no more than the same labels: its micro f1 is 90.9%" in found["verdict"]
+    assert "more epochs may help" in found["verdict"], "--balance is for single labels"
+    logits[1, 1] = 3
+    assert "verdict" not in details(NAMES, ["t"] * 10, ["1"] * 10, labels, logits, Decision(several=True))
 
 
 def test_of_many_missed_classes_ten_are_named():
