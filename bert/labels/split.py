@@ -39,10 +39,11 @@ def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fo
     if examples.groups is not None:
         groups, firsts, units = units, np.arange(len(examples)), np.arange(len(examples))
     strata = np.zeros(len(firsts), np.int64) if classes is None else classes[firsts]
+    has_shares = classes is not None and np.bincount(strata).max() >= folds  # scikit-learn refuses smaller classes
     if groups is None:
-        kind = KFold if classes is None or np.bincount(strata).max() < folds else StratifiedKFold
+        kind = StratifiedKFold if has_shares else KFold
     else:
-        kind = GroupKFold if classes is None else StratifiedGroupKFold
+        kind = StratifiedGroupKFold if has_shares else GroupKFold
     with warnings.catch_warnings():  # of classes with fewer rows than folds
         warnings.simplefilter("ignore", UserWarning)
         splits = list(kind(folds, shuffle=True, random_state=seed).split(firsts, strata, groups))
