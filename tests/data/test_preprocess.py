@@ -12,26 +12,18 @@ from unittest import mock
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import data.train_vocabulary
 from bert import REPOSITORY
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.manifest import NUM_SAMPLES_NAME, read_manifest
-from bert.samples.sample_table import SampleTable
 from bert.samples.settings import LoaderSettings
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data import preprocess_bert_pretrain
 from data.balance_shards import balance
 from data.preprocessing import pipeline
-from data.preprocessing.pairs import draw_pairs, spans_to_table
-from data.preprocessing.pipeline import _sampled
-from data.preprocessing.settings import PairSettings, SampleSettings
-from data.text import lddl_reader
-from data.text.lddl_reader import MAX_DOCUMENT_BYTES, list_sources, numbered_documents, plan_blocks
-from data.text.sentences import TokenizedDocuments, tokenize_documents
+from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
 from data.text.vocabulary_training import learn_vocabulary
 from data.train_vocabulary import texts_of
 from tests.support.commands import refused
@@ -184,92 +176,6 @@ def test_training_does_not_cut_static_masks_of_another_share(corpus, tmp_path):
     PretrainingDataset(tmp_path, WORDS, usual.model_copy(update={"masking": "dynamic"}), seed=1)
 
 
-def tokenized(num_documents: int, seed: int = 0) -> TokenizedDocuments:
-    """Documents of 1 to 9 sentences whose tokens count up, so that a token tells its place."""
-    rng = np.random.default_rng(seed)
-    sentences = rng.integers(1, 10, num_documents)
-    lengths = rng.integers(1, 25, sentences.sum())
-    return TokenizedDocuments(
-        np.arange(lengths.sum(), dtype=np.int32),
-        np.concatenate([[0], np.cumsum(lengths)]),
-        np.concatenate([[0], np.cumsum(sentences)]),
-    )
-
-
-def make_pairs(documents: TokenizedDocuments, settings: PairSettings, counts: Counter) -> SampleTable:
-    """The samples of a block, in random order."""
-    return spans_to_table(documents.token_ids, draw_pairs(documents, settings, 0, counts), WORDS)
-
-
-@pytest.mark.parametrize("duplicate_factor", [1, 5])
-def test_pairs_are_what_their_label_says(duplicate_factor):
-    documents = tokenized(400)
-    table = make_pairs(documents, PairSettings(40, 0.1, duplicate_factor), Counter())
-    owner = np.searchsorted(documents.sentence_offsets[documents.document_offsets], documents.token_ids, side="right")
-    several = []
-    for row in range(len(table)):
-        low, high = table.offsets[row : row + 2]
-        ids, middle = table.token_ids[low:high], table.first_lengths[row]
-        assert ids[0] == WORDS.id_of("[CLS]") and ids[-1] == ids[middle - 1] == WORDS.id_of("[SEP]")
-        first, second = ids[1 : middle - 1], ids[middle:-1]
-        assert len(first) and len(second) and len(ids) <= 40
-        assert (np.diff(first) == 1).all() and (np.diff(second) == 1).all()  # both are connected text
-        if table.is_random_next[row]:
-            assert owner[first[0]] != owner[second[0]]
-        else:
-            assert owner[first[0]] == owner[second[0]] and second[0] > first[-1]
-            boundaries = documents.sentence_offsets
-            assert ((boundaries > first[-1]) & (boundaries <= second[0])).any()
-            assert second[0] == first[-1] + 1 or len(ids) == 40  # only what was cut for length lies between
-        sizes = np.diff(documents.document_offsets)[[owner[first[0]] - 1]]
-        several.append(sizes[0] > 4)
-    several = np.array(several)
-    assert table.is_random_next[several].mean() == pytest.approx(0.5, abs=0.15)
-
-
-@pytest.mark.parametrize("target", [24, 64, 128])
-def test_half_of_all_pairs_have_a_random_next_though_chunks_of_one_sentence_always_do(target):
-    counts: Counter = Counter()
-    documents = tokenized(20_000)
-    table = make_pairs(documents, PairSettings(target, 0.1, 2), counts)
-    assert table.is_random_next.mean() == pytest.approx(0.5, abs=0.01)
-    assert not [name for name in counts if name.startswith("blocks where over half")]
-
-
-def test_a_block_of_one_document_has_no_random_next():
-    counts: Counter = Counter()
-    table = make_pairs(tokenized(1, seed=4), PairSettings(40), counts)
-    assert len(table) and not table.is_random_next.any()
-    lone = TokenizedDocuments(np.arange(5, dtype=np.int32), np.array([0, 5]), np.array([0, 1]))
-    assert len(make_pairs(lone, PairSettings(40), counts)) == 0
-    assert counts["lone sentences dropped for want of a second document"] >= 1
-
-
-def test_no_document_or_empty_ones_give_no_sample():
-    tokenizer = WordPieceTokenizer(WORDS)
-    for texts in ([], ["", "  ", "\x00"]):
-        documents = tokenize_documents(enumerate(texts), tokenizer, "en", Counter())
-        assert len(make_pairs(documents, PairSettings(40), Counter())) == 0
-
-
-@pytest.mark.parametrize("block_bytes", [1, 7, 100, 1 << 20])
-def test_blocks_hold_every_line_once(corpus, block_bytes):
-    sources = list_sources([corpus / "text"])
-    whole = [line.partition(" ")[2] for source in sources for line in Path(source.path).read_text().splitlines()]
-    found = [
-        text.strip() for block in plan_blocks(sources, block_bytes) for _, text in numbered_documents(block, Counter())
-    ]
-    assert found == whole
-
-
-def test_hidden_files_and_folders_are_no_source(tmp_path):
-    for name in ("1.txt", ".checkpoints/1.txt", "en/.unfinished.txt", "en/2.txt"):
-        path = tmp_path / ".home" / "source" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("id The river runs.\n")
-    assert [Path(source.path).name for source in list_sources([tmp_path / ".home"])] == ["1.txt", "2.txt"]
-
-
 HARD_LINES = {
     "no text": b"id-only\n",
     "blank": b"\n \n",
@@ -303,40 +209,6 @@ def test_hard_documents_are_read_and_counted(corpus, tmp_path):
     )
     ShardDirectory(tmp_path / "out", WORDS, 128).verify()
     assert read_manifest(tmp_path / "out").counts["documents not UTF-8"] == 1
-
-
-@pytest.mark.parametrize("block_bytes", [300_000, 1 << 20, 5_000_000, 1 << 25])
-def test_a_line_longer_than_memory_allows_is_shared_out(tmp_path, block_bytes):
-    river, solid = b"river runs over stones. " * (MAX_DOCUMENT_BYTES // 24 * 3), "\u00e9".encode() * MAX_DOCUMENT_BYTES
-    (tmp_path / "0.txt").write_bytes(b"id-1 " + river + b"\nid-2 the sea.\nid-3 " + solid + b"\nid-4 fish.")
-    counts: Counter = Counter()
-    per_block = [
-        [text for _, text in numbered_documents(block, counts)]
-        for block in plan_blocks(list_sources([tmp_path]), block_bytes)
-    ]
-    texts = [text for found in per_block for text in found]
-    assert max(len(text.encode()) for text in texts) <= MAX_DOCUMENT_BYTES + (1 << 16)
-    assert max(sum(map(len, found)) for found in per_block) <= MAX_DOCUMENT_BYTES + 2 * block_bytes
-    assert "".join(texts).encode() == river + b"\nthe sea.\n" + solid + b"\nfish."
-    assert counts["input bytes"] == (tmp_path / "0.txt").stat().st_size
-    assert counts["pieces cut from long lines"] >= 2 and "documents not UTF-8" not in counts
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=8), st.integers(1, 40), st.booleans())
-def test_any_lines_in_any_blocks_come_out_whole(tmp_path_factory, lines, block_bytes, final_line_feed):
-    folder = tmp_path_factory.mktemp("lines") / "source"
-    folder.mkdir()
-    text = "\n".join("i " + ("a " if spaced else "\u00e9") * length for length, spaced in lines)
-    (folder / "0.txt").write_text(text + "\n" * final_line_feed + "i .")
-    with mock.patch.object(lddl_reader, "MAX_DOCUMENT_BYTES", 16):
-        texts = [
-            found
-            for block in plan_blocks(list_sources([folder]), block_bytes)
-            for _, found in numbered_documents(block, Counter())
-        ]
-    expected = "".join(line.partition(" ")[2] for line in (folder / "0.txt").read_text().splitlines())
-    assert "".join("".join(texts).split()) == "".join(expected.split())
 
 
 INTERRUPTED = """
@@ -385,22 +257,6 @@ def test_a_killed_run_may_be_started_again_with_other_shards(corpus, tmp_path, o
     assert hashes(tmp_path / "out") == hashes(tmp_path / "whole")
 
 
-def test_pieces_of_a_long_line_are_one_document(tmp_path):
-    line = " ".join(["The river runs to the sea. Old boats wait."] * 30)
-    (tmp_path / "0.txt").write_text("".join(f"id{number} {line}\n" for number in range(3)))
-    counts: Counter = Counter()
-    with mock.patch.object(lddl_reader, "MAX_DOCUMENT_BYTES", 200):
-        blocks = plan_blocks(list_sources([tmp_path]), 2000)
-        found = [list(numbered_documents(block, counts)) for block in blocks]
-    assert len(blocks) == 2 and counts["pieces cut from long lines"] > 10
-    assert [sorted({number for number, _ in texts}) for texts in found] == [[0, 1], [0, 1]]
-    assert counts["documents read"] == 4  # the second one in both blocks
-    documents = tokenize_documents(found[0], WordPieceTokenizer(WORDS), "en", Counter())
-    assert len(documents.document_offsets) == 3
-    kept = list(_sampled(iter(found[0]), SampleSettings(PairSettings(40), 2000, sample_ratio=0.5), 0, Counter()))
-    assert {number for number, _ in kept} != {0, 1} and [pair for pair in found[0] if pair[0] in dict(kept)] == kept
-
-
 def test_links_are_followed_and_other_files_are_counted(corpus, tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "3.txt").write_text("id The sea.\n")
@@ -413,22 +269,6 @@ def test_links_are_followed_and_other_files_are_counted(corpus, tmp_path):
     assert found == ["01.txt", "1.txt", "3.txt", "\u00b2.txt"]
     run(corpus, tmp_path / "out", "--wikipedia", str(tmp_path / "near"))
     assert read_manifest(tmp_path / "out").counts["files left out, as they are not named *.txt"] == 1
-
-
-def test_a_source_given_twice_is_refused(tmp_path):
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "1.txt").write_text("id The sea.\n")
-    for folders in ([tmp_path, tmp_path], [tmp_path, tmp_path / "source"]):
-        with pytest.raises(ValueError, match="the same file as"):
-            list_sources(folders)
-
-
-def test_text_that_was_held_out_is_not_read_by_accident(tmp_path):
-    for part in ("train", "held_out"):
-        write_source(tmp_path / part / "source" / "en", num_documents=3)
-    with pytest.raises(ValueError, match="held_out, which is not for training, .*; give one of the two"):
-        list_sources([tmp_path])
-    assert all("train" in Path(source.path).parts for source in list_sources([tmp_path / "train"]))
 
 
 def test_a_finished_run_is_not_repeated_and_another_one_is_refused(corpus, tmp_path):

@@ -179,3 +179,12 @@ def test_what_has_no_random_next_is_counted():
         counts = Counter()
         pairs_of(tokenized([[6] * sentences] * 9 + [[2, 2]] * 4), PairSettings(10, 0.0), 0, counts)
         assert counts[over_half] == expected
+
+
+@pytest.mark.parametrize("target", [24, 64, 128])
+def test_half_of_all_pairs_have_a_random_next_though_chunks_of_one_sentence_always_do(target):
+    counts, rng = Counter(), np.random.default_rng(0)
+    given = tokenized([rng.integers(1, 25, size).tolist() for size in rng.integers(1, 10, 20_000)])
+    spans = draw_pairs(given, PairSettings(target, 0.1, 2), 0, counts)
+    assert spans.is_random_next.mean() == pytest.approx(0.5, abs=0.01)
+    assert not [name for name in counts if name.startswith("blocks where over half")]
