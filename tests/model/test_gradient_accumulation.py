@@ -1,12 +1,18 @@
 """Accumulated gradients in one buffer: the same memory as their parts, the same results as Paddle's accumulation."""
 
+from functools import partial
+from unittest import mock
+
 import numpy as np
 import pytest
 
 import program
 from bert.config.optimizer_settings import OptimizerSettings
 from bert.model.gradient_accumulation import AccumulatedGradients
+from bert.model.optimization import GRADIENT_NORM
 from bert.runtime.paddle_api import paddle
+from bert.training.feeding import Feeding
+from program import TRAINING_METRICS, build_training_program
 from tests.support import tiny
 
 ADAMW = OptimizerSettings(optimizer="AdamW", learning_rate=3e-3)
@@ -46,6 +52,43 @@ def test_one_buffer_trains_as_gradients_of_their_own(monkeypatch, precision, opt
     assert merged.value("skipped_updates") == apart.value("skipped_updates") == 1
     counts = [sum(len(block.ops) for block in session.program.main.blocks) for session in (merged, apart)]
     assert counts[0] < counts[1] - 3 * len(merged.program.parameters)
+
+
+def norm_and_loss(session: tiny.Session, micro_steps: int) -> tuple[float, float]:
+    """Of the next update of a session whose weights are the initial ones."""
+    session.write(TRAINING_METRICS, np.zeros(len(session.program.objective.metric_names)))
+    for feed in tiny.feeds(tiny.random_batch(0, 12), micro_steps):
+        session.micro_step(feed, 0)
+    return session.value(GRADIENT_NORM), session.read(TRAINING_METRICS)[1] / micro_steps
+
+
+@pytest.fixture(scope="module")
+def of_one_micro_step():
+    norm, loss = norm_and_loss(tiny.Session(), 1)
+    return pytest.approx(norm, rel=1e-4), pytest.approx(loss, rel=1e-5)
+
+
+def test_norm_and_loss_do_not_depend_on_the_number_of_micro_steps(of_one_micro_step):
+    """The mean of the micro-steps, not their sum: an optimizer hides such a factor, its norm does not."""
+    session = tiny.Session(micro_steps=3)
+    assert norm_and_loss(session, 3) == of_one_micro_step
+    assert session.value("applied_updates") == 1
+
+
+@pytest.fixture(scope="module")
+def varying():
+    with mock.patch.object(tiny, "build", partial(build_training_program, accumulation_varies=True)):
+        return tiny.Session(micro_steps=3)
+
+
+@pytest.mark.parametrize("micro_steps", [2, 3])
+def test_norm_and_loss_are_the_same_if_the_number_varies(of_one_micro_step, varying, micro_steps):
+    before, updates = varying.parameters(), varying.value("applied_updates")
+    Feeding(varying.program, varying.device()).accumulate(micro_steps)
+    assert norm_and_loss(varying, micro_steps) == of_one_micro_step
+    assert varying.value("applied_updates") == updates + 1
+    for name, value in before.items():
+        varying.write(name, value)
 
 
 def test_the_parts_are_the_memory_of_the_buffer_between_micro_steps():
