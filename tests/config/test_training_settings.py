@@ -55,6 +55,113 @@ def test_impossible_settings_are_refused(changes, text):
         tiny_config(**changes)
 
 
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused"),
+    [
+        *((name, 1, 0) for name in ("max_steps", "steps_this_run", "log_freq", "num_steps_per_checkpoint")),
+        *((name, 1, 0) for name in ("keep_checkpoints", "benchmark_steps", "max_consecutive_skipped_steps")),
+        *((name, 0, -1) for name in ("seed", "eval_freq", "benchmark_warmup_steps", "rank_check_freq", "cpu_threads")),
+        ("seed", 2**31 - 1, 2**31),
+        ("watchdog_seconds", 0.0, -1.0),
+        ("loss_spike_factor", 0.0, -1.0),
+        ("loss_spike_factor", 1.01, 1.0),
+        ("peak_tflops", 0.1, 0.0),
+        ("output_dir", Path("a"), 3),
+        ("bert_model", "a.b-c_D9", "-a"),
+        ("model_prefix", "a.b-c_D9", ".a"),
+        ("report_to", "wandb,mlflow", "wandb,none"),
+        ("last_step_of_checkpoint", None, "none "),
+    ],
+)
+def test_a_setting_of_a_run_out_of_its_range_is_refused(name, allowed, refused):
+    sections = tiny_config(**{name: allowed}).model_dump()
+    assert allowed in [values[name] for values in sections.values() if name in values]
+    with pytest.raises(ValueError, match=name):
+        tiny_config(**{name: refused})
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7_200), ("1.5h", 5_400)])
+def test_the_time_of_a_run_is_a_duration_and_needs_a_decay_that_can_begin_early(text, seconds):
+    assert tiny_config(finish_in=text, lr_schedule="wsd").run.finish_in == seconds
+    with pytest.raises(ValueError, match=f"finish_in={seconds} needs lr_schedule=wsd"):
+        tiny_config(finish_in=text)
+    for wrong in ("0", "soon", "-1h", 0.0):
+        with pytest.raises(ValueError, match="finish_in"):
+            tiny_config(finish_in=wrong, lr_schedule="wsd")
+
+
+@pytest.mark.parametrize(
+    ("report_to", "visualdl", "trackers"),
+    [
+        ("none", True, ["visualdl"]),
+        ("none", False, []),
+        ("wandb,mlflow,wandb", True, ["visualdl", "wandb", "mlflow"]),
+        ("tensorboard", False, ["tensorboard"]),
+    ],
+)
+def test_each_tracker_is_used_once(report_to, visualdl, trackers):
+    assert tiny_config(report_to=report_to, visualdl=visualdl).hardware.trackers() == trackers
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted", "attention"),
+    [
+        ({}, set(), False),
+        ({"fuse_linear": "on", "fuse_dropout_add": "off"}, {"linear"}, False),
+        ({"fuse_dropout_add": "on"}, {"dropout_add"}, False),
+        ({"amp": True}, {"attention"}, False),  # auto: where the card has it
+        ({"amp": True, "fuse_attention": "on"}, {"attention"}, True),
+        ({"amp": True, "fuse_attention": "off", "fuse_linear": "auto"}, set(), False),
+    ],
+)
+def test_fused_kernels_are_those_that_are_on_and_with_mixed_precision_attention(changes, wanted, attention):
+    config = tiny_config(**changes)
+    assert config.wanted_kernels() == wanted
+    kernels = config.kernels()
+    assert (kernels.linear, kernels.dropout_add) == ("linear" in wanted, "dropout_add" in wanted)
+    assert (kernels.attention, kernels.unpad) == (attention, False)
+
+
+def test_packed_tokens_of_a_window_have_no_flash_attention():
+    window = {"model_type": "modernbert", "objective": "mlm", "local_attention": 16, "amp": True}
+    for unpad, attention in (("on", set()), ("off", {"attention"}), ("auto", {"attention"})):
+        assert tiny_config(**window, unpad=unpad).wanted_kernels() == attention
+    assert tiny_config(amp=True, unpad="on").wanted_kernels() == {"attention"}
+    assert [tiny_config(unpad=unpad).hardware.unpads("cpu") for unpad in ("auto", "on", "off")] == [True, True, False]
+    assert [tiny_config(unpad=unpad).hardware.unpads("gpu") for unpad in ("auto", "on", "off")] == [False, True, False]
+
+
+def test_flash_attention_and_fleets_mixed_precision_need_half_precision():
+    with pytest.raises(ValueError, match="fuse_attention=on needs amp=true"):
+        tiny_config(fuse_attention="on")
+    with pytest.raises(ValueError, match="fleet_strategies=amp needs amp_dtype=float16, not bfloat16"):
+        tiny_config(amp=True, amp_dtype="bfloat16", fleet_strategies="amp")
+    for changes in ({"amp": False}, {"amp": True, "fleet_strategies": "gradient_merge"}):
+        tiny_config(**{"amp_dtype": "bfloat16", "fleet_strategies": "amp", **changes})
+
+
+def test_warm_up_is_a_whole_share_of_the_updates_and_folders_are_named_by_model_and_stage():
+    config = tiny_config(max_steps=199, warmup_proportion=0.03, output_dir="out", bert_model="own")
+    assert config.warmup_steps() == 5
+    assert config.checkpoint_dir() == Path("out/own/phase1")
+    assert (config.stage_dir(), config.log_dir()) == (Path("out/phase1"), Path("out/phase1"))
+    assert derive(config, benchmark=True).log_dir() == Path("out/phase1/benchmark")
+
+
+def test_a_missing_path_with_a_dot_is_no_name_of_a_published_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given, expected in (("./none/x", tmp_path / "none/x"), ("owner/name", Path("owner/name")), (".", Path("."))):
+        assert tiny_config(from_pretrained_params=given).initialization.from_pretrained_params == expected
+
+
+def test_a_step_to_resume_from_needs_the_run():
+    with pytest.raises(ValueError, match="last_step_of_checkpoint=5 needs from_checkpoint"):
+        tiny_config(last_step_of_checkpoint="5")
+    assert tiny_config(last_step_of_checkpoint="5", from_checkpoint="a").initialization.last_step_of_checkpoint == 5
+    with pytest.raises(ValueError, match="continues a run and b starts one"):
+        tiny_config(last_step_of_checkpoint=5, from_checkpoint="a", from_pretrained_params="b")
+
+
 def test_continuing_may_fall_back_to_a_start_only_with_auto():
     config = tiny_config(phase=2, from_checkpoint="a", last_step_of_checkpoint="auto", from_phase1_final_params="b")
     assert config.initialization.last_step_of_checkpoint == "auto"
