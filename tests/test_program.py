@@ -1,15 +1,17 @@
 """The training program: its operators, the effect of an overflow, what it learns, and golden losses."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import program
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
-from bert.runtime.paddle_api import paddle
+from bert.runtime.paddle_api import paddle, read_variable, static
 from program import TRAINING_METRICS, build_evaluation_program, build_prediction_program, build_training_program
 from tests.support import tiny
 
@@ -62,14 +64,63 @@ def test_evaluation_and_prediction_in_mixed_precision_compute_the_same_on_a_cpu(
     session, (feed,) = tiny.Session(), batch_of(0)
     plain, mixed = (build_evaluation_program(objective, kind) for kind in (tiny.FLOAT32, PRECISIONS[precision]))
     values = [
-        session.executor.run(program.main, feed=feed, fetch_list=[program.metrics], scope=session.scope)[0]
-        for program in (plain, mixed)
+        session.executor.run(evaluation.main, feed=feed, fetch_list=[evaluation.metrics], scope=session.scope)[0]
+        for evaluation in (plain, mixed)
     ]
     assert values[0].tobytes() == values[1].tobytes() or precision == "bfloat16"
     np.testing.assert_allclose(values[0], values[1], rtol=1e-2)
-    for program in (build_prediction_program(objective, kind) for kind in (tiny.FLOAT32, PRECISIONS[precision])):
-        variables = [program.main.global_block().var(name) for name in program.outputs.values()]
+    for prediction in (build_prediction_program(objective, kind) for kind in (tiny.FLOAT32, PRECISIONS[precision])):
+        variables = [prediction.main.global_block().var(name) for name in prediction.outputs.values()]
         assert {variable.dtype for variable in variables} == {paddle.float32}
+
+
+def types_read(main) -> dict[str, set]:
+    """Types of the numbers that operators of each kind read, without parameters."""
+    block, found = main.global_block(), defaultdict(set)
+    parameters = {parameter.name for parameter in main.all_parameters()}
+    for operator in block.ops:
+        names = [name for name in operator.input_arg_names if block.has_var(name) and name not in parameters]
+        found[operator.type] |= {block.var(name).dtype for name in names}
+    return {kind: types & {paddle.float16, paddle.float32} for kind, types in found.items()}
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Casts as on a GPU: this build of Paddle has no half-precision kernels, and would insert none."""
+    amp_lists = program._amp_lists
+
+    def of_all_operators(precision):
+        lists = amp_lists(precision)
+        lists.unsupported_list = set()
+        return lists
+
+    monkeypatch.setattr(program, "_amp_lists", of_all_operators)
+    monkeypatch.setattr(program, "use_cpu_kernels", lambda *_, **__: None)
+
+
+def test_on_a_gpu_all_between_products_is_half_and_losses_and_outputs_are_not(as_on_a_gpu):
+    objective = PretrainingObjective(tiny.MODEL)
+    types = types_read(build_evaluation_program(objective, tiny.FLOAT16).main)
+    for kind in ("matmul_v2", "softmax", "gelu", "layer_norm", "assign", "tanh"):
+        assert types[kind] == {paddle.float16}, kind
+    for kind in ("softmax_with_cross_entropy", "reduce_sum", "reduce_mean"):
+        assert types[kind] == {paddle.float32}, kind
+    prediction = build_prediction_program(objective, tiny.FLOAT16)
+    assert types_read(prediction.main)["softmax"] == {paddle.float16}
+    outputs = [prediction.main.global_block().var(name).dtype for name in prediction.outputs.values()]
+    assert outputs == [paddle.float32, paddle.float32]
+
+
+def test_a_prediction_without_weights_has_those_of_its_seed():
+    """The same as a training of that seed begins with; another seed has others."""
+    objective, found = PretrainingObjective(tiny.MODEL), []
+    for seed in (3, 4):
+        prediction, scope = build_prediction_program(objective, seed=seed), static.Scope()
+        static.Executor(paddle.CPUPlace()).run(prediction.startup, scope=scope)
+        found.append({name: read_variable(scope, name) for name in prediction.parameters})
+    tiny.assert_identical(found[0], tiny.Session(seed=3).parameters())
+    different = [name for name in found[0] if found[0][name].tobytes() != found[1][name].tobytes()]
+    assert different == [name for name in found[0] if name.endswith("weight") and "LayerNorm" not in name]
 
 
 def test_building_reads_no_clock_and_no_environment():
@@ -90,14 +141,14 @@ def test_nothing_that_outlives_an_update_is_unknown():
     """Every persistable variable is a parameter, optimizer state, a counter, the schedule, or zero between updates."""
     session = tiny.Session(precision=tiny.FLOAT16, micro_steps=2)
     session.update(batch_of(0, 2))
-    program = session.program
+    built = session.program
     known = {
-        *program.parameters,
-        *program.optimizer_state.values(),
+        *built.parameters,
+        *built.optimizer_state.values(),
         *OBSERVED,
         "learning_rate_table",
-        program.loss_scale,
-        *program.loss_scale_counters,
+        built.loss_scale,
+        *built.loss_scale_counters,
         "learning_rate_0",
     }  # Paddle's own: every update reads ours, see above
     for name, value in session.persistables().items():

@@ -1,5 +1,7 @@
 """LAMB and AdamW against float64 references written from the papers; the schedule; which parameters decay."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -204,7 +206,52 @@ def test_each_schedule_has_its_shape_after_the_same_warm_up(kind):
         np.testing.assert_allclose(raised[4:], 0.5 + 0.5 * table[4:], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("share", "warmup", "start"), [(0.15, 0, 17), (0.99, 5, 5), (0.001, 5, 19), (0.5, 20, 19)])
+def rate_by_formula(settings: OptimizerSettings, warmup: int, total: int, step: int) -> float:
+    """The docstrings of `Schedule` and of its settings, an update at a time."""
+    peak, end, kind = settings.learning_rate, settings.end_learning_rate, settings.lr_schedule
+    if step < warmup:
+        return settings.warmup_start_lr + (peak - settings.warmup_start_lr) * (step + 1) / warmup
+    if kind == "constant":
+        return peak
+    if kind == "inverse-sqrt":
+        share = math.sqrt(max(1, warmup) / (max(1, warmup) + step - warmup))
+        return end + (peak - end) * share
+    first = warmup
+    if kind == "wsd":  # the last share of all updates, one at least, but not before the warm-up is over
+        first = max(total - max(1, math.floor(settings.lr_decay_share * total + 0.5)), min(warmup, total - 1))
+    if kind == "polynomial" and settings.lr_decay_from == "start":
+        first = 0
+    left = min(1.0, (total - step) / max(1, total - first))
+    if kind == "cosine":
+        return end + (peak - end) * (1 + math.cos(math.pi * (1 - left))) / 2
+    return end + (peak - end) * left ** (settings.lr_decay_power if kind == "polynomial" else 1.0)
+
+
+@pytest.mark.parametrize("kind", [*CURVES, "polynomial"])
+def test_every_rate_is_that_of_the_formula(kind):
+    """Of random lengths, warm-ups, ends, powers and shares; updates after the last hold the end."""
+    rng = np.random.RandomState(7)
+    for _ in range(60):
+        total = int(rng.randint(1, 41))
+        warmup = int(rng.randint(0, total + 1))
+        values = {"learning_rate": 0.5, "warmup_start_lr": rng.choice([0.0, 0.1])}
+        values["end_learning_rate"] = 0.0 if kind == "constant" else rng.choice([0.0, 0.2])
+        if kind == "polynomial":
+            values |= {"lr_decay_power": rng.choice([0.5, 1.0, 2.0]), "lr_decay_from": rng.choice(["start", "warmup"])}
+        elif kind == "wsd":
+            values["lr_decay_share"] = rng.uniform(0.01, 0.9)
+        settings = OptimizerSettings(lr_schedule=kind, **values)
+        schedule = Schedule(settings, warmup, total)
+        expected = [rate_by_formula(settings, warmup, total, step) for step in range(total)]
+        np.testing.assert_allclose(schedule.table(), expected, rtol=1e-6, err_msg=str((settings, warmup, total)))
+        assert [schedule.learning_rate_at(step) for step in range(total)] == pytest.approx(expected, rel=1e-12)
+        if kind not in ("constant", "inverse-sqrt"):
+            assert schedule.learning_rate_at(total + 5) == pytest.approx(settings.end_learning_rate)
+
+
+@pytest.mark.parametrize(
+    ("share", "warmup", "start"), [(0.13, 0, 17), (0.15, 0, 17), (0.99, 5, 5), (0.001, 5, 19), (0.5, 20, 19)]
+)
 def test_the_decay_of_wsd_has_at_least_an_update_and_begins_after_warm_up(share, warmup, start):
     assert Schedule(OptimizerSettings(lr_schedule="wsd", lr_decay_share=share), warmup, 20).decay_start == start
 
