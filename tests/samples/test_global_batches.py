@@ -72,13 +72,13 @@ def test_threads_compute_ahead_of_the_caller_by_a_bounded_number_of_tasks_and_en
 
     def task(number: int) -> int:
         last.append(next(begun))
-        if len(last) == 2 * 8:
+        if len(last) == 4 * 8:
             full.set()
         return number
 
     results = prefetched(task, itertools.count(), 2)
     assert next(results) == 0
-    assert full.wait(30), "two groups of eight tasks at least are computed while the caller uses one result"
+    assert full.wait(30), "four groups of eight tasks, one a thread and two more, while the caller uses one result"
     results.close()
-    assert len(last) <= 4 * 8, "endless tasks are not all begun"
+    assert len(last) == 4 * 8, "endless tasks are not all begun"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data import import_text
-from data.text.held_out_split import _read_document
+from data.text.held_out_split import Documents, _read_document, check_groups, held_out_bytes, plan_split
 
 
 def prose(rng: random.Random, num_bytes: int) -> str:
@@ -150,3 +150,62 @@ def test_blocks_are_the_text(texts, num_blocks):
         identifier, blocks = _read_document(file, len(text.encode()), num_blocks if len(text) > 30 else 1)
         found = [block.decode() for block in blocks]
         assert identifier == b"id%d" % number and "".join(found) == text + "\n"
+
+
+def planned(hashes: list[int], sizes: list[int], grouped: list[bool], fraction: float) -> tuple[list[int], list[bool]]:
+    """(blocks of each document, whether each block is held out) by the hashes, the smallest first."""
+    total = sum(sizes)
+    target = max(total * fraction, min(1000, total * 0.2))
+    block_bytes = min(8 << 20, max(256, int(target) // 8))
+    numbers = [
+        -(-size // block_bytes) if size > 2 * block_bytes and not whole else 1
+        for size, whole in zip(sizes, grouped, strict=True)
+    ]
+    blocks = [
+        ((key + place * 0x9E3779B97F4A7C15) % 2**64, size / number)
+        for key, size, number in zip(hashes, sizes, numbers, strict=True)
+        for place in range(number)
+    ]
+    held_out, best, last = 0.0, float("inf"), -1
+    for key in sorted({key for key, _ in blocks}):  # blocks of one key, such as a group's, stay together
+        held_out += sum(size for own, size in blocks if own == key)
+        if abs(held_out - target) < best - 1e-6:
+            best, last = abs(held_out - target), key
+    return numbers, [key <= last for key, _ in blocks]
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**64 - 1), st.one_of(st.integers(1, 3000), st.integers(1, 99_999)), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sampled_from([0.01, 0.05, 0.3]),
+    st.booleans(),
+)
+def test_documents_are_held_out_in_the_order_of_their_hashes_up_to_the_nearest_size(rows, fraction, has_groups):
+    documents, hashes, sizes, grouped = Documents(), [], [], []
+    for key, size, is_grouped in rows:
+        for _ in range(2 if has_groups and is_grouped else 1):  # a group of two
+            documents.add(key.to_bytes(8, "big") + bytes(24), size, has_groups and is_grouped)
+            hashes, sizes, grouped = [*hashes, key], [*sizes, size], [*grouped, has_groups and is_grouped]
+    if len({*hashes}) < len(rows):
+        return
+    numbers, are_held_out = plan_split(documents, fraction)
+    assert (numbers.tolist(), are_held_out.tolist()) == planned(hashes, sizes, grouped, fraction)
+
+
+@pytest.mark.parametrize(
+    ("size", "fraction", "held_out"), [(10**6, 0.05, 50_000), (10_000, 0.01, 1000), (1000, 0.01, 200)]
+)
+def test_a_kilobyte_or_a_fifth_is_held_out_at_least(size, fraction, held_out):
+    assert held_out_bytes(size, fraction) == pytest.approx(held_out)
+
+
+def test_groups_that_do_not_divide_the_text_are_refused():
+    check_groups(None, 0)
+    check_groups("folder", 2)
+    for number, problem in ((0, "no document has a group"), (1, "all documents are of one group")):
+        with pytest.raises(ValueError, match=f"group_by=folder: {problem}; name a column"):
+            check_groups("folder", number)
