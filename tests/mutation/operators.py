@@ -128,7 +128,7 @@ class _Finder:
         """Type hints, docstrings and messages, imports, assertions, and the guard of a script."""
         if field in ("annotation", "returns", "decorator_list", "type_params"):
             return True
-        if isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.JoinedStr):
+        if isinstance(node, ast.Raise | ast.Assert | ast.Import | ast.ImportFrom | ast.JoinedStr) or _is_type(node):
             return True
         if isinstance(node, ast.Expr):
             return isinstance(node.value, ast.Constant) or bool(_LOGGING.match(self._text(node)))
@@ -317,6 +317,11 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield field, child
+
+
+def _is_type(node: ast.AST) -> bool:
+    """A type variable, whose bound only checkers read."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("TypeVar", "cast")
 
 
 def _is_text(node: ast.AST) -> bool:

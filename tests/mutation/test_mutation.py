@@ -65,6 +65,7 @@ def test_edits(source, expected):
         "def f():\n    logger.info('a', 3)",
         "if __name__ == '__main__':\n    f(3)",
         "x: Field[3]",
+        "x = TypeVar('x', bound=a)",
         "y = f(help='a', encoding='utf-8')",
     ],
 )

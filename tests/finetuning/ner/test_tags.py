@@ -40,7 +40,10 @@ def test_schemes_by_hand(scheme, tags):
 
 
 def test_bilou_is_read_too():
-    assert read_spans("B-PER L-PER O U-LOC B-LOC L-LOC U-PER".split()) == SPANS_BY_HAND
+    for tags in ("B-PER L-PER O U-LOC B-LOC L-LOC U-PER".split(), "B-PER E-PER O W-LOC B-LOC E-LOC S-PER".split()):
+        assert read_spans(tags) == SPANS_BY_HAND
+        assert detect_scheme(tags, [0]) == ("iobes", 0)
+    assert detect_scheme("B-PER M-PER L-PER".split(), [0]) == ("iobes", 0)
 
 
 def test_a_sentence_ends_every_span():
