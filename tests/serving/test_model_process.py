@@ -11,7 +11,7 @@ import pytest
 from bert.inference.heads import load_from_settings
 from bert.inference.settings import ModelSettings
 from bert.runtime.paddle_api import place_of
-from bert.serving.messages import DONE, ENCODE, FAILED, PREDICT, REFUSED, Batch
+from bert.serving.messages import DONE, ENCODE, FAILED, LATE, PREDICT, REFUSED, Batch
 from bert.serving.model_process import ModelServer
 from bert.serving.schemas import request_schemas
 from bert.serving.settings import Limits
@@ -58,6 +58,35 @@ def test_every_head_answers_as_predict_does_and_as_its_schema_says(served, task)
     vectors = answer(serving, [["word1"], ["word2 word3"]], ENCODE)[1]
     expected = serving.model.encode(["word1", "word2 word3"])
     np.testing.assert_allclose([json.loads(text)["vector"] for _, text in vectors], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_figures_of_a_batch_are_its_tokens_and_those_with_padding(served):
+    """Texts of 1, 2 and 3 words, each with [CLS] and [SEP]; two of them run at a time, by length."""
+    serving, widths = served("sequence-classification"), []
+    run = serving._forward
+
+    def noted(task, feed):
+        widths.append(feed["input_ids"].shape)
+        return run(task, feed)
+
+    serving._forward = noted
+    try:
+        inputs = [((text,), 5) for text in ("word1", "word1 word2 word3", "word1 word2")]
+        figures, _ = serving.answer(Batch(PREDICT, time.monotonic() + 60, 2, inputs))
+    finally:
+        serving._forward = run
+    assert sorted(rows for rows, _ in widths) == [1, 2]
+    assert figures.tokens == 3 + 4 + 5 and figures.padded_tokens == sum(rows * width for rows, width in widths)
+    assert 0 < figures.seconds < 60
+    vectors = serving.answer(Batch(ENCODE, time.monotonic() + 60, 8, inputs))[1]
+    assert [json.loads(each.json)["tokens"] for each in vectors] == [3, 5, 4]
+
+
+def test_inputs_whose_deadline_passed_are_late_before_they_run(served):
+    figures, outcomes = answer(served("sequence-classification"), [["word1"], ["word2"]], seconds=-0.001)
+    assert outcomes == [(LATE, b"")] * 2 and figures.tokens == figures.padded_tokens == 0
+    figures, outcomes = answer(served("pretraining"), [["no mask"], ["[MASK]"]], seconds=-0.001)
+    assert [mark for mark, _ in outcomes] == [REFUSED, LATE]
 
 
 def test_a_bad_input_costs_the_others_nothing(served, monkeypatch):
