@@ -7,7 +7,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from bert.checkpoints.progress import LoopState
+from bert.checkpoints.progress import DecayState, LoopState
 from bert.exit_codes import DIVERGED
 from bert.training.loss_guards import (
     LEAST,
@@ -19,6 +19,7 @@ from bert.training.loss_guards import (
     Interval,
     SpikeGuard,
     TrainingDiverged,
+    is_trained,
 )
 from tests.support import runs, tiny
 from tests.support.messages import messages
@@ -89,6 +90,69 @@ def test_a_diverging_training_ends_unsaved(tmp_path):
     assert not config.checkpoint_dir().exists() or not any(config.checkpoint_dir().iterdir())
 
 
+class Settings:
+    learning_rate, warmup_proportion = 0.01, 0.1
+
+
+def above(losses, chance=10.0) -> int:
+    """Intervals in a row above the limit, after these losses."""
+    state = LoopState()
+    guard = DivergenceGuard(state, chance, Settings, 10_000)
+    for number, loss in enumerate(losses):
+        guard.after_interval(interval(loss, number + 1))
+    return state.divergence.above
+
+
+def test_the_limit_is_the_smaller_of_chance_and_the_first_loss_with_a_margin():
+    """1.1 times a uniform guess or 1.5 times the first interval, and half a nat more."""
+    assert [above([9.0, loss]) for loss in (11.49, 11.51)] == [0, 1], "of a uniform guess of 10"
+    assert [above([4.0, loss]) for loss in (6.49, 6.51)] == [0, 1], "of given weights"
+    assert above([4.0, 7.0, 7.0, NAN, 7.0]) == 3 and above([4.0, 7.0, 7.0, 6.0, 7.0]) == 1
+    assert above([NAN, 4.0, 9.0]) == 1, "the first finite one"
+    assert above([20.0]) == 1, "also the first interval can be above"
+
+
+@pytest.mark.parametrize(("number", "warns", "ends"), [(4, 0, False), (5, 1, False), (19, 1, False), (20, 1, True)])
+def test_a_run_is_warned_after_5_intervals_and_ended_after_20(number, warns, ends):
+    guard = DivergenceGuard(LoopState(), 10.0, Settings, 10_000)
+    with messages() as said:
+        for step in range(1, number):
+            guard.after_interval(interval(12.0, step))
+        if ends:
+            with pytest.raises(TrainingDiverged, match="is 12.0000 and was above 11.50 for 20 intervals"):
+                guard.after_interval(interval(12.0, number))
+        else:
+            guard.after_interval(interval(12.0, number))
+    assert len(said) == warns
+
+
+@pytest.mark.parametrize(
+    ("losses", "decays", "ends"),
+    [
+        ([12.0, 12.0], False, False),
+        ([12.0, 12.0, 12.0], False, True),
+        ([9.0, 23.1], False, True),  # twice the limit
+        ([9.0, 22.9], False, False),
+        ([23.1, NAN], False, True),
+        ([23.1, 9.0], False, False),
+        ([12.0, 12.0, 12.0], True, True),
+    ],
+)
+def test_a_run_does_not_end_as_a_success_with_a_loss_far_too_high(losses, decays, ends):
+    """At its last update, of the settings or of a decay that has begun: three intervals, or one far above the limit."""
+    state, last = LoopState(), len(losses)
+    if decays:
+        state.decay = DecayState(1, last, 1, 1, 0.1)
+    guard = DivergenceGuard(state, 10.0, Settings, 10_000 if decays else last)
+    for step, loss in enumerate(losses[:-1], start=1):
+        guard.after_interval(interval(loss, step))
+    if ends:
+        with pytest.raises(TrainingDiverged):
+            guard.after_interval(interval(losses[-1], last))
+    else:
+        guard.after_interval(interval(losses[-1], last))
+
+
 # ---- loss spikes -----------------------------------------------------------------------------------------------------
 
 
@@ -130,6 +194,78 @@ def test_an_interval_that_an_interruption_cut_is_judged_as_a_whole(tmp_path):
     resumed = spike_guard(tmp_path, state=written_and_read(state), start=54)
     spike = resumed.detect(interval(10.0, 60, size=6))
     assert spike is not None and (spike.first, spike.last, spike.loss) == (50, 60, pytest.approx(6.4))
+
+
+@pytest.mark.parametrize(
+    ("losses", "loss", "usual"),
+    [
+        ([1.0, 1.0, 1.0, 1.0, 2.9], 3.5, 1.0),  # the mean, 1.38, would hide it
+        ([1.0, 1.2, 1.4, 1.6, 1.8, 2.0], 4.9, 1.5),
+        ([9.0] * 10 + [2.0] * 10 + [1.0] * 10, 4.6, 1.5),  # the last 20
+        ([1.0] * 5, 3.0, None),  # three times, not more
+        ([1.0] * 4, 99.0, None),
+    ],
+)
+def test_the_usual_loss_is_the_median_of_the_last_20_intervals(tmp_path, losses, loss, usual):
+    guard = spike_guard(tmp_path)
+    assert not any(feed(guard, losses))
+    spike = guard.detect(interval(loss, 1000))
+    assert (spike and spike.usual) == usual
+
+
+def test_a_spike_is_not_part_of_the_usual_loss(tmp_path):
+    state = LoopState()
+    guard = spike_guard(tmp_path, state=state)
+    found = feed(guard, [1.0] * 5 + [9.0] * 30 + [1.0])
+    assert sum(spike is not None for spike in found) == 30 and state.spikes.losses == [1.0] * 6
+    assert not any(feed(spike_guard(tmp_path, factor=0), [1.0] * 9 + [999.0])), "0: never"
+
+
+class RollBack:
+    """A guard that rolls back to the step 40, where batches of 12 to 13 were skipped already."""
+
+    def __init__(self, folder, skipped=(), restores=True):
+        self.state, self.asked, self.events = LoopState(), list[int](), []
+        self.state.spikes.losses, self.state.spikes.skipped_batches = [1.0] * 5, list(skipped)
+        run = tiny.pretraining_config(folder, loss_spike_factor=3.0, loss_spike_action="rollback").run
+        self._restores = restores
+        self.guard = SpikeGuard(self.state, run, 50, self.restore, lambda *event: self.events.append(event))
+
+    def restore(self, step):
+        self.asked.append(step)
+        carried = LoopState()
+        carried.spikes.skipped_batches = [(12, 14)]
+        return runs.Progress("phase1", 40, 0, 1, 12, "", {}, None, {}, {}, carried) if self._restores else None
+
+
+def test_a_roll_back_skips_the_batches_of_this_spike_and_of_all_before(tmp_path):
+    """Also of those after the checkpoint, which it does not know: the second spike must not bring back the first."""
+    rolled = RollBack(tmp_path, skipped=[(45, 47)])
+    with messages() as said:
+        progress = rolled.guard.after_interval(interval(9.0, 60))
+    assert rolled.asked == [50], "a checkpoint from before the spike"
+    assert progress.step == 40 and progress.carried.spikes.skipped_batches == [(12, 14), (45, 47), (50, 60)]
+    assert said[1] == "rolled back to step 40; the batches of steps 51-60 will be skipped"
+    assert rolled.events == [("loss_spike", 60, 0, {"first_step": 51, "loss_spike": 9.0, "usual_loss": 1.0})]
+    rolled.state.spikes = progress.carried.spikes
+    skipped = [step for step in range(65) if rolled.guard.skips(step)]
+    assert skipped == [12, 13, 45, 46, *range(50, 60)]
+    rolled.state.spikes.losses = [1.0] * 5
+    again = rolled.guard.after_interval(interval(9.0, 48))
+    assert (40, 48) in again.carried.spikes.skipped_batches, "the interval begins at the step of the checkpoint"
+
+
+def test_a_leg_is_rolled_back_five_times_and_then_ends(tmp_path):
+    rolled = RollBack(tmp_path)
+    for _ in range(5):
+        assert rolled.guard.after_interval(interval(9.0, 60)) is not None
+    with pytest.raises(TrainingDiverged, match="loss spike: .*, after 5 roll backs already; lower --learning-rate"):
+        rolled.guard.after_interval(interval(9.0, 60))
+    lost = RollBack(tmp_path, restores=False)
+    for _ in range(7):
+        with messages() as said:
+            assert lost.guard.after_interval(interval(9.0, 60)) is None
+        assert "no valid checkpoint from before step" in said[1], "which counts for no roll back"
 
 
 # ---- evaluations -----------------------------------------------------------------------------------------------------
@@ -214,6 +350,56 @@ def test_evaluations_before_the_given_update_do_not_count():
     guard, _, overfits, stops = follow(losses, **settings, counts_from=40)
     assert not any(overfits + stops) and guard.state.best == (60, 4.0)
     assert follow(RISING, early_stopping=3, counts_from=40)[3] == [False] * 5 + [True] * 2
+
+
+def test_where_half_the_updates_fit_evaluations_count_from_half_of_those_that_were_expected():
+    losses, settings, counted = [4.0, *[4.1] * 6], {"early_stopping": 9, "counts_from": 60}, []
+    for fitting in (0.5, 1.0, 1.5):
+        state = LoopState(fitting=fitting)
+        follow(losses, state, **settings)
+        counted.append(state.evaluations.since_best)
+    assert counted == [5, 2, 0], "of updates 10 to 70: from 30, from 60, from 90"
+
+
+def test_only_a_loss_of_half_a_percent_above_the_best_is_clearly_worse():
+    for loss, expected in ((4.0199, 0), (4.0201, 1), (4.0, 0)):
+        guard, best, *_ = follow([5.0, 4.0, loss], overfitting_evaluations=9)
+        assert (guard.state.above, guard.state.since_best) == (expected, 1)
+        assert best == [True, True, False], "an equal loss is not better"
+    guard, best, *_ = follow([0.5, 0.7, 0.7, 0.6], larger_is_better=True)
+    assert best == [True, True, True, False] and guard.state.best == (30, 0.7), "of equal scores the later"
+
+
+@pytest.mark.parametrize(
+    ("step", "since_best", "last", "patience", "expected"),
+    [
+        (20, 0, None, 0, True),
+        (19, 9, None, 0, False),
+        (15, 0, 15, 0, True),
+        (20, 0, 25, 0, False),
+        (5, 3, None, 3, True),
+        (5, 2, None, 3, False),
+    ],
+)
+def test_a_training_is_over_at_its_last_update_or_when_its_patience_is(
+    tmp_path, step, since_best, last, patience, expected
+):
+    run = tiny.pretraining_config(tmp_path, max_steps=20, early_stopping=patience, eval_freq=1).run
+    assert is_trained(run, step, since_best, last) is expected
+
+
+def test_what_the_summary_says_of_the_evaluations():
+    guard, *_ = follow([4.0, 4.5, 4.6], early_stopping=2)
+    assert guard.figures() == {
+        "best_eval_loss": 4.0,
+        "best_step": 10,
+        "ends_with_best": True,
+        "stopped_early": True,
+        "early_stopping": 2,
+    }
+    guard = EvaluationGuard(LoopState(), BestMetric("eval_f1", larger_is_better=True))
+    guard.observe(0, {"eval_f1": 0.25, "eval_exact": 0.125})
+    assert guard.figures() == {"initial_eval_f1": 0.25, "initial_eval_exact": 0.125}
 
 
 @pytest.mark.parametrize(
