@@ -37,7 +37,6 @@ def last_start(text: str, low: int, high: int) -> int:
     return high
 
 
-_BATCH_CHARACTERS = 4 << 20
 _PIECE_CHARACTERS = 2000
 
 
@@ -62,16 +61,18 @@ def tokenize_documents(
     counts: Counter,
     segmenter: WordSegmenter | None = None,
     max_sentence_tokens: int | None = None,
+    batch_characters: int = 4 << 20,
 ) -> TokenizedDocuments:
     """Split documents into sentences and these into WordPiece ids; a few megabytes of text are held at a time.
 
     Each text has the number of its document, in ascending order; texts of one number are pieces of one document.
     Sentences of more than `max_sentence_tokens` are cut into equal parts between two words, and counted.
+    `batch_characters` of text, or one text that is longer, are held at a time.
     """
     ids = [np.zeros(0, tokenizer.vocabulary.id_dtype())]
     lengths, owners, continues = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, bool)]
     read: set[int] = set()
-    for numbers, batch in _batches(texts):
+    for numbers, batch in _batches(texts, batch_characters):
         text, bounds, owner = _sentences_of(batch, language, counts)
         if segmenter:
             sentences = [text[start:stop].tobytes().decode() for start, stop in pairwise(bounds.tolist())]
@@ -181,7 +182,7 @@ def _segment(language: str, page: str, counts: Counter) -> list[str]:
     return sentences
 
 
-def _batches(texts: Iterable[tuple[int, str]]) -> Iterable[tuple[list[int], list[str]]]:
+def _batches(texts: Iterable[tuple[int, str]], characters: int) -> Iterable[tuple[list[int], list[str]]]:
     numbers: list[int] = []
     batch: list[str] = []
     size = 0
@@ -189,7 +190,7 @@ def _batches(texts: Iterable[tuple[int, str]]) -> Iterable[tuple[list[int], list
         numbers.append(number)
         batch.append(text)
         size += len(text)
-        if size >= _BATCH_CHARACTERS:
+        if size >= characters:
             yield numbers, batch
             numbers, batch, size = [], [], 0
     if batch:

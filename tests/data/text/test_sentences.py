@@ -148,14 +148,31 @@ def test_a_page_ends_at_a_sentence_not_at_an_abbreviation(abbreviation):
     assert named in sentences and sentences.count(sentence) >= 155
 
 
-@settings(deadline=None)
-@given(st.lists(_TEXTS, max_size=4))
-def test_sentences_are_tokenised_as_if_each_were_alone(texts):
-    tokenizer = WordPieceTokenizer(WORDS)
-    documents = tokenize_documents(enumerate(texts), tokenizer, "en", Counter())
-    alone = [ids for sentences in english(*texts) for sentence in sentences if (ids := tokenizer.encode(sentence))]
+@settings(deadline=None, derandomize=True)
+@given(st.lists(st.tuples(_TEXTS, st.booleans()), max_size=5), st.sampled_from([1, 30, 1 << 20]))
+def test_sentences_are_tokenised_as_if_each_were_alone(texts, batch_characters):
+    """Whatever text is held at a time; texts of one number are pieces of one document."""
+    tokenizer, counts = WordPieceTokenizer(WORDS), Counter()
+    numbers = np.cumsum([not is_piece for _, is_piece in texts]).tolist()
+    pairs = [(number, text) for number, (text, _) in zip(numbers, texts, strict=True)]
+    documents = tokenize_documents(pairs, tokenizer, "en", counts, batch_characters=batch_characters)
+    alone: dict[int, list[list[int]]] = {}
+    for number, text in pairs:
+        of_text = [ids for sentences in english(text) for sentence in sentences if (ids := tokenizer.encode(sentence))]
+        alone[number] = alone.get(number, []) + of_text
     found = np.split(documents.token_ids, documents.sentence_offsets[1:-1])
-    assert [part.tolist() for part in found] == (alone or [[]])
+    sentences = [ids for of_document in alone.values() for ids in of_document]
+    assert [part.tolist() for part in found] == (sentences or [[]])
+    sizes = [len(of_document) for of_document in alone.values() if of_document]
+    assert np.diff(documents.document_offsets).tolist() == sizes
+    tokens = [token for ids in sentences for token in ids]
+    assert counts == {
+        "sentences": len(sentences),
+        "documents without tokens": len(alone) - len(sizes),
+        "documents used": len(sizes),
+        "tokens": len(tokens),
+        "unknown tokens": tokens.count(WORDS.id_of("[UNK]")),
+    }
 
 
 @settings(deadline=None)
