@@ -102,7 +102,9 @@ def _run(options: argparse.Namespace, place: Workplace, faults: dict[str, list[F
             if outcome.passed:
                 survivors.append(fault)
             told = f"{number:3}/{total}  {outcome.cpu_seconds:5.1f} CPU s  {fault.path}:{fault.line} {fault.kind}  "
-            print(_shorten(told + ("SURVIVES" if outcome.passed else outcome.by.rpartition("/")[2])), flush=True)
+            file, *names = outcome.by.split("::")
+            test = "::".join([file.rpartition("/")[2], *names])
+            print(_shorten(told + ("SURVIVES" if outcome.passed else test)), flush=True)
     noticed = _print_table(outcomes)
     if survivors:
         print("\nsurvivors:")
