@@ -123,7 +123,9 @@ def _best_answers(
         return []
     scores = (starts[:, None] + np.concatenate(ends)).ravel()  # [t * width]: first token, further tokens
     number = min(len(scores), settings.n_best_size * _SPARE * len(rows))
-    best = np.sort(np.argpartition(-scores, number - 1)[:number])
+    least = -np.partition(-scores, number - 1)[number - 1]  # argpartition would take any of those that have it
+    better = np.flatnonzero(scores > least)
+    best = np.sort(np.append(better, np.flatnonzero(scores == least)[: number - len(better)]))
     first, last = np.divmod(best[np.isfinite(scores[best])], width)
     last += first
     first_logits, last_logits = (
