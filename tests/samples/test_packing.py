@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bert.samples.packing import CONTEXT_ROWS, NO_TOKEN, Packing, pack
 
@@ -67,3 +69,67 @@ def test_a_gpu_gets_a_multiple_of_8_and_offsets_that_hold_all_tokens(lengths):
     np.testing.assert_array_equal(np.diff(offsets)[:-1], lengths)
     assert offsets[0] == 0 and offsets[-1] == size and 1 <= size - sum(lengths) <= 8
     assert packed["position_ids"].max() == max(lengths) - 1
+
+
+def packed_lists(lengths, documents, num_groups, width):
+    """(places of real tokens, positions, edges of sequences or documents, tokens of each group's places)."""
+    places = [row * width + column for row, length in enumerate(lengths) for column in range(length)]
+    edges, positions = [], []
+    for row, length in enumerate(lengths):
+        for column in range(length):
+            if column == 0 or column in documents[row]:
+                edges.append(len(positions))
+            positions.append(len(positions) - edges[-1])
+    sizes = np.diff([*edges, len(places)]).tolist()
+    order, groups, start = sorted(range(len(sizes)), key=lambda part: -sizes[part]), [], 0
+    for number in range(num_groups):  # as equal in number as can be, the first ones larger
+        members = order[start : start + len(order) // num_groups + (number < len(order) % num_groups)]
+        start += len(members)
+        longest = max((sizes[part] for part in members), default=1)
+        padded = [
+            [*range(edges[part], edges[part] + sizes[part])] + [NO_TOKEN] * (longest - sizes[part]) for part in members
+        ]
+        groups.append(padded or [[NO_TOKEN]])
+    return places, positions, edges, groups
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.integers(1, 7), st.sets(st.integers(1, 6))), min_size=1, max_size=6),
+    st.integers(0, 4),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_packed_inputs_are_as_defined(rows, num_groups, heads, has_documents):
+    """With documents in a row, each of which attention treats as a sequence."""
+    lengths, documents = [length for length, _ in rows], [places if has_documents else () for _, places in rows]
+    feed, packing = padded(lengths), Packing(heads, num_groups, per_token=True)
+    if has_documents:
+        begins = [[column == 0 or column in places for column in range(7)] for places in documents]
+        latest = [[max(c for c in range(column + 1) if row[c]) for column in range(7)] for row in begins]
+        feed["position_ids"] = np.arange(7) - np.array(latest)
+    feed["next_sentence_labels"] = np.array([1, 0])
+    places, positions, edges, groups = packed_lists(lengths, documents, num_groups, 7)
+    packed, total = pack(feed, packing), sum(lengths)
+    size = total if num_groups else (total // 8 + 1) * 8
+    padding = [0] * (size - total)
+    for name in ("input_ids", "token_type_ids"):
+        assert packed[name].tolist() == feed[name].reshape(-1)[places].tolist() + padding
+    assert packed["position_ids"].tolist() == positions + padding
+    assert packed["first_tokens"].tolist() == [sum(lengths[:row]) for row in range(len(rows))]
+    assert packed["token_of_place"].reshape(-1).tolist() == [
+        places.index(place) if place in places else NO_TOKEN for place in range(7 * len(rows))
+    ]
+    assert packed["masked_lm_positions"].tolist() == [places.index(place) for place in feed["masked_lm_positions"]]
+    assert packed["next_sentence_labels"].tolist() == [1, 0] and "attention_mask" not in packed
+    types = {name: (value.ndim, str(value.dtype)) for name, value in packed.items()}
+    assert all((len(shape), dtype) == types[name] for name, (shape, dtype) in packing.inputs().items())
+    if num_groups == 0:
+        assert packed["sequence_offsets"].tolist() == [*edges, total, size]
+        return
+    assert [packed[f"group_{number}"].tolist() for number in range(num_groups)] == groups
+    context = [
+        (token, head) for group in groups for row in group for head in range(heads) for token in row
+    ]  # attention's output: [b, heads, s] of each group
+    found = [context[row] for row in packed[CONTEXT_ROWS]]
+    assert found == [(token, head) for token in range(total) for head in range(heads)]
