@@ -127,7 +127,7 @@ def test_a_published_encoder_served_by_paddle_inference_gives_its_known_outputs(
 @pytest.mark.skipif(
     importlib.util.find_spec("paddlenlp") is None, reason="paddlenlp is not installed, as with Paddle 3"
 )
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["pretraining", "question-answering", "sequence-classification"])
 def test_the_check_by_paddlenlp_passes_what_is_written_and_finds_what_is_not(
     checkpoints, task, tmp_path, capsys, monkeypatch
 ):

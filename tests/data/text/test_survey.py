@@ -1,4 +1,3 @@
-import time
 from base64 import b64encode
 from pathlib import Path
 
@@ -139,13 +138,6 @@ def test_an_encoded_file_is_no_text_to_plan_with(tmp_path, monkeypatch):
     assert beginning.file_bytes == 1 << 20 < (tmp_path / "b.txt").stat().st_size and not beginning.documents["txt"]
 
 
-def test_text_of_ascii_is_read_as_fast_as_its_words_are_counted(tmp_path):
-    (tmp_path / "long.txt").write_text(("plain words of a line of text " * 100 + "\n") * 2_000)
+def test_a_letter_that_comes_late_decides_the_code_page(tmp_path):
     (tmp_path / "late.txt").write_text("plain words of a line of text \n" * 2_000 + "and a caf\xe9\n", "latin-1")
-    begun = time.process_time()
-    found = survey([tmp_path / "long.txt"], Reading())
-    reading = time.process_time() - begun
-    begun = time.process_time()
-    counted = sum(len(line.split()) for _ in range(5) for line in (tmp_path / "long.txt").open())
-    assert found.script.words >= counted // 5 and reading < 5 * (time.process_time() - begun)
     assert any("caf\xe9" in line for line in survey([tmp_path / "late.txt"], Reading()).lines())
