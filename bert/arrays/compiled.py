@@ -4,21 +4,21 @@ The machine code is cached beside the source (or in Numba's folder for the user,
 a machine compiles once. Compiled code does not check indices: callers must pass arrays that fit together. The hottest
 loops count in uint64: Numba tests a signed index for being negative, which prevents vectorisation. Numba gives a
 literal argument its own type and would compile the inner function again for it: hence np.int64(0).
+
+Numba itself is loaded by the first call of a loop, or by `load_numba`: it takes half a second of CPU time, which a
+`--help` or a launcher does not need.
 """
 
 import sys
+import threading
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, update_wrapper
 from hashlib import sha256
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.core.caching import IndexDataCacheFile
-from numba.core.dispatcher import Dispatcher
-from numba.extending import intrinsic
 
 # These loops need neither C wrappers nor rewrites; without them compilation takes two thirds of the time.
 _SETTINGS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "no_rewrites": True}
@@ -27,53 +27,110 @@ HASH_START = np.uint64(0xCBF29CE484222325)  # 64-bit FNV-1a
 HASH_PRIME = np.uint64(0x100000001B3)
 SPARE_BYTES = 64  # copied at once; 16 and 32 were slower
 
-_files_of: dict[Any, frozenset[str]] = {}  # compiled function -> source files of it and of what it calls
+_lock = threading.RLock()  # loops may be called first by several threads
 
 
-def _load_numba_without_blas() -> None:
-    """Load Numba without SciPy's linear algebra, which no loop uses: it costs 0.12 s and its threads busy-wait."""
-    name = "scipy.linalg"
-    if name in sys.modules:
-        return
-    sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        import numba.np.arraymath  # noqa: F401
-    finally:
-        del sys.modules[name]
+def load_numba() -> None:
+    """Load Numba now: before a process is forked, or before threads import other packages.
+
+    SciPy's linear algebra is left out, which no loop uses: it costs 0.12 s and its threads busy-wait.
+    """
+    with _lock:
+        name = "scipy.linalg"
+        is_left_out = "numba.np.arraymath" not in sys.modules and name not in sys.modules
+        if is_left_out:
+            sys.modules[name] = None  # type: ignore[assignment]
+        try:
+            import numba.np.arraymath  # noqa: F401
+        finally:
+            if is_left_out:
+                del sys.modules[name]
 
 
-_load_numba_without_blas()
+class Deferred:
+    """What Numba makes of a definition, made when it is needed first."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make: Callable[[], Any] | None = make
+        self._made: Any = None
+
+    def made(self) -> Any:
+        with _lock:
+            if self._make is not None:
+                load_numba()
+                self._made, self._make = self._make(), None
+            return self._made
+
+
+class Loop(Deferred):
+    """A compiled function, called with the arguments of its source.
+
+    Attributes:
+        files: the source files of it and of the loops that it may call.
+    """
+
+    def __init__(self, function: Callable, make: Callable[["Loop"], Any]) -> None:
+        super().__init__(lambda: make(self))
+        self._call: Callable = self._first_call
+        self.function = function
+        loops = [value for value in function.__globals__.values() if isinstance(value, Loop)]
+        self.files: frozenset[str] = frozenset([function.__code__.co_filename]).union(*(loop.files for loop in loops))
+        update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def _first_call(self, *arguments: Any) -> Any:
+        self._call = self.made()
+        return self._call(*arguments)
+
+    def source(self) -> FunctionType:
+        """The function as Numba reads it: the loops that it calls are compiled functions."""
+        function = self.function
+        values = {name: function.__globals__[name] for name in _names(function.__code__) & function.__globals__.keys()}
+        values = {name: value.made() if isinstance(value, Deferred) else value for name, value in values.items()}
+        own = {"__name__": function.__module__, "__builtins__": function.__globals__["__builtins__"]}
+        source = FunctionType(function.__code__, own | values, function.__name__, function.__defaults__)
+        source.__qualname__ = function.__qualname__
+        return source
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names of globals in a function, and in those that it defines."""
+    inner_codes = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*map(_names, inner_codes))
 
 
 def compiled(function: Callable) -> Any:
     """Decorator: the function is compiled for the types it is called with."""
+    return Loop(function, _with_cache)
+
+
+def _with_cache(loop: Loop) -> Any:
+    from numba import njit
+    from numba.core.caching import IndexDataCacheFile
+
+    source = loop.source()
     try:
-        made = njit(cache=True, **_SETTINGS)(function)
+        made = njit(cache=True, **_SETTINGS)(source)
         cache, name = made._cache, made._cache._impl.filename_base
         # Numba watches only the function's own file, but the machine code also contains the functions it calls.
-        digest = sha256("".join(map(_digest_of, sorted(_files(function)))).encode()).hexdigest()
+        digest = sha256("".join(map(_digest_of, sorted(loop.files))).encode()).hexdigest()
         cache._cache_file = IndexDataCacheFile(cache._cache_path, name, digest)
     except (RuntimeError, AttributeError, OSError):  # no folder for the machine code, or no source
-        made = njit(**_SETTINGS)(function)
-    _files_of[made] = _files(function)
+        made = njit(**_SETTINGS)(source)
     return made
 
 
 def inner(function: Callable) -> Any:
     """Like `compiled`, for a function that only compiled functions call; it becomes part of their machine code."""
-    made = njit(**_INNER_SETTINGS)(function)
-    _files_of[made] = _files(function)
-    return made
+    return Loop(function, _without_wrapper)
 
 
-def _files(function: Callable) -> frozenset[str]:
-    return frozenset([function.__code__.co_filename]).union(
-        *(
-            _files_of[value]
-            for value in function.__globals__.values()
-            if isinstance(value, Dispatcher) and value in _files_of
-        )
-    )
+def _without_wrapper(loop: Loop) -> Any:
+    from numba import njit
+
+    return njit(**_INNER_SETTINGS)(loop.source())
 
 
 @lru_cache(maxsize=None)
@@ -114,23 +171,33 @@ def copied(target: np.ndarray, target_start: int, source: np.ndarray, start: int
     return target_start + stop - start
 
 
-@intrinsic
-def _move(typing_context: Any, target: Any, target_start: Any, source: Any, start: Any) -> tuple[Any, Callable]:
+def _make_move() -> Any:
     """Numba intrinsic: target[target_start:][:SPARE_BYTES] = source[start:][:SPARE_BYTES] in the widest registers.
 
     LLVM would compile the same statement in Python to a loop over single bytes, as the arrays might overlap.
     """
+    from llvmlite import ir
+    from numba import types
+    from numba.extending import intrinsic
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def pointer(kind: Any, array: Any, place: Any) -> Any:
-            data = context.make_array(kind)(context, builder, array).data
-            return builder.bitcast(builder.gep(data, [place]), ir.VectorType(ir.IntType(8), SPARE_BYTES).as_pointer())
+    @intrinsic
+    def move(typing_context: Any, target: Any, target_start: Any, source: Any, start: Any) -> tuple[Any, Callable]:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            def pointer(kind: Any, array: Any, place: Any) -> Any:
+                data = context.make_array(kind)(context, builder, array).data
+                wide = ir.VectorType(ir.IntType(8), SPARE_BYTES)
+                return builder.bitcast(builder.gep(data, [place]), wide.as_pointer())
 
-        read = builder.load(pointer(signature.args[2], *arguments[2:]), align=1)
-        builder.store(read, pointer(signature.args[0], *arguments[:2]), align=1)
-        return context.get_dummy_value()
+            read = builder.load(pointer(signature.args[2], *arguments[2:]), align=1)
+            builder.store(read, pointer(signature.args[0], *arguments[:2]), align=1)
+            return context.get_dummy_value()
 
-    return types.void(target, types.int64, source, types.int64), generate
+        return types.void(target, types.int64, source, types.int64), generate
+
+    return move
+
+
+_move: Any = Deferred(_make_move)
 
 
 @inner
@@ -141,7 +208,7 @@ def copied_wide(target: np.ndarray, target_start: int, source: np.ndarray, start
     than their content by that number.
     """
     while start < stop:
-        _move(target, target_start, source, start)  # type: ignore[call-arg]
+        _move(target, target_start, source, start)
         size = min(SPARE_BYTES, stop - start)
         target_start, start = target_start + size, start + size
     return target_start

@@ -5,11 +5,11 @@ import subprocess
 import sys
 from unittest import mock
 
+import numba
 import numpy as np
 import pytest
 
 from bert import REPOSITORY
-from bert.arrays import compiled as module
 from bert.arrays.compiled import BLOCK, SPARE_BYTES, compiled, copied_wide, draw_at_least
 from bert.randomness import hash64, stream_key
 
@@ -41,14 +41,14 @@ def test_machine_code_is_made_anew_when_a_function_it_calls_changes(tmp_path):
 
 
 def test_without_a_folder_for_machine_code_loops_are_compiled_each_time():
-    real = module.njit
+    real = numba.njit
 
     def njit(*arguments, **settings):
         if settings.pop("cache", False):
             raise RuntimeError("cannot cache function: no locator available")
         return real(*arguments, **settings)
 
-    with mock.patch.object(module, "njit", njit):
+    with mock.patch.object(numba, "njit", njit):
         assert compiled(lambda number: number + 1)(16) == 17
 
 
