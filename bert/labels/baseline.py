@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV
-from sklearn.multiclass import OneVsRestClassifier
 
 from bert.files import checksum_of, read_json, write_atomically
 from bert.labels.examples import Examples
@@ -108,6 +104,8 @@ def pooled(
 
 def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: int, limits: Limits) -> dict[str, Any]:
     """What each method predicts of the held-out lines, and how many lines it learned from if not from all."""
+    from sklearn.feature_extraction.text import TfidfVectorizer  # as below: only a rank that compares loads it
+
     texts, others = (
         [" ".join(row)[: limits.characters] for row in zip(*some.texts, strict=True)] for some in (training, held_out)
     )
@@ -136,6 +134,10 @@ def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: 
 
 def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
     """A linear model with the C that scores best in parts of the training lines, which are cut as the held-out one."""
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.multiclass import OneVsRestClassifier
+
     # LIBLINEAR's dual solver scores as LBFGS does, in a twentieth of its time.
     classifier = LogisticRegression(C=_STRENGTHS[0], solver="liblinear", dual=True, max_iter=1000, random_state=0)
     model: Any = OneVsRestClassifier(classifier), {"estimator__C": _STRENGTHS}

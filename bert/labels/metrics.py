@@ -8,28 +8,39 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 
-def _correlation(function: Callable, predictions: np.ndarray, labels: np.ndarray) -> float:
+def _correlation(name: str, predictions: np.ndarray, labels: np.ndarray) -> float:
+    from scipy import stats  # here: only the rank that scores loads it
+
     predictions, labels = predictions.astype(np.float64), labels.astype(np.float64)
     if len(labels) < 2 or np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return math.nan
-    return float(function(predictions, labels).statistic)
+    return float(getattr(stats, name)(predictions, labels).statistic)
+
+
+def _agreement(name: str, predictions: np.ndarray, labels: np.ndarray, **options: Any) -> float:
+    from sklearn import metrics  # here: only the rank that scores loads it
+
+    return float(getattr(metrics, name)(labels, predictions, **options))
+
+
+def _f1_of_class_1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    return _agreement("f1_score", predictions == 1, labels == 1, zero_division=0.0)
 
 
 # (predictions, labels) -> value. F1 is that of class 1, macro F1 the mean over classes that occur in either.
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": lambda predictions, labels: accuracy_score(labels, predictions),
-    "f1": lambda predictions, labels: f1_score(labels == 1, predictions == 1, zero_division=0.0),
-    "macro_f1": lambda predictions, labels: f1_score(labels, predictions, average="macro", zero_division=0.0),
-    "micro_f1": lambda predictions, labels: f1_score(labels, predictions, average="micro", zero_division=0.0),
-    "matthews": lambda predictions, labels: matthews_corrcoef(labels, predictions),  # of more classes, Gorodkin's R_K
-    "pearson": partial(_correlation, pearsonr),
-    "spearman": partial(_correlation, spearmanr),  # equal values have their average rank
+    "accuracy": partial(_agreement, "accuracy_score"),
+    "f1": _f1_of_class_1,
+    "macro_f1": partial(_agreement, "f1_score", average="macro", zero_division=0.0),
+    "micro_f1": partial(_agreement, "f1_score", average="micro", zero_division=0.0),
+    "matthews": partial(_agreement, "matthews_corrcoef"),  # of more classes, Gorodkin's R_K
+    "pearson": partial(_correlation, "pearsonr"),
+    "spearman": partial(_correlation, "spearmanr"),  # equal values have their average rank
 }
 
 

@@ -5,10 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
-from sklearn.metrics import classification_report, confusion_matrix, f1_score, roc_auc_score
 
 from bert.config.setting_errors import suggest
 from bert.labels.decision import Decision
@@ -32,6 +29,7 @@ def fitted(
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if a text may have several.
     """
+    from scipy.optimize import minimize_scalar  # as scikit-learn and pandas below: only the rank that scores loads it
 
     plain, logits = Decision(several), logits.astype(np.float64)
     has_error = bool((plain.classes(plain.probabilities(logits)) != labels).any())
@@ -67,6 +65,8 @@ def class_scores(
     names: Sequence[str], labels: np.ndarray, likely: np.ndarray, predictions: np.ndarray
 ) -> dict[str, dict[str, float]]:
     """precision, recall, f1-score, support, predicted rows of each class; auc, against all others, if it has both."""
+    from sklearn.metrics import classification_report, roc_auc_score
+
     numbers, labels = np.arange(len(names)), labels.astype(np.int64)
     is_predicted = predictions if predictions.ndim == 2 else predictions[:, None] == numbers
     report: Any = classification_report(labels, predictions, labels=numbers, output_dict=True, zero_division=0.0)
@@ -105,6 +105,8 @@ def details(
         labels: int64 [n], or float32 0 and 1 [n, classes] if there may be several.
         balanced: whether --balance was given, or would not help.
     """
+    from sklearn.metrics import confusion_matrix, f1_score
+
     several, likely = decision.several, decision.probabilities(logits)
     predictions = decision.classes(likely)
     doubt = np.abs(labels - likely).max(-1) if several else 1 - likely[np.arange(len(labels)), labels]
@@ -170,6 +172,8 @@ def _verdict(content: Mapping[str, Any], balanced: bool) -> str:
 
 def lines(details: Mapping[str, Any]) -> list[str]:
     """A table of the classes, and of what was taken for what; a sentence if no more than the largest was learned."""
+    import pandas as pd
+
     classes = pd.DataFrame(details["classes"]).T.reindex(columns=list(_TITLES)).rename(columns=_TITLES)
     more = len(classes) - _MOST_CLASSES
     if more > 0:

@@ -4,9 +4,12 @@ Predictions use it too, without what `bert.labels.token_learning` needs to learn
 """
 
 from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_matrix
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 TOKEN_WEIGHTS = "classifier.token_weights"  # their name in a network
 
@@ -21,8 +24,10 @@ def logits_of(weights: np.ndarray, input_ids: np.ndarray, offsets: np.ndarray) -
     return np.asarray(shares_of(input_ids, offsets, len(weights)) @ weights.astype(np.float32), np.float32)
 
 
-def shares_of(input_ids: np.ndarray, offsets: np.ndarray, size: int) -> csr_matrix:
+def shares_of(input_ids: np.ndarray, offsets: np.ndarray, size: int) -> "csr_matrix":
     """float64 [n, size]: how often a text has a token, divided by the square root of the number of its tokens."""
+    from scipy.sparse import csr_matrix  # here: an export does not need it
+
     lengths = np.diff(offsets)
     return csr_matrix((np.repeat(1 / np.sqrt(lengths), lengths), input_ids, offsets), (len(lengths), size))
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from scipy.stats import t
 
 from bert.randomness import integers_below, stream_key
 
@@ -37,6 +36,8 @@ def verdict(
     """
     every, mine, other = np.arange(rows), ours(np.arange(rows)), theirs(np.arange(rows))
     units = every if groups is None else np.unique(groups, return_inverse=True)[1]
+    from scipy.stats import t  # here: only the rank that scores loads it
+
     number, gaps, decisive = int(units.max()) + 1, list[float](), list(mine)[-1]
     for resample in range(resamples):
         drawn = integers_below(stream_key("bootstrap", resample), np.arange(number), number)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from bert.conversion.model_description import Usage
 from bert.finetuning.loader import UNLABELLED
@@ -134,6 +133,8 @@ class TaggingTask(RunnableTask):
 
     def baseline(self, features: Features, spans: list[Span]) -> dict[str, Any]:
         """The most frequent tag of each word in training, `O` for others, beside the predicted entities."""
+        import pandas as pd
+
         text, training, gold = features.examples, self.training, set(features.examples.spans)
         tags = pd.Series(training.tags(training.spans, "iob2"))
         frequent = pd.crosstab(pd.Series(training.words), tags).idxmax(axis=1).to_dict()
