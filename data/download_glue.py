@@ -16,7 +16,6 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.files import waiting_lock
 from bert.help_parser import HelpParser
-from data.fetching.transfer import fetch
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -53,6 +52,8 @@ def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> P
 
 
 def _make(task: str, final: Path, mirrors: list[str] | None) -> None:
+    from data.fetching.transfer import fetch  # loads requests, which the runs that import this do not need
+
     archives = final.parent / "archives"
     files = []
     for name, (sha256, num_bytes) in ARCHIVES[task].items():

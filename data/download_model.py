@@ -18,12 +18,13 @@ from bert.command_errors import command
 from bert.files import atomic_path, json_of, only_writer, read_json, write_atomically
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
-from data.fetching.model_cache import CONFIGS, LISTING_FILE, fetch_model, used_names
 from data.fetching.published_models import ModelName, known_names, parse_name
 
 
 def copy_model(model: ModelName, folder: Path) -> Path:
     """A folder with the files of a model, copied from the cache; an interrupted copy is completed."""
+    from data.fetching.model_cache import LISTING_FILE, fetch_model, used_names  # loads huggingface_hub
+
     listing = read_json(folder / LISTING_FILE)
     if listing.get("name", str(model)) != str(model):
         raise ValueError(f"output_dir={folder} holds {listing['name']}; choose another folder for {model}")
@@ -43,6 +44,8 @@ def copy_model(model: ModelName, folder: Path) -> Path:
 
 
 def summary(model: ModelName, folder: Path) -> list[str]:
+    from data.fetching.model_cache import CONFIGS, used_names
+
     names = used_names(os.listdir(folder), str(folder))
     config = json_of(next(folder / name for name in CONFIGS if name in names).read_bytes())
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
@@ -65,6 +68,8 @@ def main(argv: list[str] | None = None) -> None:
             close = difflib.get_close_matches(arguments.name, known_names(), 3)
             hint = f"did you mean {' or '.join(close)}?" if close else "for example bert-base-uncased; see --help"
             raise ValueError(f"{arguments.name!r} is not the name of a published model; {hint}")
+        from data.fetching.model_cache import fetch_model
+
         folder = copy_model(model, arguments.output_dir) if arguments.output_dir else fetch_model(model)
         print("\n".join(summary(model, folder)))
 

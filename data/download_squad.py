@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bert.command_errors import command
 from bert.help_parser import HelpParser
-from data.fetching.transfer import fetch
 
 FILES = {
     "1.1": {
@@ -35,6 +34,8 @@ def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
         raise ValueError(f"{path} is not a file of SQuAD, which has {', '.join(files)}; name one of them")
     sha256, num_bytes = files[path.name]
     urls = [f"{mirror.rstrip('/')}/{path.name}" for mirror in mirrors or [_ADDRESS]]
+    from data.fetching.transfer import fetch  # loads requests, which the runs that import this do not need
+
     return fetch(path, urls, f"sha256:{sha256}", num_bytes)
 
 

@@ -19,7 +19,6 @@ from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
-from data.fetching.transfer import DownloadError, fetch
 from data.preprocessing.estimates import PINNED_DUMP_BYTES, TEXT_PER_DUMP_BYTE
 from data.text.code_pages import check_language
 from data.text.lddl_writer import print_counts
@@ -35,6 +34,8 @@ _ARCHIVE = "https://archive.org/download/{wiki}-{date}/"
 
 def published_checksum(name: str, folders: list[str]) -> str:
     """The published checksum of a dump, "sha1:..."."""
+    from data.fetching.transfer import DownloadError, fetch  # loads requests, which --help does not need
+
     sums = name.replace("-pages-articles-multistream.xml.bz2", "-sha1sums.txt")
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -54,6 +55,8 @@ def published_checksum(name: str, folders: list[str]) -> str:
 def download_dump(
     language: str, date: str | None, folder: Path, *, mirrors: list[str], checksum: str | None = None
 ) -> Path:
+    from data.fetching.transfer import fetch
+
     wiki = check_language(language).lower().replace("-", "_") + "wiki"
     date, listed = date or _PINNED_DATES.get(language), f"https://dumps.wikimedia.org/{wiki}/"
     if date is None:

@@ -1,9 +1,12 @@
 """Rows of different lengths in one flat array: offsets and indices."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def ragged_indices(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -27,20 +30,22 @@ def positions_in_rows(offsets: np.ndarray) -> np.ndarray:
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
 
 
-def numpy_array(values: pa.Array, column: str) -> np.ndarray:
+def numpy_array(values: "pa.Array", column: str) -> np.ndarray:
     """The NumPy array [n]: integers as a view, bits as bool; ValueError if values are missing or of another type."""
+    from pyarrow import types  # here: nearly all who import this have arrays already
+
     if values.null_count:
         raise ValueError(
             f"column {column!r}: {values.null_count} of {len(values)} values are missing, which is not allowed; "
             "the shard is damaged: make it again"
         )
-    if not (pa.types.is_integer(values.type) or pa.types.is_boolean(values.type)):
+    if not (types.is_integer(values.type) or types.is_boolean(values.type)):
         raise ValueError(
             f"column {column!r} holds values of type {values.type}, not integers; the shard is damaged or "
             "written by another program: make it again"
         )
     start, stop = values.offset, values.offset + len(values)
     data = values.buffers()[1] or b""
-    if pa.types.is_boolean(values.type):
+    if types.is_boolean(values.type):
         return np.unpackbits(np.frombuffer(data, np.uint8), count=stop, bitorder="little")[start:].view(bool)
     return np.frombuffer(data, np.dtype(str(values.type)))[start:stop]

@@ -1,17 +1,19 @@
 """What the fine-tuning commands answer instead of running: `--plan`, and `--dry-run` with the data and this machine."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert.config.entry_point import Inquiry, load_task
 from bert.finetuning.config import FineTuningConfig, with_global_batch, with_steps
-from bert.finetuning.loader import FeatureTable
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
 from bert.planning.hardware import Hardware, load_parts, part_of
 from bert.planning.planner import plan_inquiry, update_time
 from bert.reporting.progress import duration
 from bert.runtime.topology import nvidia_smi
+
+if TYPE_CHECKING:
+    from bert.finetuning.loader import FeatureTable
 
 
 def inquiries(task: str) -> tuple[Inquiry, ...]:
@@ -59,7 +61,7 @@ def _training_rows(config: FineTuningConfig, world_size: int, data: Any) -> dict
     return {**update_rows(config, world_size), **steps, **size_rows(config, world_size, run.keep_best)}
 
 
-def _time(config: FineTuningConfig, world_size: int, train: FeatureTable, num_evaluated: int) -> str:
+def _time(config: FineTuningConfig, world_size: int, train: "FeatureTable", num_evaluated: int) -> str:
     """The planner's estimate for the devices of this machine, training and evaluations."""
     listed = [] if config.hardware.device == "cpu" else nvidia_smi("--list-gpus")
     if (part := part_of(listed[0]) if listed else "CPU-core") is None:

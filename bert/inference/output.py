@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bert.finetuning.prediction_files import csv_ends, line_ends
 from bert.inference.records import Record, flat, free_name, joined
@@ -101,6 +99,9 @@ class Output:
 
     def _write_parquet(self, lines: BinaryIO, target: Path) -> None:
         """Write a Parquet file with the columns of the input, the results and the errors, from JSON lines of rows."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         writer = None
         for table, results in self._parts(lines):
             names = table.schema.names
@@ -118,6 +119,9 @@ class Output:
 
     def _parts(self, lines: BinaryIO) -> Iterator[tuple[Any, list[Record]]]:
         """Some columns of the input, as they are in a single .parquet, else as text; and their results."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         if [path.suffix.lower() for path in self._rows.paths] == [".parquet"]:
             for batch in pq.ParquetFile(self._rows.paths[0]).iter_batches(_BATCH_ROWS):
                 yield pa.Table.from_batches([batch]), [json.loads(next(lines)) for _ in range(len(batch))]

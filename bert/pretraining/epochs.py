@@ -10,7 +10,6 @@ from bert.config.training_settings import derive
 from bert.pretraining.config import PretrainingConfig
 from bert.samples.manifest import read_manifest
 from bert.samples.mixture import read_mixture
-from bert.samples.shards import count_samples
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,10 @@ class SampleSet:
 def sample_set(config: PretrainingConfig) -> SampleSet | None:
     """The training samples by the records beside the shards; None while there are no shards."""
     folder = config.data.input_dir
+    if not folder.exists():
+        return None
+    from bert.samples.shards import count_samples  # loads the packages of all formats
+
     try:
         num_samples = count_samples(folder)
     except FileNotFoundError:

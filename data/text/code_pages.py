@@ -8,8 +8,6 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from charset_normalizer import from_bytes
-
 _ALIASES = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "az": "tr", "gl": "pt"}
 # Marks, by where they may stand: before a word, behind one, and between two letters.
 _BEFORE, _BEHIND, _BETWEEN = "“”„‘‚…«»‹›€£§©¡¿•", "”“’‘…»«›‹©®™°ªº", "’–—·\xa0\xad"
@@ -80,6 +78,8 @@ def guess(sample: bytes, language: str) -> str | None:
     if best[1]:
         return best[1]
     own = [page for code, pages, *_ in _languages() if code == language != "en" for page in pages]
+    from charset_normalizer import from_bytes  # here: nearly all text is named above
+
     match = from_bytes(sample, cp_isolation=own).best() if own else None
     if match is None:
         match = from_bytes(sample, cp_exclusion=["hp_roman8"]).best()

@@ -8,18 +8,28 @@ import hashlib
 import re
 import sqlite3
 import zlib
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from datasketch import MinHash
+
+if TYPE_CHECKING:
+    from datasketch import MinHash
 
 MODES = ("exact", "near")
 _NEAR = 0.8  # the usual share of common shingles, here estimated to about 0.04
 _HASHES, _ROWS = 128, 5  # texts alike to 0.8 share one of 25 bands of 5 with probability 0.9999, to 0.3 with 0.06
-_EMPTY = MinHash(_HASHES, seed=1, hashfunc=zlib.crc32, scheme="affine32")
 _SHINGLE_WORDS = 5
 _BATCH_SHINGLES = 4096
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|\w+")  # CJK by character
+
+
+@cache
+def _empty_minhash() -> "MinHash":
+    from datasketch import MinHash  # loads SciPy
+
+    return MinHash(_HASHES, seed=1, hashfunc=zlib.crc32, scheme="affine32")
 
 
 class TextDigest:
@@ -27,7 +37,7 @@ class TextDigest:
 
     def __init__(self, near: bool) -> None:
         self._hash = hashlib.sha256()
-        self._minhash = _EMPTY.copy() if near else None
+        self._minhash = _empty_minhash().copy() if near else None
         self._words: list[str] = []
 
     def add(self, text: bytes) -> None:

@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-import pyarrow as pa
 import zstandard
 
 from bert.files import shown
@@ -64,12 +63,20 @@ def require_no_bomb(path: Path, sizes: Iterable[int]) -> None:
     deque(no_bomb(path, sizes, int), 0)
 
 
+def _damage_errors() -> tuple[type[Exception], ...]:
+    from pyarrow import ArrowException  # here: commands that read no parquet start without it
+
+    return EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError, ArrowException
+
+
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
     """Report damage of a compressed or parquet file as a DamagedError that names the file and the remedy."""
     try:
         yield
-    except (EOFError, OSError, zlib.error, lzma.LZMAError, zstandard.ZstdError, pa.ArrowException) as error:
+    except Exception as error:
+        if not isinstance(error, _damage_errors()):
+            raise
         if isinstance(error, OSError) and error.errno is not None:  # not of gzip, bz2 or parquet
             error.filename = error.filename or os.fspath(path)
             raise

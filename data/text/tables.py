@@ -14,10 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from data.text.columns import Row, TableForm, places_of, row_size
 from data.text.contents import bounded, text_chunks
@@ -26,6 +23,10 @@ from data.text.encodings import DETECTED, Decoding, Encoding, NotTextError, code
 from data.text.inputs import CHUNK_BYTES, Findings, Input, damage_named, no_bomb, require_no_bomb, table_input
 from data.text.json_rows import document_rows, json_rows, with_text
 from data.text.office_and_pdf import xlsx_rows
+
+if TYPE_CHECKING:  # loaded where a parquet file is read
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 KINDS = ("csv", "tsv", "jsonl", "json", "parquet", "xlsx")
 _ROWS_AT_A_TIME = 16
@@ -127,6 +128,8 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _parquet_table(path: Path, form: TableForm, findings: Findings) -> Table:
+    import pyarrow.parquet as pq
+
     with damage_named(path):
         file = pq.ParquetFile(path, page_checksum_verification=True, buffer_size=CHUNK_BYTES)
         groups = (file.metadata.row_group(number) for number in range(file.num_row_groups))
@@ -145,7 +148,7 @@ def _parquet_table(path: Path, form: TableForm, findings: Findings) -> Table:
     return Table(no_bomb(path, rows(), row_size), names, findings=findings)
 
 
-def _parquet_row(number: int, batch: pa.RecordBatch, row: int, columns: Sequence[Any]) -> Row:
+def _parquet_row(number: int, batch: "pa.RecordBatch", row: int, columns: Sequence[Any]) -> Row:
     values = {}
     for column in columns:
         try:
@@ -155,8 +158,10 @@ def _parquet_row(number: int, batch: pa.RecordBatch, row: int, columns: Sequence
     return Row(number, values)
 
 
-def _parquet_sample(file: pq.ParquetFile) -> Iterator[dict[str, Any]]:
+def _parquet_sample(file: "pq.ParquetFile") -> Iterator[dict[str, Any]]:
     """The texts of the first rows; they are read only where the columns' names decide nothing."""
+    import pyarrow as pa
+
     texts = [column.name for column in file.schema_arrow if column.type in (pa.string(), pa.large_string())]
     for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=texts, use_threads=False):
         with suppress(UnicodeDecodeError):
