@@ -2,17 +2,19 @@
 
 scripts/setup.sh runs this file before anything is installed, so it uses only the standard library.
 `requirements.py EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise
-1, with the differences on standard error.
+1, with the differences on standard error. Every script runs it at its start, so it reads no more than it needs.
 """
 
-import importlib.metadata
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 SUPPORTED = ((3, 11), (3, 12), (3, 13))  # what uv.lock has wheels for; Paddle 2.6 has none for 3.13
 _FOLDER = Path(__file__).resolve().parents[2]
+_PACKAGE = re.compile(r'^\[\[package\]\]\nname = "(.+)"\nversion = "(.+)"$', re.MULTILINE)
 _PYTHON = re.compile(r"python_(?:full_)?version ?(<|>=) ?'3\.(\d+)'")
 
 
@@ -20,9 +22,10 @@ def pins(extras: Iterable[str]) -> dict[str, str]:
     """Package -> version in uv.lock, of the packages that pyproject.toml names in the extras."""
     import tomllib  # not in Python 3.10, whose user gets a sentence
 
-    tables = tomllib.loads((_FOLDER / "uv.lock").read_text(encoding="utf-8"))["package"]
-    versions = {table["name"]: table.get("version", "") for table in tables}
-    named = next(table for table in tables if table["name"] == "bert-on-paddle")["optional-dependencies"]
+    lock = (_FOLDER / "uv.lock").read_text(encoding="utf-8")
+    versions = dict(_PACKAGE.findall(lock))
+    own = next(text for text in lock.split("[[package]]\n") if text.startswith('name = "bert-on-paddle"\n'))
+    named = tomllib.loads(f"[[package]]\n{own}")["package"][0]["optional-dependencies"]
     found: dict[str, str] = {}
     for extra in extras:
         if extra == "paddle3-gpu":  # in Paddle's own index alone
@@ -44,6 +47,8 @@ def _applies(marker: str) -> bool:
 def differences(wanted: dict[str, str]) -> list[str]:
     lines = []
     for package, version in wanted.items():
+        if _versions_of_folders().get(package) == [version]:
+            continue
         installed = installed_version(package)
         if package == "setuptools" and installed is not None and int(installed.split(".")[0]) < 81:
             continue  # images bring their own; every version with pkg_resources is good enough
@@ -52,7 +57,21 @@ def differences(wanted: dict[str, str]) -> list[str]:
     return lines
 
 
+@cache
+def _versions_of_folders() -> dict[str, list[str]]:
+    """Package -> versions, by the names of the .dist-info folders: ten times faster than reading what is in them."""
+    found: dict[str, list[str]] = {}
+    for folder in filter(os.path.isdir, dict.fromkeys(sys.path)):
+        for name in os.listdir(folder):
+            if name.endswith(".dist-info"):
+                package, _, version = name.removesuffix(".dist-info").partition("-")
+                found.setdefault(re.sub(r"[-_.]+", "-", package).lower(), []).append(version)
+    return found
+
+
 def installed_version(package: str) -> str | None:
+    import importlib.metadata
+
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -61,6 +80,8 @@ def installed_version(package: str) -> str | None:
 
 def unmet_by_installation(distribution: str = "bert-on-paddle") -> list[str] | None:
     """Requirements of the installed package that the installed versions are not in; None if pip did not install it."""
+    import importlib.metadata
+
     try:
         ranges = importlib.metadata.requires(distribution) or []
     except importlib.metadata.PackageNotFoundError:
