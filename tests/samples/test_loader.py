@@ -1,4 +1,5 @@
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from bert.samples.mixture import MIXTURE_NAME, write_mixture
 from bert.samples.order import SampleOrder
 from bert.samples.settings import LoaderSettings
 from tests.support.corpora import random_table, vocabulary, write_shards
+from tests.support.waiting import wait_until
 
 WORDS = vocabulary()
 COUNTS, BINS = [23, 17, 31, 19, 29], [0, 0, 1, 1, 2]
@@ -327,12 +329,6 @@ def test_evaluation_covers_every_sample_once_the_same_each_time(folders, world_s
         assert feed["masked_lm_normalizer"][0] == feed["masked_lm_weights"].sum()
 
 
-def test_unigram_entropy_of_an_evaluation_set(folders):
-    data = dataset(folders / "plain")
-    assert 3.0 < evaluation_unigram_entropy(data) < np.log(len(WORDS))
-    assert evaluation_unigram_entropy(data, 20) < evaluation_unigram_entropy(data)
-
-
 def test_fingerprint_follows_the_content_and_nothing_else(folders, tmp_path):
     base = dataset(folders / "plain").fingerprint
     assert dataset(folders / "plain", num_workers=3).fingerprint == base
@@ -350,6 +346,129 @@ def test_fingerprint_follows_the_content_and_nothing_else(folders, tmp_path):
 def test_impossible_settings_are_refused(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
         loader_settings(**changes)
+
+
+def lengths_of(data: PretrainingDataset) -> np.ndarray:
+    return np.concatenate([data.load_shard(index).lengths() for index in range(len(data.shard_counts))])
+
+
+def rows_by_id(data: PretrainingDataset) -> list[tuple]:
+    """The tokens of each sample."""
+    tables = [data.load_shard(index) for index in range(len(data.shard_counts))]
+    return [
+        tuple(table.token_ids[table.offsets[row] : table.offsets[row + 1]].tolist())
+        for table in tables
+        for row in range(len(table))
+    ]
+
+
+@pytest.mark.parametrize(("world_size", "micro_batch"), [(1, 4), (2, 2), (3, 2)])
+def test_a_rank_gets_its_share_of_each_micro_step(folders, world_size, micro_batch):
+    data = dataset(folders / "plain")
+    everything, lengths = rows_by_id(data), lengths_of(data)
+    for rank in range(world_size):
+        loader = PretrainingLoader(
+            data, global_batch_size=12, micro_batch_size=micro_batch, rank=rank, world_size=world_size
+        )
+        for index, feeds in enumerate(take(loader, 3)):
+            ids = loader.sample_ids(index)
+            ids = ids[deal(lengths[ids], len(feeds), world_size)]
+            assert len(feeds) == 12 // micro_batch // world_size
+            for step, feed in enumerate(feeds):
+                own = ids[(step * world_size + rank) * micro_batch :][:micro_batch]
+                assert rows_of(feed) == [everything[sample] for sample in own]
+
+
+def test_batches_of_like_length_are_neighbours_in_the_lengths_of_32_batches_in_random_order(folders):
+    data = dataset(folders / "plain", group_by_length=True)
+    plain = PretrainingLoader(dataset(folders / "plain"), global_batch_size=3, micro_batch_size=3)
+    loader, lengths = PretrainingLoader(data, global_batch_size=3, micro_batch_size=3), lengths_of(data)
+    assert loader.batches_per_epoch == 39
+    orders = []
+    for epoch, first, number in ((0, 0, 32), (0, 32, 7), (1, 0, 32)):
+        batches = [loader.sample_ids(39 * epoch + first + place) for place in range(number)]
+        ungrouped = [plain.sample_ids(39 * epoch + first + place) for place in range(number)]
+        assert sorted(np.concatenate(batches)) == sorted(np.concatenate(ungrouped)), "of the same 32 batches"
+        by_length = sorted(batches, key=lambda ids: (lengths[ids].min(), lengths[ids].max()))
+        assert all(lengths[a].max() <= lengths[b].min() for a, b in itertools.pairwise(by_length))
+        orders.append([lengths[ids].min() for ids in batches])
+        assert orders[-1] != sorted(orders[-1]) and orders[-1] != sorted(orders[-1], reverse=True)
+    assert np.argsort(orders[0]).tolist() != np.argsort(orders[2]).tolist()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_next_window_is_read_while_one_is_used_if_there_are_threads(folders, workers):
+    data, reads = dataset(folders / "plain", shuffle_window_samples=20, num_workers=workers), []
+    load = data.load_shard
+    data.load_shard = lambda shard: reads.append(shard) or load(shard)
+    loader = PretrainingLoader(data, global_batch_size=2, micro_batch_size=2)
+    loader.sample_ids(0)
+    wait_until(lambda: len(reads) >= 1 + (workers > 0), 20)
+    assert len(reads) == 1 + (workers > 0), "every window is one shard here"
+    for index in range(loader.batches_per_epoch - 1):
+        loader.sample_ids(index)
+    assert sorted(reads) == [0, 1, 2, 3, 4], "each is read once in an epoch"
+
+
+def test_no_more_windows_are_kept_than_two_of_each_bin_and_two(folders):
+    data, reads = dataset(folders / "plain", shuffle_window_samples=20, num_workers=0), []
+    load = data.load_shard
+    data.load_shard = lambda shard: reads.append(shard) or load(shard)
+    loader = PretrainingLoader(data, global_batch_size=2, micro_batch_size=2)
+    for index in range(loader.batches_per_epoch):
+        loader.sample_ids(index)
+    loader.sample_ids(0)
+    assert len(reads) == 6 and reads[5] == reads[0], "the first of five shards is read again"
+    loader.sample_ids(loader.batches_per_epoch - 1)
+    assert len(reads) == 6, "the last one is still there"
+
+
+@pytest.mark.parametrize(("world_size", "max_samples"), [(1, None), (2, 50), (3, 7)])
+def test_evaluation_takes_samples_spread_evenly_in_turn_by_rank(folders, world_size, max_samples):
+    data = dataset(folders / "plain")
+    everything, count = rows_by_id(data), max_samples or 119
+    ids = [place * 119 // count for place in range(count)]
+    for rank in range(world_size):
+        batches = evaluation_batches(
+            data, micro_batch_size=8, rank=rank, world_size=world_size, max_samples=max_samples
+        )
+        found = [rows_of(batch.feed) for batch in batches]
+        starts = range(8 * rank, count, 8 * world_size)
+        assert found == [[everything[sample] for sample in ids[start : start + 8]] for start in starts]
+
+
+def test_masks_of_an_evaluation_are_no_trainings_masks_and_the_same_for_any_size_of_batch(folders):
+    data = dataset(folders / "plain")
+
+    def masks(batches):
+        """By sample: its masked positions."""
+        found = {}
+        for batch in batches:
+            width = batch.feed["input_ids"].shape[1]
+            places = batch.feed["masked_lm_positions"][: batch.num_masked]
+            for number, row in enumerate(rows_of(batch.feed)):
+                found[row] = tuple(places[places // width == number] % width)
+        return found
+
+    alone, other = (masks(evaluation_batches(data, micro_batch_size=size)) for size in (1, 50))
+    assert alone == other and len(alone) > 100
+    loader = PretrainingLoader(data, global_batch_size=119, micro_batch_size=119)
+    batches = loader.batches()
+    trained = masks(next(batches).micro_batches)
+    batches.close()
+    assert sum(trained[row] != alone[row] for row in alone) > 60
+
+
+def test_the_entropy_of_an_evaluation_is_that_of_its_labels(folders):
+    data = dataset(folders / "plain")
+    labels = [
+        label
+        for batch in evaluation_batches(data, micro_batch_size=7, max_samples=40)
+        for label in batch.feed["masked_lm_labels"][: batch.num_masked].tolist()
+    ]
+    shares = [labels.count(label) / len(labels) for label in {*labels}]
+    expected = -sum(share * math.log(share) for share in shares)
+    assert evaluation_unigram_entropy(data, 40) == pytest.approx(expected)
 
 
 # ---- mixed folders ----
