@@ -21,8 +21,7 @@ from tests.support.launching import LAUNCHERS
 
 # ---- words -----------------------------------------------------------------------------------------------------------
 
-# What its presets print, and the lines of its README: <batch> <rate> <precision> ...
-_DATA = "/prep/pretrain/phase1/unbinned/parquet/ /prep/pretrain/phase2/bin_size_64/parquet/ /workspace/bert None"
+# The lines of its README: <batch> <rate> <precision> ...
 _README = "256 6e-3 amp 8 0.2843 7038 200 false 32 0 bert_pretraining 32 4e-3 0.128 1563 128 /path/to/dataset/phase1 "
 _README += "/path/to/dataset/phase2 /workspace/bert None /path/to/wikipedia/source 32 128 4 0.9 64 static None false"
 _PUBLISHED = {"bert_model": "bert-large-uncased", "hidden_size": 1024, "output_dir": Path("/workspace/bert/results")}
