@@ -43,6 +43,14 @@ def test_results_come_in_order_from_as_many_processes(num_workers, count):
     assert not multiprocessing.active_children()
 
 
+def test_no_more_processes_are_started_than_there_are_tasks():
+    results = run_ordered(twice, tasks(3), 50)
+    next(results)
+    assert len(multiprocessing.active_children()) <= 3
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "false", "or the library warns of each fork"
+    results.close()
+
+
 def signal_oneself(number):
     os.kill(os.getpid(), signal.SIGINT)
     return number
@@ -74,6 +82,42 @@ def test_what_the_system_refused_a_task_keeps_its_number_and_path():
     with pytest.raises(OSError) as caught:
         list(run_ordered(fail_with, [(number, OSError, *arguments) for number in range(2)], 2))
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "/somewhere")
+
+
+class OddError(Exception):
+    """It cannot be copied: a copy is made with its text alone."""
+
+    def __init__(self, number, text):
+        super().__init__(text)
+
+
+class OddValueError(OddError, ValueError):
+    pass
+
+
+@pytest.mark.parametrize(("kind", "copy"), [(OddError, RuntimeError), (OddValueError, ValueError)])
+def test_an_error_that_cannot_be_copied_becomes_one_of_the_same_text(kind, copy):
+    with pytest.raises(copy) as caught:
+        list(run_ordered(fail_with, [(number, kind, 7, "seven of nine") for number in range(2)], 2))
+    assert type(caught.value) is copy and str(caught.value) == "seven of nine"
+    assert f"{kind.__name__}: seven of nine" in caught.value.__notes__[0]
+
+
+def test_a_ctrl_c_while_workers_are_started_comes_when_all_are(monkeypatch):
+    """A signal during a fork would be dropped, or would end a child that nobody waits for."""
+    start, started = multiprocessing.context.ForkProcess.start, []
+
+    def interrupted(process):
+        start(process)
+        started.append(process)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(multiprocessing.context.ForkProcess, "start", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        list(run_ordered(time.sleep, [(600,)] * 3, 3))
+    assert len(started) == 3 and not multiprocessing.active_children()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @contextmanager
@@ -140,7 +184,8 @@ def end_at_three(number, how):
     "how,message",
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), r"by signal 9 \(Killed\), .*fewer workers"),
-        (lambda: os._exit(5), "with status 5"),
+        (lambda: os._exit(5), "with status 5, and start again: finished work is kept"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), r"by signal 11 \(Segmentation fault\), and start again"),
     ],
 )
 def test_a_worker_that_is_lost_is_an_error_and_not_a_wait(how, message):
@@ -218,55 +263,81 @@ def test_workers_that_do_nothing_are_an_error_and_not_a_wait(monkeypatch):
 
 
 class FakeDask:
-    """The parts of `distributed` that are used: futures of tasks, which end when their result is asked for."""
+    """The parts of `distributed` and `dask_jobqueue` that are used; a task runs when its result is asked for."""
 
-    def __init__(self):
-        self.begun, self.cancelled, self.addresses = [], [], []
-
-    def module(self):
+    def __init__(self, monkeypatch):
+        self.begun, self.cancelled, self.clusters = [], [], []
         dask = self
 
-        class Client:
-            def __init__(self, address):
-                dask.addresses.append(address)
+        class Cluster:
+            def __init__(self, **options):
+                self.options, self.jobs, self.is_open = options, None, False
 
             def __enter__(self):
+                self.is_open = True
                 return self
 
             def __exit__(self, *_):
-                pass
+                self.is_open = False
+
+            def scale(self, jobs):
+                self.jobs = jobs
+
+        class Client(Cluster):
+            def __init__(self, cluster):
+                super().__init__()
+                dask.clusters.append(cluster)
 
             def submit(self, function, *task, pure):
                 assert not pure, "Dask would take the tasks' results from an earlier command"
-                future = SimpleNamespace(result=lambda: function(*task), task=task)
                 dask.begun.append(task)
-                return future
+                return SimpleNamespace(result=lambda: function(*task), task=task)
 
             def cancel(self, futures):
                 dask.cancelled += [future.task for future in futures]
 
-        return SimpleNamespace(Client=Client)
+        monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client, LocalCluster=Cluster))
+        monkeypatch.setitem(sys.modules, "dask_jobqueue", SimpleNamespace(SLURMCluster=Cluster))
 
 
 def test_a_command_that_leaves_cancels_what_it_gave_to_a_cluster(monkeypatch):
-    dask = FakeDask()
-    monkeypatch.setitem(sys.modules, "distributed", dask.module())
+    dask = FakeDask(monkeypatch)
     with scheduler("dask", 2, "tcp://host:8786") as run:
         results = run(abs, [(-number,) for number in range(5)])
         assert [next(results), next(results)] == [0, 1]
         assert dask.begun == [(-number,) for number in range(5)] and not dask.cancelled
         results.close()
-    assert dask.cancelled == [(-2,), (-3,), (-4,)] and dask.addresses == ["tcp://host:8786"]
+    assert dask.cancelled == [(-2,), (-3,), (-4,)] and dask.clusters == ["tcp://host:8786"]
     with scheduler("dask", 2, "tcp://host:8786") as run:
         assert list(run(abs, [(-7,), (8,)])) == [7, 8]
-    with scheduler("dask", 2, "tcp://host:8786") as run, pytest.raises(TypeError):
-        list(run(abs, [("a",), (1,), (2,)]))
+        with pytest.raises(TypeError):
+            list(run(abs, [("a",), (1,), (2,)]))
     assert dask.cancelled[3:] == [("a",), (1,), (2,)], "after a failure too"
 
 
-def test_an_address_is_of_dask_alone():
-    with (
-        pytest.raises(ValueError, match="--scheduler-address=tcp://a:1 .* give --scheduler dask"),
-        scheduler("local", 2, "tcp://a:1"),
+def test_a_cluster_of_ones_own_has_as_many_workers_as_asked_for_and_ends(monkeypatch):
+    dask = FakeDask(monkeypatch)
+    with scheduler("dask", 3):
+        local = dask.clusters[-1]
+        assert local.is_open and (local.options["n_workers"], local.options["threads_per_worker"]) == (3, 1)
+    with scheduler("slurm", 5):
+        slurm = dask.clusters[-1]
+        assert slurm.is_open and (slurm.jobs, slurm.options["processes"]) == (5, 1)
+        assert slurm.options["job_script_prologue"] == [f'export PYTHONPATH="{REPOSITORY}:$PYTHONPATH"']
+    assert not local.is_open and not slurm.is_open
+
+
+def test_the_local_scheduler_runs_tasks_in_its_number_of_processes():
+    with scheduler("local", 2) as run:
+        pids = {pid for pid, _ in run(twice, tasks(9))}
+    assert os.getpid() not in pids and len(pids) <= 2
+
+
+def test_what_cannot_be_scheduled_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for arguments, text in (
+        (("local", 2, "tcp://a:1"), "--scheduler-address=tcp://a:1 is of a Dask scheduler; give --scheduler dask"),
+        (("dask", 2), "distributed is not installed; .*dask.*, or leave out --scheduler"),
     ):
-        pass
+        with pytest.raises(ValueError, match=text), scheduler(*arguments):
+            pass
