@@ -120,6 +120,7 @@ class Workplace:
             options = ["-x", "-q", "-m", "not long", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=short"]
             if importlib.util.find_spec("hypothesis"):
                 options.append("--hypothesis-seed=0")
+                _stop_at_the_first_failing_example()
             recorder = _Recorder(result, self.folder)
             code = int(pytest.main([*options, f"--basetemp={self._work}/tmp/pytest", *tests], plugins=[recorder]))
             recorder.write(modules=_installed_modules())
@@ -234,6 +235,14 @@ def _copy(repository: Path, folder: Path) -> None:
             shutil.copy2(repository / name, folder / name, follow_symlinks=False)
     subprocess.run(["git", "reset", "--quiet"], cwd=folder, check=True)
     (folder / ".venv").symlink_to(sys.prefix)  # which scripts/setup.sh would make
+
+
+def _stop_at_the_first_failing_example() -> None:
+    """Keep hypothesis from searching for the simplest one, which costs ten times as much."""
+    from hypothesis import Phase, settings
+
+    settings.register_profile("mutation", phases=[Phase.explicit, Phase.generate])
+    settings.load_profile("mutation")
 
 
 def _installed_modules() -> list[str]:
