@@ -2,12 +2,15 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from pydantic import Field
 
-from bert.config.command_line import dump_yaml, parse_arguments, parser_of, resolve_config
-from bert.config.flags import choices_of, flat_fields, members
+from bert.config.command_line import SettingsParser, dump_yaml, parse_arguments, parser_of, resolve_config, run_entry
+from bert.config.flags import add_flag, choices_of, flat_fields, members
+from bert.config.settings_base import Settings
 from bert.config.training_settings import BUILT_IN_MODELS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY as PRETRAINING
@@ -324,3 +327,48 @@ def test_a_file_that_is_its_own_parent_is_refused(capsys, tmp_path):
 def test_all_mistakes_are_told_at_once(capsys):
     err = error_of(capsys, [*BASE, "--batch-size", "0", "--seed", "x"])
     assert len(err.splitlines()) == 2
+
+
+def test_help_shows_types_in_capitals_the_other_name_of_a_language_and_a_stage_where_a_run_begins():
+    shown = " ".join(parser_of(PRETRAINING).format_help().split())
+    assert "--max-steps INT" in shown and "--input-dir PATH" in shown and "--learning-rate FLOAT" in shown
+    beginning = shown[shown.index("where to begin") : shown.index("model:")]
+    assert "--phase1" in beginning and "--config NAME_OR_FILE" in beginning
+
+    class Own(Settings):
+        lang: str = Field("en", description="the language")
+        language: str = Field("en", description="the language")
+
+    for name, other in (("lang", "--language"), ("language", "--lang")):
+        parser = SettingsParser(prog="x")
+        add_flag(parser, name, Own.model_fields[name])
+        assert parser.read([other, "de"]) == parser.read([f"--{name}", "de"]) == {name: "de"}
+
+
+def test_show_config_prints_one_end_of_line_and_takes_true_or_false(capsys):
+    with pytest.raises(SystemExit):
+        parse([*BASE, "--show-config"])
+    shown = capsys.readouterr().out
+    assert shown.endswith("\n") and not shown.endswith("\n\n")
+    for value in ("true", "False"):
+        assert parse([*BASE, "--show-config", value]) == parse(BASE)
+    assert "show_config=maybe must be true, false or nothing" in error_of(capsys, [*BASE, "--show-config", "maybe"])
+
+
+def test_a_run_gets_its_settings_and_its_task_when_its_files_are_there(monkeypatch):
+    done = []
+    run, task = lambda config, opened: done.append((config, opened)) or 7, SimpleNamespace(open="opened")
+    tasks = {"bert.training.training_run:run": run, PRETRAINING.task: task}
+    monkeypatch.setattr("bert.config.command_line.load_task", tasks.__getitem__)
+    monkeypatch.setattr(PretrainingConfig, "prepare_files", lambda config: done.append("files"))
+    assert run_entry(PRETRAINING, BASE) == 7
+    assert done == ["files", (parse(BASE), "opened")]
+
+
+def test_a_missing_file_ends_a_run_before_its_task_is_loaded(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("bert.config.command_line.load_task", None)
+    with pytest.raises(SystemExit) as ended:
+        run_entry(
+            PRETRAINING, [*BASE, "--input-dir", str(tmp_path / "none"), "--from-pretrained-params", str(tmp_path)]
+        )
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith("error: ")

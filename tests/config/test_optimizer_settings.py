@@ -103,3 +103,11 @@ def test_ranks_sum_in_half_precision_unless_it_is_bfloat16_or_float32_is_asked_f
 def test_the_dynamic_loss_scale_of_o2_starts_at_two_to_the_15_at_most(pure, dynamic, scale, initial):
     settings = PrecisionSettings(amp=True, use_pure_fp16=pure, use_dynamic_loss_scaling=dynamic, scale_loss=scale)
     assert settings.initial_loss_scale() == initial
+
+
+def test_an_optimizer_is_by_default_that_of_the_paper():
+    """Devlin et al. (2019), A.2, and You et al. (2020): moments, decay and clipping; biases are not adapted."""
+    settings = OptimizerSettings()
+    assert (settings.optimizer, settings.beta1, settings.beta2, settings.epsilon) == ("Lamb", 0.9, 0.999, 1e-6)
+    assert (settings.weight_decay, settings.max_grad_norm, settings.always_adapt) == (0.01, 1.0, False)
+    assert (settings.lr_schedule, settings.lr_decay_power, settings.end_learning_rate) == ("polynomial", 1.0, 0.0)

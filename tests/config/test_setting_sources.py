@@ -112,7 +112,10 @@ def test_none_and_variables_are_read_in_values(monkeypatch):
         ("--Learning-Rat", ["learning_rate", "seed"], "did you mean learning_rate?"),
         ("sed", ["learning_rate", "seed", "need"], "did you mean seed?"),
         ("per_device_train_batch_size", ["batch_size", "predict_batch_size"], "did you mean batch_size?"),
+        ("PEAK_LR", ["learning_rate"], "did you mean learning_rate?"),
+        ("SEED", ["seed"], "did you mean seed?"),
         ("peak_lr", ["seed"], "see there"),  # learning_rate is no setting of this command
+        ("local_rank", ["seed"], "Fleet takes its place: --num-gpus and --num-nodes of the scripts"),
         ("xyz", ["seed"], "see there"),
     ],
 )
