@@ -120,11 +120,12 @@ class Log:
         show_steps: bool = True,
         stream: IO[str] | None = None,
         messages: Messages | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ):
         is_on, self.total_steps = directory is not None, total_steps
         self._directory = directory = directory or Path()
         directory.mkdir(parents=True, exist_ok=True)
-        self._opened, self._progress_written = time.perf_counter(), -math.inf
+        self._clock, self._opened, self._progress_written = clock, time.perf_counter(), -math.inf
         self._stream = stream or sys.stdout or open(os.devnull, "w")  # a closed one is None
         self._lines = [_JsonLines(path, "DLLL ", is_on) for path in {directory / "log.jsonl", report_file} if path]
         self._rows = _JsonLines(directory / "metrics.jsonl", is_on=is_on)
@@ -171,8 +172,8 @@ class Log:
         if self._bar is not None:
             self._bar.total = self.total_steps
             self._console(lambda: self._bar.update(step - self._bar.n))
-        if time.monotonic() - self._progress_written >= 1.0 or eta_seconds == 0:
-            self._progress_written = time.monotonic()
+        if self._clock() - self._progress_written >= 1.0 or eta_seconds == 0:
+            self._progress_written = self._clock()
             values = {
                 "step": step,
                 "first_step": self.first_step,

@@ -156,10 +156,17 @@ class Watchdog:
 
     active: ClassVar["Watchdog | None"] = None  # of this process
 
-    def __init__(self, seconds: float, folder: Path, rank: int, grace_seconds: float = 5.0):
-        self._seconds, self._grace, self._rank = seconds, grace_seconds, rank
+    def __init__(
+        self,
+        seconds: float,
+        folder: Path,
+        rank: int,
+        grace_seconds: float = 5.0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._seconds, self._grace, self._rank, self._clock = seconds, grace_seconds, rank, clock
         self._request, self._file = folder / ".stalled", folder / "stacks" / f"rank{rank}.txt"
-        self._what, self._beat = "starting", time.monotonic()
+        self._what, self._beat = "starting", clock()
         self._old_request: int | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -200,13 +207,13 @@ class Watchdog:
 
     def beat(self, what: str) -> None:
         """Record progress: the previous work is finished and `what` begins."""
-        self._what, self._beat = what, time.monotonic()
+        self._what, self._beat = what, self._clock()
 
     def _watch(self) -> None:
         interval, where = min(1.0, self._seconds / 4), f"rank {self._rank}"
-        before = time.monotonic()
+        before = self._clock()
         while not self._wait(interval):
-            now = time.monotonic()
+            now = self._clock()
             stopped, before = now - before - interval, now
             if stopped > self._seconds / 4:  # the whole process was: Ctrl-Z, a container that was paused
                 self._beat = min(now, self._beat + stopped)

@@ -7,7 +7,6 @@ import resource
 import shlex
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
@@ -15,10 +14,10 @@ import numpy as np
 import pytest
 
 from bert import MESSAGES, REPOSITORY
-from bert.reporting import progress as module
 from bert.reporting.logs import Log
 from bert.reporting.progress import RunProgress, megabytes, progress
 from bert.reporting.results import next_commands
+from tests.support.waiting import wait_until
 
 METRICS = {"loss": 7.25, "learning_rate": 1e-4, "seqs_per_sec": 12.5}
 
@@ -71,8 +70,8 @@ def test_rows_progress_and_summary_are_strict_json(tmp_path):
 
 
 def test_while_the_time_decides_the_last_step_is_not_shown(tmp_path, capsys):
-    stream = io.StringIO()
-    log = open_log(tmp_path, total_steps=4582, stream=stream)
+    stream, now = io.StringIO(), [0.0]
+    log = open_log(tmp_path, total_steps=4582, stream=stream, clock=lambda: now[0])
     log.total_steps = None
     log.train(10, 0, METRICS, 90.0)
     log.evaluation(10, 0, {"eval_masked_lm_loss": 6.5})
@@ -81,13 +80,19 @@ def test_while_the_time_decides_the_last_step_is_not_shown(tmp_path, capsys):
     first, second = stream.getvalue().splitlines()
     assert first.startswith("step 10  loss 7.2500") and first.endswith("eta 1.5 minutes")
     assert second == "step 10  held out: masked_lm_loss 6.5000"
-    time.sleep(1.2)  # progress.json is written once a second
+    shown = ""
+
+    def printed() -> str:
+        nonlocal shown
+        shown += capsys.readouterr().out
+        return shown
+
+    wait_until(lambda: "loss 7.250, 1.5 minutes left" in printed())
+    now[0] += 1.0
     log.total_steps = 12
     log.advance(12, 0.0, 7.0)
     bar.close()
-    shown = capsys.readouterr().out
-    assert "loss 7.250, 1.5 minutes left" in shown
-    assert "12/12" in shown and "4582" not in shown
+    assert "12/12" in printed() and "4582" not in shown
 
 
 def test_a_line_for_people_has_the_step_the_loss_and_the_time_left(tmp_path):
@@ -177,16 +182,31 @@ def test_the_progress_is_never_half_written(tmp_path, monkeypatch):
     assert strict((tmp_path / "progress.json").read_text()) == replaced[1] and not list(tmp_path.glob(".*"))
 
 
+def test_the_progress_is_replaced_once_a_second_and_at_the_end(tmp_path):
+    now = [0.0]
+    log, found = Log(tmp_path, total_steps=9, stream=io.StringIO(), clock=lambda: now[0]), []
+    for step, passed, eta_seconds in ((1, 0.0, 9.0), (2, 0.9, 8.0), (3, 0.1, 7.0), (4, 0.5, 5.0), (5, 0.1, 0.0)):
+        now[0] += passed
+        log.advance(step, eta_seconds, 0.5)
+        found.append(strict((tmp_path / "progress.json").read_text())["step"])
+    assert found == [1, 1, 3, 3, 5]
+
+
 def test_long_work_writes_lines_to_a_log(capsys, monkeypatch):
-    monkeypatch.setattr(module, "_SECONDS_BETWEEN_LINES", 0.02)
-    for _ in progress("samples", 3, "blocks", range(3)):
-        time.sleep(0.03)
+    """Not more often than every ten seconds, by the clock of the meter."""
+    now = [0.0]
+    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
+    for _ in progress("quick", 3, "blocks", range(3)):
+        now[0] += 3.0
+    assert capsys.readouterr().err == ""
+    for _ in progress("samples", 60, "blocks", range(60)):
+        now[0] += 0.5
     with progress("file.txt", 4_000_000, done=1_000_000) as meter:
-        time.sleep(0.03)
+        now[0] += 11.0
         meter.update(2_000_000)
     printed = capsys.readouterr().err
-    assert "samples: 100% 3/3 [" in printed and "blocks/s]\n" in printed
-    assert "file.txt:  75% 3.00M/4.00M [" in printed and "MB/s]\n" in printed
+    assert 3 <= printed.count("samples: ") <= 4 and "samples: 100% 60/60 [" in printed and "blocks/s]\n" in printed
+    assert "file.txt:  75% 3.00M/4.00M [" in printed and "kB/s]\n" in printed
     assert "\r" not in printed and "\n\n" not in printed
 
 
