@@ -30,10 +30,18 @@ class NearestSentences:
     Args:
         texts: "" for one that cannot be found.
         vectors: float32 [texts, width]; those of length 1 of a model that was trained for them can stay on the disk.
+        sizes: vectors and queries whose cosines are computed at a time.
     """
 
-    def __init__(self, model: TrainedModel, texts: Sequence[str], vectors: np.ndarray) -> None:
+    def __init__(
+        self,
+        model: TrainedModel,
+        texts: Sequence[str],
+        vectors: np.ndarray,
+        sizes: tuple[int, int] = (_BLOCK, _QUERIES),
+    ) -> None:
         self._model, self._texts, form = model, texts, model.opened.usage.vectors
+        self._block, self._queries = sizes
         first = {text: row for row, text in reversed([*enumerate(texts)]) if text}
         self._usable = np.isin(np.arange(len(texts)), [*first.values()])
         self._mean = np.zeros(1) if form else vectors[self._usable].mean(0)
@@ -77,8 +85,8 @@ class NearestSentences:
     def run(self, requests: Sequence[Request], *, itself: bool = False) -> list[Result]:
         """The `top_k` nearest for each text; the text itself only if `itself`."""
         results, top_k = list[Result](), self._model.top_k
-        for start in range(0, len(requests), _QUERIES):
-            queries = [text for (text,) in requests[start : start + _QUERIES]]
+        for start in range(0, len(requests), self._queries):
+            queries = [text for (text,) in requests[start : start + self._queries]]
             for query, rows, cosines in zip(queries, *self._search(queries, top_k + 1), strict=True):
                 found = [(self._texts[row], cosine) for row, cosine in zip(rows, cosines, strict=True) if cosine > -2]
                 found = [(text, cosine) for text, cosine in found if itself or text != query][:top_k]
@@ -93,8 +101,8 @@ class NearestSentences:
         """The rows of the nearest texts to each query, best first, and their cosines, -inf where there is none."""
         vectors = unit(self._model.encode(queries, "query") - self._mean).astype("float32")
         rows, best = np.zeros((len(queries), number), np.int64), np.full((len(queries), number), -np.inf, "float32")
-        for start in range(0, len(self._vectors), _BLOCK):
-            part = slice(start, start + _BLOCK)
+        for start in range(0, len(self._vectors), self._block):
+            part = slice(start, start + self._block)
             cosines = np.where(self._usable[part], vectors @ self._vectors[part].T, -np.inf)
             places = np.broadcast_to(np.arange(start, start + cosines.shape[1]), cosines.shape)
             rows, best = np.concatenate([rows, places], axis=1), np.concatenate([best, cosines], axis=1)

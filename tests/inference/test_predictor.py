@@ -1,0 +1,152 @@
+"""Exports run by a stub of their runtime: lengths, padding, dtypes, and the devices that are refused."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+from tokenizers.processors import BertProcessing
+
+from bert.inference import predictor
+from bert.inference.predictor import Predictor
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import reference_tokenizer
+
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *(f"w{number}" for number in range(9))))
+CLS, SEP, W0 = (VOCABULARY.id_of(token) for token in ("[CLS]", "[SEP]", "w0"))
+DESCRIPTION = {"inputs": ["input_ids", "attention_mask"], "outputs": {"hidden": ["b", "s", 2], "pooled": ["b", 2]}}
+
+
+@pytest.fixture
+def export(tmp_path):
+    """A folder of a Paddle Inference export of sequences of at most 20 tokens; its files are empty."""
+
+    def write(**changes):
+        (tmp_path / "serving.json").write_text(json.dumps({**DESCRIPTION, "max_length": 20, **changes}))
+        return tmp_path
+
+    names = (
+        "model.pdmodel",
+        "model.pdiparams",
+        "calibration.npz",
+        "model.onnx",
+        "openvino_model.xml",
+        "openvino_model.bin",
+    )
+    for name in names:
+        (tmp_path / name).touch()
+    tokenizer = reference_tokenizer(VOCABULARY)
+    tokenizer.post_processor = BertProcessing(("[SEP]", SEP), ("[CLS]", CLS))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return write
+
+
+@pytest.fixture
+def shapes(monkeypatch):
+    """The shapes and dtypes that Paddle's predictor gets, which returns the ids as states and their sums."""
+    seen, held = [], {}
+
+    class Runtime:
+        def get_input_handle(self, name):
+            return types.SimpleNamespace(copy_from_cpu=lambda values: held.update({name: values}))
+
+        def run(self):
+            seen.append({name: (values.shape, values.dtype.name) for name, values in held.items()})
+
+        def get_output_names(self):
+            return ["0", "1"]
+
+        def get_output_handle(self, name):
+            ids = held["input_ids"].astype("float32")
+            values = np.stack([ids, ids * held["attention_mask"]], axis=-1)
+            return types.SimpleNamespace(copy_to_cpu=lambda: values if name == "0" else values.sum(1))
+
+    monkeypatch.setattr(predictor.paddle.inference, "create_predictor", lambda config: Runtime())
+    return seen
+
+
+def test_paddle_gets_lengths_of_multiples_of_8_or_the_longest_and_gives_those_of_the_feed(export, shapes):
+    served = Predictor(export(), device="cpu")
+    for length in range(1, 21):
+        ids = np.arange(2 * length, dtype=np.int32).reshape(2, length) + 1
+        found = served.run({"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": ids})
+        width = min(20, -(-length // 8) * 8)
+        assert shapes[-1] == dict.fromkeys(DESCRIPTION["inputs"], ((2, width), "int64"))
+        assert found["hidden"].tolist() == np.stack([ids, ids], axis=-1).tolist()
+        assert found["pooled"].tolist() == [[row.sum()] * 2 for row in ids]
+    assert [*found] == served.outputs == ["hidden", "pooled"]
+
+
+def test_texts_are_cut_to_the_given_length_or_that_of_the_export_and_padded_to_the_longest(export, shapes):
+    served = Predictor(export(max_length=8), device="cpu")
+    long = " ".join(f"w{number}" for number in range(9))
+    ids = [[CLS, *range(W0, W0 + 6), SEP], [CLS, W0 + 3, SEP, *[0] * 5]]
+    found = served.tokenize([long, "w3"])
+    assert found["input_ids"].tolist() == ids and found["attention_mask"].tolist() == [[1] * 8, [1] * 3 + [0] * 5]
+    assert served.tokenize(["w1", "w3 w4"])["input_ids"].shape == (2, 4)
+    assert served.tokenize([long], max_length=5)["input_ids"].tolist() == [[CLS, W0, W0 + 1, W0 + 2, SEP]]
+    pair = served.tokenize([("w1 w2", "w3"), ("w1", "w4")])
+    assert pair["input_ids"][0].tolist() == [CLS, W0 + 1, W0 + 2, SEP, W0 + 3, SEP]
+    assert pair["token_type_ids"].tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 0]]
+    assert served.texts([long], max_length=5)["hidden"].shape == (1, 5, 2)
+    assert served.texts([long])["hidden"].shape == (1, 8, 2) and "token_type_ids" not in shapes[-1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"format": "openvino"}, "OpenVINO"),
+        ({"format": "openvino", "precision": "int8"}, "INT8"),
+        ({"format": "onnx", "precision": "int8"}, "INT8"),
+        ({"precision": "int8"}, "INT8"),
+    ],
+)
+def test_an_export_for_cpus_is_not_run_on_a_card(export, monkeypatch, changes, kind):
+    """Of auto it is run on the CPU, also where there is a card."""
+    used = []
+
+    def start(files, description, device, threads):
+        used.append((len(files), device, threads))
+
+    for name in ("_openvino_session", "_onnx_session", "_paddle_session"):
+        monkeypatch.setattr(predictor, name, start)
+    folder = export(**changes)
+    if changes.get("format") != "openvino":
+        for device in ("gpu", "tensorrt"):
+            with pytest.raises(
+                ValueError, match=rf"device={device}: .* is an export for CPUs \({kind}\); pass --device cpu"
+            ):
+                Predictor(folder, device=device)
+    Predictor(folder, cpu_threads=3)
+    Predictor(folder, device="cpu")
+    number = {"openvino": 2, "onnx": 1}.get(changes.get("format"), 3)
+    assert used == [(number, "cpu", 3), (number, "cpu", 1)]
+
+
+def test_an_openvino_export_is_refused_on_a_card(export):
+    for device in ("gpu", "tensorrt"):
+        with pytest.raises(ValueError, match=rf"device={device}: .* is an export for CPUs \(OpenVINO\); .*or onnx and"):
+            Predictor(export(format="openvino", precision="float32"), device=device)
+
+
+def test_other_exports_get_the_device_that_was_asked_for(export, monkeypatch):
+    used = []
+    monkeypatch.setattr(predictor, "_paddle_session", lambda files, description, device, threads: used.append(device))
+    for device in ("auto", "gpu", "tensorrt", "cpu"):
+        Predictor(export(precision="fp16"), device=device)
+    assert used == ["auto", "gpu", "tensorrt", "cpu"]
+
+
+def test_missing_files_are_all_named(export):
+    folder = export(precision="int8")
+    for name in ("model.pdmodel", "calibration.npz", "tokenizer.json"):
+        (folder / name).unlink()
+    with pytest.raises(ValueError, match=r"lacks model.pdmodel and calibration.npz; export it again"):
+        Predictor(folder)
+
+
+def test_texts_need_a_tokenizer(export, shapes):
+    folder = export()
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="was exported without a vocabulary; export it with --vocab-file"):
+        Predictor(folder, device="cpu").texts(["w1"])
