@@ -348,6 +348,60 @@ def test_impossible_settings_are_refused(changes):
         loader_settings(**changes)
 
 
+def test_a_batch_that_grows_takes_the_next_samples_of_the_same_order(folders):
+    """Updates of 4, 4, 8, 8 and then 12 sequences; the loss is divided by the predictions of each update."""
+    data, schedule = dataset(folders / "plain"), BatchSchedule(12, 4, 2)
+    units = PretrainingLoader(data, global_batch_size=4, micro_batch_size=4)
+    grown = PretrainingLoader(data, global_batch_size=12, micro_batch_size=2, rank=1, world_size=2, schedule=schedule)
+    assert grown.batches_per_epoch == units.batches_per_epoch == 29
+    first, batches = 0, grown.batches()
+    for index, size in enumerate([4, 4, 8, 8, *[12] * 9]):
+        expected = np.concatenate([units.sample_ids(first // 4 + place) for place in range(size // 4)])
+        assert grown.sample_ids(index).tolist() == expected.tolist()
+        update = next(batches)
+        assert (update.index, update.num_micro_steps) == (index, size // 4)
+        assert update.epoch == grown.epoch(index) == first // 4 // 29
+        own = list(update.micro_batches)
+        assert [batch.num_sequences for batch in own] == [2] * (size // 4)
+        masks = int(data.collation.masking.num_predictions(lengths_of(data)[expected]).sum())
+        assert {float(batch.feed["masked_lm_normalizer"][0]) for batch in own} == {np.float32(masks / (size // 4 * 2))}
+        first += size
+    batches.close()
+    assert data.epochs(4, schedule) == 24 / 119
+
+
+def test_shards_of_another_kind_than_the_settings_need_are_refused(folders, tmp_path):
+    for folder, changes in (("pairs", {}), ("singles", {"objective": "mlm"})):
+        write_shards(tmp_path / folder, [random_table(9, 1)])
+        write_manifest(tmp_path / folder, replace(read_manifest(tmp_path / folder), settings=changes))
+    settings = loader_settings()
+    assert PretrainingDataset(tmp_path / "pairs", WORDS, settings, seed=1).describe()["objective"] == "mlm_nsp"
+    with pytest.raises(ValueError, match="objective mlm, of single sequences, but objective=mlm_nsp needs sentence"):
+        PretrainingDataset(tmp_path / "singles", WORDS, settings, seed=1)
+    alone = PretrainingDataset(tmp_path / "singles", WORDS, settings, seed=1, next_sentence=False)
+    assert (
+        alone.describe()["objective"] == "mlm"
+        and "next_sentence_labels"
+        not in take(PretrainingLoader(alone, global_batch_size=3, micro_batch_size=3), 1)[0][0]
+    )
+
+
+def test_a_dataset_describes_itself(folders):
+    data = dataset(folders / "binned")
+    assert data.describe() == {
+        "directory": str(folders / "binned"),
+        "num_shards": 5,
+        "num_samples": 119,
+        "bins": [0, 1, 2],
+        "format": "parquet",
+        "static_masks": False,
+        "objective": "mlm_nsp",
+        "masking": "dynamic",
+        "fingerprint": data.fingerprint,
+    }
+    assert len(data.fingerprint) == 64 and dataset(folders / "static").describe()["static_masks"]
+
+
 def lengths_of(data: PretrainingDataset) -> np.ndarray:
     return np.concatenate([data.load_shard(index).lengths() for index in range(len(data.shard_counts))])
 
