@@ -1,3 +1,4 @@
+import hashlib
 import json
 import string
 from unittest import mock
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.tokenization.normalization import ACCENTED, CASED, UNCASED
-from bert.tokenization.vocabulary import SPECIAL_TOKENS
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_copy
 from bert.tokenization.wordpiece import WordPieceTokenizer, reference_tokenizer
 from tests.support.corpora import vocabulary
@@ -135,6 +136,35 @@ def test_replacements_are_neither_special_nor_unused():
     tokens = {words.tokens[index] for index in words.replacement_ids()}
     assert tokens == set(words.tokens) - set(SPECIAL_TOKENS) - {"[unused0]", "[unused1]"}
     assert words.id_dtype() == np.uint16
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(1 << 16, np.uint16), ((1 << 16) + 1, np.int32)])
+def test_ids_take_16_bits_while_they_fit(size, dtype):
+    words = Vocabulary((*SPECIAL_TOKENS, *(f"w{number}" for number in range(size - 5))))
+    assert words.id_dtype() == dtype and WordPieceTokenizer(words).encode_texts([f"w{size - 6}"])[0].tolist() == [
+        size - 1
+    ]
+
+
+def test_tokens_are_shown_and_put_into_texts_as_words_and_their_ends():
+    words = vocabulary()
+    assert words.insert("the sea ", "river") == "the sea river" and words.insert("fish ", "##ing") == "fishing"
+    assert words.shown(words.id_of("##ing")) == "##ing" and words.knows_words() and words.is_wordpiece()
+    inside = {words.tokens[index] for index in np.flatnonzero(words.continuations())}
+    assert inside == {token for token in words.tokens if token.startswith("##")}
+    assert (words.pair_separators(), words.second_type(), words.file_name()) == (1, 1, "vocab.txt")
+    assert words.sha256 == hashlib.sha256("".join(f"{token}\n" for token in words.tokens).encode()).hexdigest()
+
+
+def test_a_vocabulary_of_special_tokens_alone_has_nothing_to_mask_with():
+    with pytest.raises(ValueError, match=r"its 6 lines are all special or \[unused\] tokens; words are needed"):
+        Vocabulary((*SPECIAL_TOKENS, "[unused7]")).replacement_ids()
+
+
+def test_text_around_masks_is_tokenised():
+    words = vocabulary()
+    ids = WordPieceTokenizer(words).encode_masked("The [MASK] runs[MASK].")
+    assert [words.tokens[index] for index in ids] == ["the", "[MASK]", "runs", "[MASK]", "."]
 
 
 IDS = {token: place for place, token in enumerate(vocabulary().tokens)}
