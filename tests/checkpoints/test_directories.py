@@ -198,6 +198,16 @@ def test_missing_added_and_foreign_files_are_refused_with_the_reason(newest, ref
     assert contents_of(newest_valid(newest.parent).directory) == CONTENTS
 
 
+def test_a_card_may_be_there_be_edited_or_be_missing(newest):
+    """People edit it by hand, so it is no part of what is verified."""
+    for contents in ({**CONTENTS, "README.md": b"card"}, CONTENTS):
+        directory = write_checkpoint(newest.parent, 6, files(contents))
+        (directory / "README.md").write_text("by Anna")
+        verify(directory)
+        (directory / "README.md").unlink()
+        verify(directory)
+
+
 def test_newest_valid_falls_back_step_by_step_and_counts_by_number(tmp_path, refusals):
     for step in (9, 100, 20):
         write_checkpoint(tmp_path, step, files())
@@ -477,8 +487,12 @@ def test_the_newest_valid_and_the_best_are_never_pruned_for_room(four_steps, mon
     assert list_steps(four_steps) == [2, 3], "none is valid: nothing is deleted"
 
 
-def test_a_save_that_cannot_fit_is_refused_before_it_starts(tmp_path):
-    require_space(tmp_path, 1)
+def test_a_save_that_cannot_fit_is_refused_before_it_starts(tmp_path, monkeypatch):
+    free = shutil.disk_usage(tmp_path)._replace(free=2000)
+    monkeypatch.setattr(checkpoint_files.shutil, "disk_usage", lambda _: free)
+    require_space(tmp_path, 2000)
+    with pytest.raises(CheckpointError, match="has 0.0 MB free and the checkpoint needs 0.0 MB"):
+        require_space(tmp_path, 2001)
     with pytest.raises(CheckpointError, match="the checkpoint needs 1000000000000.0 MB; free some space, lower --keep"):
         require_space(tmp_path, 10**18)
 

@@ -80,6 +80,25 @@ def test_an_error_of_the_disk_is_raised_in_the_training_once(where):
     writer.finish()
 
 
+def test_the_error_of_a_save_does_not_replace_the_one_that_ended_the_training(capsys):
+    with pytest.raises(SaveFailed, match="step 7 could not be written"), CheckpointWriter(asynchronous=True) as writer:
+        writer.save(7, lambda: fails)
+    with pytest.raises(KeyError), CheckpointWriter(asynchronous=True) as writer:
+        writer.save(8, lambda: fails)
+        raise KeyError
+    assert "error: the checkpoint of step 8 could not be written" in capsys.readouterr().err
+
+
+def test_an_amendment_is_written_after_the_save_that_it_belongs_to():
+    disk, writer = Disk(), CheckpointWriter(asynchronous=True)
+    writer.save(3, disk.save_of(3))
+    threading.Timer(0.1, disk.release.set).start()
+    writer.amend(3, lambda: disk.written.append("amended"))
+    assert disk.written == [3, "amended"]
+    with pytest.raises(SaveFailed, match="the checkpoint of step 3 could not be written"):
+        writer.amend(3, fails)
+
+
 def test_without_a_thread_the_caller_waits_and_hears_at_once():
     writer, written = CheckpointWriter(asynchronous=False), []
     writer.save(1, lambda: lambda: written.append(1))

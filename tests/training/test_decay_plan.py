@@ -1,57 +1,13 @@
 """What rank 0 decides of a decay, without a training: a fixed speed, costs that were measured, and the rates."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from bert.checkpoints.progress import DecayState, LoopState, Totals
 from bert.checkpoints.writer import SaveTimes
-from bert.model.optimization import APPLIED_UPDATES, LEARNING_RATE_TABLE
-from bert.runtime.distributed import Collective, Group
-from bert.runtime.paddle_api import place_of, read_variable, static
-from bert.training.decay import Decay
-from bert.training.devices import Device
-from bert.training.interruption import FINISH_FILE, StopRequest
-from tests.support import tiny
+from bert.training.interruption import FINISH_FILE
 from tests.support.messages import messages
-
-PEAK, END = 0.01, 0.002
-
-
-class Plan:
-    """A decay of a run of at most `max_steps` updates, each of which takes a second, 1,000 s after the clock's zero."""
-
-    def __init__(self, folder, step=0, state=None, max_steps=1000, **changes):
-        values = {"lr_schedule": "wsd", "lr_decay_share": 0.2, "learning_rate": PEAK, "end_learning_rate": END}
-        values |= {"warmup_proportion": 0.002, "num_steps_per_checkpoint": 10**6, "max_steps": max_steps}
-        self.config = tiny.pretraining_config(folder, **{**values, **changes})
-        self.now, self.speed, self.windows, self.run_seconds = 1000.0, 1.0, [], 0.0
-        self.stop, self.state, self.events = StopRequest(lambda: self.now), state or LoopState(), []
-        scope, place, group = static.Scope(), place_of("cpu"), Group(0, 1, "cpu")
-        scope.var(LEARNING_RATE_TABLE).get_tensor().set(np.zeros(max_steps, "float32"), place)
-        scope.var(APPLIED_UPDATES).get_tensor().set(np.array([step]), place)
-        self.device = Device(None, scope, place, group, Collective(group, None), 1.0)
-        measured = SimpleNamespace(seconds_per_update=self._speed, seconds_of_run=lambda: self.run_seconds)
-        log = lambda *event: self.events.append(event)  # noqa: E731
-        self.decay = Decay(self.config, self.device, self.state, measured, self.stop, step, log)
-
-    def _speed(self, window):
-        self.windows.append(window)
-        return self.speed
-
-    def applied(self, number: int) -> None:
-        self.device.scope.var(APPLIED_UPDATES).get_tensor().set(np.array([number]), self.device.place)
-
-    def rates(self) -> np.ndarray:
-        return read_variable(self.device.scope, LEARNING_RATE_TABLE)
-
-    def begin(self, step: int, seconds_before: float) -> DecayState:
-        self.now += seconds_before
-        self.applied(step)
-        self.decay.begin(step, 0)
-        return self.state.decay
-
+from tests.training.decay_plan import END, PEAK, Plan
 
 SAVE = SaveTimes(5, wait_seconds=1.0, copy_seconds=2.0, write_seconds=3.5)
 
@@ -75,6 +31,15 @@ def test_the_time_of_the_end_is_kept_free(tmp_path, evaluation, is_async, update
     decay = plan.begin(10, 50.0)
     assert (decay.first, decay.last, plan.decay.last_step) == (10, 10 + updates, 10 + updates)
     assert plan.events == [("decay", 10, 0, {"learning_rate": pytest.approx(PEAK), "last_step": 10 + updates})]
+
+
+def test_a_decay_has_five_updates_in_any_case(tmp_path):
+    plan = Plan(tmp_path, finish_in=100)
+    assert plan.begin(10, 99.0).last == 15
+    plan.now, plan.speed = plan.now + 9, 60.0
+    plan.decay.after_interval(11, 0)
+    assert plan.state.decay.last == 15
+    assert Plan(tmp_path, finish_in=100, max_steps=12).begin(10, 99.0).last == 12, "if the run has so many"
 
 
 @pytest.mark.parametrize(("speed", "updates"), [(1.0, 30), (0.5, 47), (2.0, 19)])

@@ -425,33 +425,3 @@ def test_a_loss_that_is_no_number_is_worse_than_any():
     assert not guard.has_stopped and state.evaluations.best == (30, 4.0) and state.evaluations.ends_with_best
     resumed = EvaluationGuard(written_and_read(state), BestMetric("eval_loss", early_stopping=3))
     assert resumed.state.ends_with_best and resumed.observe(50, {"eval_loss": 3.0})
-
-
-# ---- the state -------------------------------------------------------------------------------------------------------
-
-
-def test_the_state_of_version_1_is_read():
-    """The dictionary that checkpoints had before the state was typed."""
-    carried = {
-        "losses": [3.0, 2.5],
-        "pending": [54, 4.0, 4.0],
-        "skipped_batches": [[5, 7]],
-        "totals": {"sequences": 12.0, "later": 1},
-        "divergence": {"first": 9.0, "above": 2},
-        "held_out": {"before": None, "best": [4, 4.0], "last": [6, math.inf], "since_best": 1, "above": 1},
-        "warmup_steps": 2,
-        "started_from": "weights",
-    }
-    state = LoopState.read(carried)
-    assert state == written_and_read(state)
-    assert (state.spikes.losses, state.spikes.pending, state.spikes.skipped_batches) == (
-        [3.0, 2.5],
-        (54, 4.0, 4.0),
-        [(5, 7)],
-    )
-    assert (state.divergence.first, state.divergence.above, state.totals.sequences) == (9.0, 2, 12.0)
-    assert (state.evaluations.best, state.evaluations.last) == ((4, 4.0), (6, math.inf))
-    assert (state.evaluations.since_best, state.warmup_steps, state.started_from) == (1, 2, "weights")
-    assert LoopState.read({}) == LoopState()
-    with pytest.raises(ValueError, match="version 3, this program reads 2"):
-        LoopState.read({"version": 3})
