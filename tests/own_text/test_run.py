@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from bert.commands import own_text as command
-from bert.own_text import corpus, run, start
+from bert.own_text import constants, corpus, run, start
 from bert.own_text.request import read_text_request
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.own_text.workplace import LAPTOP, PREPARE, SENTENCE, STOPPED, unwrapped
@@ -151,6 +151,15 @@ def test_the_time_decides_the_end(workplace):
     assert config.run.expected_steps == min(expected, plan["updates"])
     assert config.warmup_steps() == config.run.expected_steps // 10
     assert workplace.settings()["warmup_proportion"] == 0.1
+
+
+def test_the_time_for_the_results_is_kept_free(workplace, monkeypatch):
+    """As much as the results take on a machine as slow as this one was found to be."""
+    monkeypatch.setattr(constants, "END_SECONDS", 300.0)
+    assert workplace.start("--hours 0.5") == 0
+    (config,) = workplace.trained
+    kept = 300 * workplace.record()["text"]["slowness"]
+    assert 1800 - kept - 60 < config.run.finish_in < 1800 - kept
 
 
 def test_stopped_and_started_again_it_continues_in_the_time_that_is_left(workplace, capsys):
