@@ -2,7 +2,7 @@
 
 The commands run one after the other in another process, which measures each: it ends with exit code 2 and lines that
 name the file, the rule and the remedy. Files that would run code: `conversion/test_hostile.py`. Texts:
-`data/test_import_text.py`.
+`data/text/test_import_text.py`.
 """
 
 import json
