@@ -1,11 +1,15 @@
 """What VisualDL shows of a run, read by VisualDL's own reader."""
 
 import io
+import json
 import math
 import types
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from bert.reporting.curves import REPLAYED_ROWS, Tracker, VisualDL, curves_command, finite, table_row, tag_of
 from bert.reporting.logs import Log
 
 SETTINGS = {
@@ -105,3 +109,105 @@ def test_a_writer_whose_thread_has_ended_is_an_error_and_not_a_wait(tmp_path, ca
     log.close()
     assert capsys.readouterr().err.count("VisualDL failed and is switched off: its writing thread has ended") == 1
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_only_finite_numbers_are_drawn_and_are_plain():
+    given = {
+        "a": np.float32(0.5),
+        "b": math.nan,
+        "c": math.inf,
+        "d": True,
+        "e": "1",
+        "f": 3,
+        "g": None,
+        "h": np.int64(2),
+    }
+    found = finite(given)
+    assert found == {"a": 0.5, "f": 3, "h": 2} and {type(value) for value in found.values()} == {int, float}
+
+
+def test_held_out_metrics_have_a_tag_of_their_own():
+    assert (tag_of("loss"), tag_of("eval_loss"), tag_of("my_eval_loss")) == (
+        "train/loss",
+        "eval/loss",
+        "train/my_eval_loss",
+    )
+
+
+def test_the_table_has_changed_settings_first_and_neither_paths_nor_machines():
+    row = table_row(
+        {
+            "model": {"hidden_size": 8},
+            "hardware": {"device": "cpu"},
+            "initialization": {"from_checkpoint": "a"},
+            "training_data": {"num_shards": 8},
+            "run": {"seed": 42, "output_dir": "a", "log_freq": 3, "report_file": "b", "keep_checkpoints": 2, "x": None},
+            "world_size": np.int64(2),
+            "optimizer": {"always_adapt": False, "learning_rate": 0.5},
+            "data": {"masking": "static", "num_workers": 4, "sizes": (1, 2)},
+        }
+    )
+    assert list(row.items()) == [
+        ("always_adapt", "False"),
+        ("learning_rate", 0.5),
+        ("seed", 42),
+        ("masking", "static"),
+        ("sizes", "(1, 2)"),
+        ("world_size", 2),
+        ("hidden_size", 8),
+    ]
+
+
+class Written(Tracker):
+    def open(self, first_step):
+        self.writer, self.rows = True, [("open", first_step)]
+
+    def write(self, step, scalars):
+        self.rows.append((step, scalars))
+
+    def end(self):
+        self.rows.append("end")
+
+
+def test_a_tracker_opens_with_the_first_scalars_and_ends_with_the_figures_of_the_run(tmp_path):
+    tracker = Written(tmp_path / "run/phase1")
+    tracker.close(9, {"mfu": 0.5})
+    assert tracker.writer is None and tracker.name == "run/phase1"
+    tracker.add(4, {"loss": 2.0, "eval_f1": math.nan}, 3)
+    tracker.add(5, {"eval_f1": 0.5}, 3)
+    tracker.close(6, {"mfu": 0.5, "skipped_steps": 2, "training_sequences_per_second": math.inf, "steps": 6})
+    assert tracker.rows == [
+        ("open", 3),
+        (4, {"train/loss": 2.0}),
+        (5, {"eval/f1": 0.5}),
+        (6, {"final/mfu": 0.5, "final/skipped_steps": 2}),
+        "end",
+    ]
+
+
+@pytest.mark.parametrize(("rows", "every"), [(REPLAYED_ROWS, 1), (REPLAYED_ROWS + 1, 2), (2 * REPLAYED_ROWS + 1, 3)])
+def test_a_continued_curve_begins_with_the_earlier_rows_evenly_thinned(tmp_path, monkeypatch, rows, every):
+    pytest.importorskip("visualdl")
+    training = [{"step": step, "epoch": 0, "loss": step / 2} for step in range(1, rows + 1)]
+    later = [{"step": rows + 1, "loss": 0.0}, {"step": rows + 1, "eval_loss": 0.0}]
+    lines = [*training, {"step": 2, "eval_loss": 7.0}, *later]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    written = []
+    monkeypatch.setattr("visualdl.LogWriter", lambda logdir: logdir)
+    monkeypatch.setattr(VisualDL, "write", lambda self, step, scalars: written.append((step, scalars)))
+    VisualDL(tmp_path).open(rows)
+    assert [row for row in written if "eval/loss" in row[1]] == [(2, {"eval/loss": 7.0})]
+    curve = [row for row in written if "train/loss" in row[1]]
+    assert curve == [(step, {"train/loss": step / 2}) for step in range(1, rows + 1, every)]
+    assert [step for step, _ in written] == sorted(step for step, _ in written)
+    written.clear()
+    VisualDL(tmp_path).open(0)  # a new run
+    assert written == []
+
+
+def test_curves_are_shown_without_reports_to_the_maker():
+    purpose, command = curves_command(Path("a b"))
+    assert "http://localhost:8040/app/scalar" in purpose and command.endswith(
+        "--disable-telemetry --language en --port 8040"
+    )
+    assert "'a b'" in command
