@@ -55,6 +55,19 @@ def test_the_tokens_and_their_characters_are_those_of_the_library(case):
         assert spans[own] == expected.offsets, text
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_mark_separates_words_as_the_librarys(case):
+    """All of ASCII, and both sides of the edges of what is a word by itself, between two letters."""
+    edges = (0x2010, 0x2027, 0x2030, 0x203E, 0x3001, 0x3400, 0x4DBF, 0x4E00, 0x9FFF, 0xF900, 0xFF01, 0xFF0C, 0xFF1F)
+    codes = [*range(0x500), *(edge + near for edge in edges for near in range(-3, 4))]
+    words = Vocabulary((*SPECIAL_TOKENS, "a", "b", "##b", "##a", "~", "\u3400", "##\u3400", "\uff01"))
+    texts = [f"a{chr(code)}b ab{chr(code)}" for code in codes]
+    ids, offsets = WordPieceTokenizer(words, case).encode_texts(texts)
+    expected = reference_tokenizer(words, case).encode_batch(texts, add_special_tokens=False)
+    for text, low, high, encoded in zip(texts, offsets[:-1], offsets[1:], expected, strict=True):
+        assert ids[low:high].tolist() == encoded.ids, ascii(text)
+
+
 def test_words_that_were_being_added_when_it_was_interrupted_are_forgotten():
     words = vocabulary()
     tokenizer = WordPieceTokenizer(words)
