@@ -155,6 +155,22 @@ def test_the_numbers_of_readings_tell_an_epochs_repetitions_apart():
 # ---- what is in memory ----
 
 
+def test_each_random_order_is_drawn_once_while_its_batches_follow_each_other(monkeypatch):
+    """A training would wait if each batch sorted all samples of its windows and blocks again."""
+    drawn: list[tuple[int, int]] = []
+
+    def counted(key: np.uint64, length: int) -> np.ndarray:
+        drawn.append((int(key), length))
+        return permutation(key, length)
+
+    monkeypatch.setattr("bert.samples.order.permutation", counted)
+    order = SampleOrder(COUNTS, BINS, 10, 5, 80, block_samples=60)
+    for index in range(2 * order.batches_per_epoch):
+        for _ in range(2):  # also where ids and batches are asked for
+            batch_of(order, index, 10)
+    assert len({*drawn}) == len(drawn)
+
+
 def test_no_more_groups_of_shards_are_kept_than_the_capacity():
     reads: list[int] = []
     made: list[weakref.ref] = []
