@@ -17,7 +17,9 @@ _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 _PADDLES = re.compile(rb"paddle|fleetrun")  # in the words of a launcher
 CALLER = "BERT_CALLER"  # environment variable of a command: the process of the Python function that started it
-LAUNCHER = "BERT_LAUNCHER"  # environment variable of ranks: the process that started Paddle's launcher
+LAUNCHER = (
+    "BERT_LAUNCHER"  # environment variable of ranks: the process that started Paddle's launcher, or the only rank
+)
 _BACKUP = "PADDLE_BACKUP_ENV_PATH"  # environment variable of the ranks that Paddle's launcher starts
 
 
@@ -55,8 +57,13 @@ def end_with_launcher() -> None:
     """Let a rank end with Paddle's launcher, and what the rank forks, such as Gloo's server, with the rank.
 
     What the launcher wrote of its environment is deleted; of a start that was typed by hand, that is all of it.
+    The only rank of a start of ours has our process in place of the launcher, which has called `end_with` for it.
     """
-    if _PRCTL is None or _BACKUP not in os.environ:
+    if _PRCTL is None:
+        return
+    if _BACKUP not in os.environ:
+        if os.environ.pop(LAUNCHER, None) == str(os.getppid()):
+            os.register_at_fork(after_in_child=lambda: end_with(os.getppid()))
         return
     backup, parent = Path(os.environ.pop(_BACKUP)), os.getppid()  # LOG_DIR/backup_env.RANK.json
     end_with(parent)

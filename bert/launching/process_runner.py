@@ -49,6 +49,8 @@ def module_command(module: str, **options: Any) -> list[str]:
 
 LAUNCHER_LOG, EXIT_CODE = "launcher.log", "exit_code"
 _FIRST = "workerlog.0"
+RANK = "PADDLE_TRAINER_ID"  # environment variable: the number of a rank
+_OF_OTHER_PYTHONS = ("PYTHONOPTIMIZE", "PYTHONWARNINGS")  # which ranks of Paddle's launcher are not started with either
 _REFUSES = re.compile(rb"^error: ", re.MULTILINE)
 _EXPLAINS = re.compile(rb"^(error: |Traceback |[A-Za-z.]*Error\b|.*C\+\+ Traceback)", re.MULTILINE)
 # What Paddle writes in a process that is ended by SIGTERM: the launcher ends the other ranks so when one has failed.
@@ -176,9 +178,10 @@ class Runner:
         log_file: Path | None,
         variables: Mapping[str, str],
     ) -> int:
-        """Run Paddle's launcher and show what this node's first rank writes; on a terminal its steps are a bar.
+        """Run Paddle's launcher, or the only rank, and show what this node's first rank writes; on a terminal its steps
+        are a bar.
 
-        The launcher writes to `log_dir`, the lines that are shown are kept in `log_file`. Exit code as of `run`.
+        They write to `log_dir`, the lines that are shown are kept in `log_file`. Exit code as of `run`.
         """
         output = WorkerOutput(log_dir)
         progress = RunProgress(config.stage_dir(), config.stage()) if sys.stdout.isatty() else None
@@ -195,8 +198,8 @@ class Runner:
         environment = {**variables, STOPPED_BY: str(self._reason_file), COMMAND_STARTED: started}
         environment[EXIT_CODE_FILE] = str(log_dir / EXIT_CODE)
         environment |= {QUIET_STEPS: "1"} if progress else {}
-        with open(log_dir / LAUNCHER_LOG, "ab") as launcher_log:
-            code = self._run(command, environment, show, stdout=launcher_log, stderr=subprocess.STDOUT)
+        with open(log_dir / (_FIRST if RANK in variables else LAUNCHER_LOG), "ab") as log:
+            code = self._run(command, environment, show, stdout=log, stderr=subprocess.STDOUT)
         if code and (failed := output.exit_code()) is not None:  # the launcher's own may be of a rank that it ended
             code = failed if failed >= 0 else 128 - failed
         self._reason_file = None
@@ -252,10 +255,12 @@ def start_process(
 ) -> "subprocess.Popen[Any]":
     """Start a command of ours. It and the ranks that it starts end with this process, however that ends.
 
-    Paddle's launcher gets no variable that may be a secret; its ranks do.
+    Paddle's launcher gets no variable that may be a secret; its ranks do, and so does a rank without it.
     """
     us = os.getpid()
     environment = repository_environment() | dict(variables) | {LAUNCHER: str(us)}
+    if RANK in variables:
+        environment = {name: text for name, text in environment.items() if name not in _OF_OTHER_PYTHONS}
 
     def begin() -> None:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # Slurm sends it to all, and it would kill Paddle's launcher

@@ -15,7 +15,7 @@ from bert.files import read_json
 from bert.interpreter import shell_command
 from bert.launching.process_runner import start_process
 from bert.launching.ranks import Ranks
-from bert.launching.start_training import ranks_command
+from bert.launching.start_training import start_of_ranks
 from bert.own_text import constants
 from bert.own_text.candidates import Candidate, Placement
 from bert.own_text.facts import MachineFacts
@@ -79,10 +79,9 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str
         target = Path(folder) / "speeds.json"
         ranks = Ranks(num_processes=placement.ranks)
         devices = ranks.devices(placement.device)
-        # The folder of the probe has modules of common names.
-        variables = {"PYTHONSAFEPATH": "1", **ranks.environment(placement.device)}
-        program = [_PROBE, target, *files.values()]
-        command = ranks_command(ranks, devices, Path(folder) / "log", program, ["--log_level", "CRITICAL"])
+        program, options = [_PROBE, target, *files.values()], ["--log_level", "CRITICAL"]
+        command, variables = start_of_ranks(ranks, placement.device, devices, Path(folder) / "log", program, options)
+        variables["PYTHONSAFEPATH"] = "1"  # the folder of the probe has modules of common names
         begun = time.time()
         process = start_process(command, variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         output, _ = process.communicate()

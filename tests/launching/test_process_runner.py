@@ -14,6 +14,8 @@ from bert.command_errors import EXIT_CODE_FILE, command
 from bert.commands.pretrain import parse_launch_arguments
 from bert.exit_codes import INTERRUPTED
 from bert.launching.process_runner import Runner, WorkerOutput, ranks_of
+from bert.launching.ranks import Ranks
+from bert.launching.start_training import start_of_ranks
 from bert.training.interruption import STOPPED_BY, StopRequest
 from bert.training.loss_guards import TrainingDiverged
 from tests.support.waiting import wait_until
@@ -118,6 +120,61 @@ def test_ranks_of_paddles_launcher_are_signalled_directly(tmp_path):
             os.kill(pid, signal.SIGKILL)
         process.kill()
         process.wait()
+
+
+ONLY_RANK = """
+import os, signal, sys
+from bert.parent_death import end_with_launcher
+end_with_launcher()
+print("rank", os.environ["PADDLE_TRAINER_ID"], os.environ.get("SECRET_KEY"), sys.flags.optimize, flush=True)
+if sys.argv[1] == "forks":
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        os.write(writing, b"x")
+        signal.pause()
+    os.read(reading, 1)
+if sys.argv[1] == "waits":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+    print("ready", flush=True)
+    signal.pause()
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+print("error: a bad line")
+sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize(("mode", "code"), [("fails", 2), ("killed", 137), ("waits", 75)])
+def test_a_single_rank_is_a_process_of_its_own(tmp_path, runner, monkeypatch, capfd, mode, code):
+    """Its output, exit code and signals are those of a rank of Paddle's launcher, which is not started."""
+    monkeypatch.setenv("SECRET_KEY", "known to the rank")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")  # Paddle's launcher would not start with it
+    (tmp_path / "rank.py").write_text(ONLY_RANK)
+    (tmp_path / "workerlog.0").write_text("a line of an earlier start\n")
+    command, variables = start_of_ranks(Ranks(), "cpu", None, tmp_path, [tmp_path / "rank.py", mode])
+    if mode == "waits":
+
+        def stop():
+            wait_until(lambda: "ready" in (tmp_path / "workerlog.0").read_text(), 60)
+            runner._on_signal(signal.SIGTERM, None)
+
+        threading.Thread(target=stop).start()
+    assert runner.train(command, CONFIG, tmp_path, None, variables) == code
+    shown = {"fails": "error: a bad line\n", "killed": "", "waits": "ready\n"}[mode]
+    assert capfd.readouterr().out == f"rank 0 known to the rank 0\n{shown}"
+    log = (tmp_path / "workerlog.0").read_text()
+    assert log == f"a line of an earlier start\nrank 0 known to the rank 0\n{shown}"
+    assert "known" not in "".join(path.read_text() for path in tmp_path.iterdir() if path.suffix != ".0")
+
+
+def test_what_a_single_rank_forks_ends_with_it(tmp_path, runner):
+    (tmp_path / "rank.py").write_text(ONLY_RANK)
+    command, variables = start_of_ranks(Ranks(), "cpu", None, tmp_path, [tmp_path / "rank.py", "forks"])
+    assert runner.train(command, CONFIG, tmp_path, None, variables) == 2
+    numbers = [line for line in (tmp_path / "workerlog.0").read_text().splitlines() if line.isdecimal()]
+    assert len(numbers) == 1
+    wait_until(lambda: not Path(f"/proc/{numbers[0]}").exists(), 30)
 
 
 PASSING_ON = """

@@ -1,5 +1,10 @@
-"""Where the processes of a run are, and the command of Paddle's launcher."""
+"""Where the processes of a run are, and what starts them."""
 
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +13,7 @@ from bert.commands import pretrain
 from bert.commands.pretrain import parse_launch_arguments
 from bert.launching import ranks
 from bert.launching.ranks import Ranks, quickstart_processes
-from bert.launching.start_training import ranks_command
+from bert.launching.start_training import ranks_command, start_of_ranks
 
 
 def test_processes_and_nodes(monkeypatch):
@@ -94,15 +99,50 @@ def test_more_processes_than_gpus_are_refused_unless_the_cpu_is_meant(monkeypatc
         Ranks().devices("gpu")
 
 
-def test_one_process_and_several_start_through_paddles_launcher():
-    def words(count, devices=None):
-        ranks = Ranks(num_processes=count)
-        return " ".join(ranks_command(ranks, devices, Path("logs"), ["run_x.py", "--config", "p.yaml"]))
+def test_several_ranks_start_through_paddles_launcher_and_a_single_one_without_it():
+    def words(devices=None, **ranks):
+        program = ["run_x.py", "--config", "p.yaml"]
+        return " ".join(start_of_ranks(Ranks(**ranks), "auto", devices, Path("logs"), program).command)
 
     script = "run_x.py --config p.yaml"
-    assert "-m paddle.distributed.launch" in words(1) and words(1).endswith(f"--nproc_per_node 1 {script}")
-    assert words(2).endswith(f"--nproc_per_node 2 {script}")
-    assert words(2, devices="0,1").endswith(f"--devices 0,1 {script}")
+    assert words() == f"{sys.executable} -u {script}"
+    assert "-m paddle.distributed.launch" in words(num_processes=2)
+    assert words(num_processes=2).endswith(f"--nproc_per_node 2 {script}")
+    assert words(num_processes=2, devices="0,1").endswith(f"--devices 0,1 {script}")
+    assert "-m paddle.distributed.launch" in words(num_nodes=2, master="10.0.0.1:6070")
+
+
+SHOWN = """
+import json, os, sys
+from pathlib import Path
+names = [name for name in os.environ if name.startswith(("PADDLE_", "FLAGS_", "CUDA_"))]
+Path(sys.argv[1]).write_text(json.dumps({name: os.environ[name] for name in names}))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("device", "devices", "visible"),
+    [("cpu", None, None), ("auto", None, None), ("gpu", "5", "5,3"), ("gpu", "GPU-a", "GPU-a")],
+)
+def test_a_single_rank_has_the_variables_that_paddles_launcher_gives_it(
+    tmp_path, monkeypatch, device, devices, visible
+):
+    for name in list(os.environ):
+        if name.startswith(("PADDLE_", "FLAGS_", "CUDA_")):
+            monkeypatch.delenv(name)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (tmp_path / "rank.py").write_text(SHOWN)
+    one, found = Ranks(), []
+    begun = start_of_ranks(one, device, devices, tmp_path, [tmp_path / "rank.py", tmp_path / "seen"])
+    launcher = ranks_command(one, devices, tmp_path, [tmp_path / "rank.py", tmp_path / "seen"])
+    for command, variables in (begun, (launcher, one.environment(device))):
+        subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=120)
+        seen = json.loads((tmp_path / "seen").read_text())
+        seen.pop("PADDLE_BACKUP_ENV_PATH", None)  # of the launcher's own file
+        found.append({name: re.sub(r"^[\d.]+:\d+$", "ADDRESS", text) for name, text in seen.items()})
+    assert found[0] == found[1] and len(found[0]) >= 13
 
 
 @pytest.mark.parametrize(
