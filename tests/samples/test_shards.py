@@ -10,9 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert.samples.formats.arrow import arrow_columns
-from bert.samples.manifest import CHECKSUMS_NAME, NUM_SAMPLES_NAME, Manifest, read_manifest, write_manifest
+from bert.samples.manifest import (
+    CHECKSUMS_NAME,
+    MANIFEST_NAME,
+    NUM_SAMPLES_NAME,
+    UNFINISHED_NAME,
+    Manifest,
+    ShardRecord,
+    is_unfinished,
+    read_manifest,
+    shard_totals,
+    write_manifest,
+)
+from bert.samples.mixture import write_mixture
 from bert.samples.sample_table import SampleTable
-from bert.samples.shards import ShardDirectory
+from bert.samples.shards import ShardDirectory, count_samples, list_shards
 from data.balance_shards import balance
 from tests.support.corpora import random_table, shard_bytes, vocabulary, write_shards
 
@@ -347,3 +359,103 @@ def test_columns_that_polars_or_pandas_stored_in_other_types_are_cast(tmp_path, 
         with pa.ipc.new_file(path, stored.schema) as writer:
             writer.write_table(stored)
     assert same(ShardDirectory(tmp_path, WORDS, 30).load(0), table)
+
+
+def test_shards_are_in_order_of_bin_and_number(tmp_path):
+    """Numbers count as such: shard-10 follows shard-9."""
+    names = ["shard-10.parquet_0", "shard-2.parquet_0", "shard-0.parquet_1", "shard-0.parquet_0", "shard-9.parquet_10"]
+    for name in (*names, ".shard-3.parquet_0", "shard-x.parquet", "notes.txt", "shard-1.parquet_0.tmp"):
+        (tmp_path / name).touch()
+    found = [(shard.name, shard.number, shard.bin_id) for shard in list_shards(tmp_path)]
+    assert found == [
+        ("shard-0.parquet_0", 0, 0),
+        ("shard-2.parquet_0", 2, 0),
+        ("shard-10.parquet_0", 10, 0),
+        ("shard-0.parquet_1", 0, 1),
+        ("shard-9.parquet_10", 9, 10),
+    ]
+    (tmp_path / "other").mkdir()
+    for name in ("b.hdf5", "a.h5", ".c.hdf5", "d.tfrecord-00"):
+        (tmp_path / "other" / name).touch()
+    found = [(shard.name, shard.kind, shard.number) for shard in list_shards(tmp_path / "other")]
+    assert found == [("a.h5", "hdf5", 0), ("d.tfrecord-00", "tfrecord", 0), ("b.hdf5", "hdf5", 1)]
+
+
+def test_samples_are_counted_by_the_mixture_the_records_or_the_files(tmp_path):
+    five_shards(tmp_path, manifest=False)
+    assert count_samples(tmp_path) == 55
+    (tmp_path / NUM_SAMPLES_NAME).write_text(json.dumps({"shard-0.parquet": 40, "shard-1.parquet": 2}))
+    assert count_samples(tmp_path) == 42, "by the record, without opening a file"
+    five_shards(tmp_path / "manifest")
+    (tmp_path / "manifest" / NUM_SAMPLES_NAME).write_text(json.dumps({"shard-0.parquet": 40}))
+    assert count_samples(tmp_path / "manifest") == 55, "the manifest before the other record"
+    write_mixture(tmp_path, {".": 9, "replay": 3})
+    assert count_samples(tmp_path) == 12
+    (tmp_path / "new" / UNFINISHED_NAME).mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="its shards are still being made"):
+        count_samples(tmp_path / "new")
+    with pytest.raises(ValueError, match="some of its shards are missing: a run is writing them, or was stopped"):
+        list_shards(tmp_path / "new")
+
+
+def test_a_manifest_tells_sizes_bins_and_whether_its_shards_are_finished(tmp_path):
+    records = {"a": ShardRecord(3, 100, "00", 0), "b": ShardRecord(4, 20, "01", 1), "c": ShardRecord(5, 7, "02", 1)}
+    assert shard_totals(records) == {"samples per bin": {"0": 3, "1": 9}, "shard bytes": 127}
+    (tmp_path / UNFINISHED_NAME).mkdir()
+    assert is_unfinished(tmp_path) and read_manifest(tmp_path) is None
+    manifest = Manifest(records, "sha", {"seed": 7}, {"samples": 12})
+    write_manifest(tmp_path, manifest)
+    assert not is_unfinished(tmp_path) and read_manifest(tmp_path) == manifest
+    assert json.loads((tmp_path / NUM_SAMPLES_NAME).read_text()) == {"a": 3, "b": 4, "c": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"version": 1}, "version 1, made by another version of this program, which reads version 2"),
+        ({"format": "other"}, "not a manifest of this program .format 'other'.; it must be"),
+        ({"shards": {"a": {}}}, "not a manifest of this program"),
+    ],
+)
+def test_a_manifest_of_another_program_or_version_is_refused(tmp_path, change, text):
+    write_manifest(tmp_path, Manifest({}, None))
+    path = tmp_path / MANIFEST_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=text):
+        read_manifest(tmp_path)
+
+
+def test_shards_that_differ_from_their_record_are_refused(tmp_path):
+    path = five_shards(tmp_path) / "shard-2.parquet"
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    with pytest.raises(
+        ValueError, match="shard-2.parquet: its XXH128 is .*, manifest.json says .*; the file has changed"
+    ):
+        ShardDirectory(tmp_path, WORDS, 30).load(2)
+    path.write_bytes(content + b"x")
+    with pytest.raises(
+        ValueError, match=rf"shard-2.parquet: {len(content) + 1} bytes, the manifest says {len(content)}"
+    ):
+        ShardDirectory(tmp_path, WORDS, 30)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match="shard-2.parquet: 0 bytes; a shard is never empty"):
+        ShardDirectory(tmp_path, WORDS, 30)
+    path.write_bytes(content)
+    (tmp_path / NUM_SAMPLES_NAME).write_text(
+        json.dumps({f"shard-{number}.parquet": 11 + (number == 3) for number in range(5)})
+    )
+    with pytest.raises(ValueError, match=r"shard-3.parquet: holds 11 samples, \.num_samples.json says 12; the record"):
+        ShardDirectory(tmp_path, WORDS, 30)
+    path.rename(tmp_path / "shard-7.parquet")
+    with pytest.raises(
+        ValueError, match="1 of the 5 shards in manifest.json are missing, the first being shard-2.parquet"
+    ):
+        ShardDirectory(tmp_path, WORDS, 30)
+
+
+def test_a_sample_may_be_as_long_as_the_model_allows(tmp_path):
+    write_shards(tmp_path, [random_table(9, longest=16, shortest=16)])
+    assert ShardDirectory(tmp_path, WORDS, 16).load(0).lengths().max() == 16
+    with pytest.raises(ValueError, match="has a sample of 16 tokens, max_seq_length is 15"):
+        ShardDirectory(tmp_path, WORDS, 15)
