@@ -65,7 +65,7 @@ def test_figures_of_both_phases_stay_in_the_summary(tmp_path, capsys):
     assert "Trained before, in 60.0 minutes. Summary: " in " ".join(capsys.readouterr().out.split())
     (tmp_path / "phase2/summary.json").write_text(json.dumps({"steps": 9}))
     show_figures("own", [Phase(tmp_path, "phase2")], 120.0)
-    assert "2.0 minutes. Summary: " in capsys.readouterr().out
+    assert "2.0 minutes. Summary: " in " ".join(capsys.readouterr().out.split())
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["preset"], summary["phase1"]["steps"], summary["phase2"]["steps"]) == ("own", 4, 9)
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
