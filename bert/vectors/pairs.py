@@ -187,7 +187,8 @@ def divided(frame: pd.DataFrame, fraction: float, seed: int, notes: list[str]) -
     # The query of neighbouring paragraphs may be a passage of others.
     as_passage = frame.plain_query.map(dict(zip(frame.plain_passage, frame.alike, strict=True)))
     alike = frame.group.isin(frame.group[held_out]) | as_passage.isin(frame.alike[held_out])
-    alike = (alike | frame.alike.isin(as_passage[held_out])) & ~held_out
+    # Pairs that share a passage may be of two groups, at the ends of a long chain of shared texts.
+    alike = (alike | frame.alike.isin([*as_passage[held_out], *frame.alike[held_out]])) & ~held_out
     if frame.group[~held_out & ~alike].nunique() < 2:
         found = f" ({'; '.join(notes)})" if notes else ""
         raise ValueError(f"{len(frame):,} pairs are too few to hold some out; add some, or pass --eval FILE{found}")

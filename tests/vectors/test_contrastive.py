@@ -1,10 +1,13 @@
 """The contrastive loss: equal to its definition, and however a batch is divided into micro-batches."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from bert.config.architecture import FusedKernels
 from bert.model.contrastive import BATCH_VECTORS, ContrastiveObjective
+from bert.model.optimization import GRADIENT_NORM
 from bert.samples.collation import MicroBatch
 from bert.training.feeding import Feeding
 from program import TRAINING_METRICS
@@ -31,8 +34,16 @@ def micro_batches(number: int, objective: ContrastiveObjective) -> list[MicroBat
     return result
 
 
+class Update(NamedTuple):
+    losses: list[float]  # of each micro-batch
+    moments: dict[str, np.ndarray]  # of the gradient, which may be cut to the greatest norm
+    vectors: np.ndarray  # before the update
+    norm: float  # of the whole gradient
+    correct_and_pairs: np.ndarray  # of the last micro-batch
+
+
 def update(number: int, *, group=tiny.ONE_RANK, dropout: bool = False, precision=tiny.FLOAT32, **attributes):
-    """An update of `number` micro-batches a rank -> the loss of each, the gradient of all, the vectors before it."""
+    """An update of `number` micro-batches a rank."""
     model = tiny.MODEL_WITH_DROPOUT if dropout else tiny.MODEL
     objective = ContrastiveObjective(model, kernels=FusedKernels(unpad=True), **attributes)
     session = tiny.Session(
@@ -56,7 +67,9 @@ def update(number: int, *, group=tiny.ONE_RANK, dropout: bool = False, precision
         feeding.run(batch.feed)
         losses.append(session.read(TRAINING_METRICS)[1])
     moments = {key.split("/")[0]: value for key, value in session.optimizer_state().items() if "/moment1" in key}
-    return losses, moments, batch.feed[BATCH_VECTORS]
+    return Update(
+        losses, moments, batch.feed[BATCH_VECTORS], session.value(GRADIENT_NORM), session.read(TRAINING_METRICS)[2:]
+    )
 
 
 def info_nce(vectors: np.ndarray, temperature: float) -> float:
@@ -77,12 +90,30 @@ def info_nce(vectors: np.ndarray, temperature: float) -> float:
     return float(np.mean(losses))
 
 
+def test_loss_norm_and_accuracy_of_two_micro_batches_are_those_of_the_whole_batch():
+    """The norm by which gradients are cut, logged and compared is that of the mean over all pairs of the batch."""
+    whole, halves = update(1, dimensions=(16,)), update(2, dimensions=(16,))
+    defined = np.mean([info_nce(halves.vectors[:, :size], 0.05) for size in (32, 16)])
+    assert halves.losses == pytest.approx([defined] * 2, abs=1e-5) and whole.losses == pytest.approx(
+        [defined], abs=1e-5
+    )
+    assert halves.norm == pytest.approx(whole.norm, rel=1e-4) and whole.norm > 0.01
+    units = halves.vectors / np.linalg.norm(halves.vectors, axis=1, keepdims=True)
+    correct = 0
+    for row in range(NUM_PAIRS):
+        texts = range(NUM_PAIRS, NUM_TEXTS)
+        others = [t for t in texts if t == NUM_PAIRS + row or (GROUPS[t] != GROUPS[row] and NUMBERS[t] != NUMBERS[row])]
+        correct += max(others, key=lambda text, row=row: units[row] @ units[text]) == NUM_PAIRS + row
+    assert halves.correct_and_pairs.tolist() == whole.correct_and_pairs.tolist() == [correct, NUM_PAIRS]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("attributes", [{}, {"pooling": "cls", "dimensions": (16, 8), "temperature": 0.2}], ids=str)
 def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
     """Cached gradients: losses and gradients of 7 micro-batches equal those of one."""
-    (whole,), gradients, _ = update(1, **attributes)
-    losses, divided, vectors = update(7, **attributes)
+    (whole,), gradients, _, norm, _ = update(1, **attributes)
+    losses, divided, vectors, norm_of_parts, _ = update(7, **attributes)
+    assert norm_of_parts == pytest.approx(norm, rel=1e-4), "the sum over micro-batches, not their mean"
     assert losses == pytest.approx([whole] * 7, abs=1e-6)
     sizes = (32, *attributes.get("dimensions", ()))
     defined = np.mean([info_nce(vectors[:, :size], attributes.get("temperature", 0.05)) for size in sizes])
@@ -93,5 +124,5 @@ def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
 @pytest.mark.parametrize("precision", [tiny.FLOAT32, tiny.FLOAT16], ids=["float32", "float16"])
 def test_the_vectors_before_the_micro_steps_have_their_dropout(precision):
     """Otherwise the live vectors would differ from those before, and so the loss of each micro-step."""
-    losses, _, vectors = update(7, dropout=True, precision=precision)
+    losses, _, vectors, *_ = update(7, dropout=True, precision=precision)
     assert losses == pytest.approx([info_nce(vectors, 0.05)] * 7, abs=1e-5)

@@ -1,13 +1,18 @@
 """Pairs of text and of tables, what is left out and why, their batches on ranks, and the figures of a search."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from bert.conversion.model_description import VectorForm
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bert.tokenization.wordpiece import WordPieceTokenizer
 from bert.vectors.pairs import cleaned, divided, document_pairs, table_pairs, text_pairs, without
 from bert.vectors.retrieval import bm25, cosines, found
-from bert.vectors.task import PairLoader, PairTable, figures_of
+from bert.vectors.task import PairLoader, PairTable, VectorTask, figures_of
 from data.text.encodings import DETECTED
 
 KANJI = "木を読む前に錠を取るので木は長い文になりそして終わる"
@@ -72,6 +77,109 @@ def test_no_text_of_a_held_out_pair_is_trained_on_at_the_other_side(tmp_path):
     train, held_out = divided(pairs, 0.2, 42, [])
     texts = [{*frame["query"], *frame.passage} for frame in (train, held_out)]
     assert len(train) > 100 and len(held_out) > 50 and not texts[0] & texts[1]
+
+
+def table_of(folder, rows: list[tuple[str, str]]):
+    (file := folder / "pairs.jsonl").write_text(
+        "".join(json.dumps({"query": query, "passage": passage}) + "\n" for query, passage in rows)
+    )
+    return cleaned(table_pairs(file, None, None, DETECTED, []), file, [])
+
+
+def test_pairs_that_share_a_query_or_a_passage_with_a_third_are_one_group(tmp_path):
+    """From pair to pair; two others share nothing with them."""
+    frame = table_of(tmp_path, [("a", "0"), ("a", "1"), ("b", "1"), ("B ", "2"), ("c", "3"), ("d", "4")])
+    assert frame.group.tolist() == [0, 0, 0, 0, 4, 5]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_text_of_a_held_out_pair_is_trained_on(seed, tmp_path):
+    """Queries and passages are of one set of texts, so that they are shared, also at the other side and in chains."""
+    rng = np.random.RandomState(seed)
+    rows = [(f"T {query}", f"t  {passage}") for query, passage in rng.randint(40, size=(30, 2))]
+    frame = table_of(tmp_path, rows)
+    train, held_out = divided(frame, 0.05, seed, notes := [])
+    inside, outside = ({*part.plain_query, *part.plain_passage} for part in (held_out, train))
+    assert not inside & outside
+    left_out = frame.drop([*train.index, *held_out.index])
+    assert not set(left_out.unit) & set(held_out.unit)
+    assert notes[-1] == (
+        f"held out: {len(held_out)} pairs; left out of the others as they are like these: {len(left_out)}"
+    )
+
+
+def test_pairs_at_the_ends_of_a_chain_of_shared_texts_are_not_divided(tmp_path):
+    """Seven pairs, each of which shares its query or its passage with the next, and ten others."""
+    chain = [("q0", "p0"), ("q0", "p1"), ("q1", "p1"), ("q1", "p2"), ("q2", "p2"), ("q2", "p3"), ("q3", "p3")]
+    frame = table_of(tmp_path, [*chain, *((f"other {number}", f"passage {number}") for number in range(10))])
+    held_at_a_link = 0
+    for seed in range(40):
+        train, held_out = divided(frame, 0.05, seed, [])
+        texts = [{*part.plain_query, *part.plain_passage} for part in (train, held_out)]
+        assert not texts[0] & texts[1]
+        held_at_a_link += "q1" in texts[1]
+    assert held_at_a_link
+
+
+def test_as_many_whole_units_are_held_out_as_reach_the_fraction(tmp_path):
+    """Eight queries with one to eight passages each."""
+    frame = table_of(
+        tmp_path, [(f"q{number}", f"p{number} {place}") for number in range(8) for place in range(number + 1)]
+    )
+    seen = set()
+    for seed in range(12):
+        for fraction in (0.1, 0.25, 0.5):
+            train, held_out = divided(frame, fraction, seed, [])
+            sizes = held_out.groupby("unit").size().tolist()
+            assert sum(sizes) > fraction * 36 - 1e-9 or sum(sizes) == fraction * 36
+            assert any(sum(sizes) - size < fraction * 36 for size in sizes), "the last one was needed"
+            assert len(train) + len(held_out) == 36 and set(sizes) <= {*range(1, 9)}
+            assert all(sizes[place] == int(unit[1:]) + 1 for place, unit in enumerate(sorted(held_out.unit.unique())))
+            seen.add(tuple(sorted(held_out.unit.unique())))
+    assert len(seen) > 6, "seeds hold out other queries"
+
+
+def test_fifty_pairs_of_a_document_are_a_unit(tmp_path):
+    paragraphs = [f"Paragraph {number} has quite enough words." for number in range(121)]
+    (tmp_path / "a.md").write_text("\n\n".join(["# Title", *paragraphs]))
+    (tmp_path / "b.md").write_text("\n\n".join(["# Another", *paragraphs[:3]]))
+    units = [pair["unit"] for pair in text_pairs(tmp_path, DETECTED, [])]
+    assert [units.count(unit) for unit in dict.fromkeys(units)] == [50, 50, 21, 3]
+
+
+SIX = "one two three four five six"
+
+
+@pytest.mark.parametrize(
+    ("block", "kind"),
+    [
+        (f"{SIX}.", "paragraph"),
+        ("one two three four five.", ""),
+        ("x" * 47 + ".", "paragraph"),
+        ("x" * 46 + ".", ""),
+        (SIX, "heading"),
+        (f"{SIX} {SIX} 3 4 5", "heading"),
+        (f"{SIX} {SIX} 3 4 5 6", "paragraph"),
+        ("x" * 150, "heading"),
+        ("x" * 151, "paragraph"),
+        (f"{SIX},", "paragraph"),
+        ("- one two three four five", "paragraph"),
+        ("- one", ""),
+        ("one\ntwo", ""),
+    ],
+)
+def test_a_block_is_a_heading_by_its_length_and_end_and_a_paragraph_from_six_words_on(block, kind):
+    """Beside another paragraph: a heading makes a title, a paragraph a neighbour, and other blocks nothing."""
+    found = document_pairs(f"{block}\n\n{BODY}\n\n{MORE}")
+    rest = " ".join(block.split())
+    assert (
+        found[0]
+        == {
+            "heading": ("title and body", rest, BODY),
+            "paragraph": ("neighbouring paragraphs", rest, BODY),
+            "": ("neighbouring paragraphs", BODY, MORE),
+        }[kind]
+    )
 
 
 def test_a_paragraph_does_not_find_itself(tmp_path):
@@ -200,3 +308,88 @@ def test_figures_of_a_search_are_those_by_hand():
     words = bm25(["Open the LOCK", "nothing", "!?"], ["a lock", "the open door", "tree", "..."])
     assert words.argmax(axis=1)[0] == 1 and np.isneginf(words[1:]).all() and np.isneginf(words[0, 2:]).all()
     assert np.isneginf(bm25(["a", "?"], ["!", ""])).all(), "no text has a word"
+
+
+VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *"abcdefgh", "q", "p"))
+FORM = VectorForm(query_prefix="q ", passage_prefix="p ", dimensions=(2,))
+
+
+def task_of(**attributes) -> SimpleNamespace:
+    """What the methods of a task read, without a configuration and a network."""
+    data = SimpleNamespace(max_seq_length=5, compare=None)
+    config = SimpleNamespace(data=data, run=SimpleNamespace(seed=7))
+    form = {"_form": FORM, "_tokenizer": WordPieceTokenizer(VOCABULARY), "_config": config, "_compared": None}
+    return SimpleNamespace(**form, best_metric="eval_ndcg_at_10", notes=[], **attributes)
+
+
+def frame_of(*rows: tuple, kind="rows of the table") -> pd.DataFrame:
+    frame = pd.DataFrame([row[:3] for row in rows], columns=["query", "passage", "group"])
+    frame["negatives"] = [list(row[3]) if len(row) > 3 else [] for row in rows]
+    return frame.assign(kind=kind, plain_query=frame["query"], plain_passage=frame.passage, value=None)
+
+
+def test_the_texts_of_a_training_are_queries_passages_and_negatives_with_their_groups():
+    """A negative that is another query's passage is of its group; equal texts have one number, before the prefix."""
+    frame = frame_of(("a", "b", 0), ("c", "a", 1, ["b", "d"]), ("e f g h", "d d", 2, ["h"]))
+    table, counts = VectorTask.features(task_of(), frame, training=True)
+    assert isinstance(table, PairTable) and len(table) == 3
+    tokens = [
+        " ".join(
+            VOCABULARY.tokens[index] for index in table.input_ids[table.offsets[row] : table.offsets[row + 1]][1:-1]
+        )
+        for row in range(9)
+    ]
+    assert tokens == ["q a", "q c", "q e f", "p b", "p a", "p d d", "p b", "p d", "p h"]
+    assert table.groups.tolist() == [0, 1, 2, 0, 1, 2, 0, -2, -3] and table.negatives.tolist() == [0, 0, 2, 3]
+    texts = ["a", "c", "e f g h", "b", "a", "d d", "b", "d", "h"]
+    assert [table.numbers.tolist().index(number) for number in table.numbers] == [*map(texts.index, texts)]
+    assert counts == {"truncated": 1, "tokens": len(table.input_ids), "pairs": 3, "texts": 9}
+    table, counts = VectorTask.features(task_of(), frame)
+    assert table.lengths().tolist() == [4, 4, 5, 4, 4, 5] and counts["texts"] == 6
+
+
+def test_a_search_is_measured_with_whole_vectors_and_with_the_shorter_ones_that_were_trained():
+    frame = frame_of(("a", "b", 0), ("c", "d", 1))
+    features = SimpleNamespace(examples=frame)
+    vectors = np.array([[1.0, 0, 0, 9], [0, 1, 9, 0], [0.1, 1, 0, 9], [1, 0.1, 9, 0]])
+    found = VectorTask.score(task_of(), None, features, vectors)
+    assert found["eval_recall_at_1"] == 1 and found["eval_recall_at_1_of_2"] == 0
+    assert found["eval_mrr_at_10_of_2"] == 0.5 and len(found) == 8
+
+
+def test_the_verdict_is_on_the_same_queries_beside_bm25_and_another_model():
+    letters = "abcdefgh"
+    frame = frame_of(*((letter, f"{letter} d", number) for number, letter in enumerate(letters)))
+    vectors = np.concatenate([np.eye(8), np.roll(np.eye(8), 1, axis=0)])  # each query is nearest to a wrong passage
+    encoded = []
+
+    def encode(texts, kind):
+        encoded.append((len(texts), kind))
+        return np.eye(8)
+
+    task, features = task_of(), SimpleNamespace(examples=frame)
+    task._compared = SimpleNamespace(encode=encode)
+    task._config.data.compare = "other"
+    found = VectorTask.baseline(task, features, vectors)
+    assert encoded == [(8, "query"), (8, "passage")]
+    assert found["eval_bm25_recall_at_1"] == found["eval_compared_recall_at_1"] == 1
+    first, second = found["verdict"].split("This model")[1:]
+    assert first.startswith(" is worse than BM25, words alone, on 8 queries: recall at 1 0.000 against 1.000")
+    assert second.startswith(" is worse than other on 8 queries: recall at 1 0.000 against 1.000")
+    assert "More --hours, more pairs or a better --model may help" in first
+
+
+def test_of_neighbouring_paragraphs_at_most_as_many_as_others_stay_beyond_5000():
+    """Other pairs all stay, and the order too; the choice is that of the seed."""
+    for others, neighbours, left in (
+        (2, 5_003, 5_000),
+        (5_002, 5_003, 5_002),
+        (5_002, 5_001, 5_001),
+        (2, 5_000, 5_000),
+    ):
+        kinds = ["title and body"] * others + ["neighbouring paragraphs"] * neighbours
+        frame, task = pd.DataFrame({"kind": kinds}), task_of()
+        kept = VectorTask._with_fewer_neighbours(task, frame)
+        assert kept.kind.value_counts().to_dict() == {"title and body": others, "neighbouring paragraphs": left}
+        assert kept.index.is_monotonic_increasing and len(task.notes) == (left < neighbours)
+        assert not task.notes or task.notes[0].endswith(f"beyond as many as other pairs: {neighbours - left:,}")
