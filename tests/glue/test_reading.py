@@ -197,6 +197,17 @@ def test_a_missing_file_is_named_with_what_is_there(tmp_path):
         find_file(tmp_path, TASKS["RTE"].dev["dev"])
     with pytest.raises(ValueError, match="it has nothing"):
         find_file(tmp_path / "nowhere", TASKS["RTE"].train)
+    for number in range(13, 0, -1):
+        (tmp_path / f"a{number:02}").write_text("")
+    with pytest.raises(
+        ValueError, match="it has " + ", ".join(f"a{number:02}" for number in range(1, 13)) + r"\. --down"
+    ):
+        find_file(tmp_path, TASKS["RTE"].train)
+
+
+def test_a_byte_order_mark_is_one_at_the_beginning_alone(tmp_path):
+    found = read(tmp_path, f"{BOM}sentence\tlabel\n{BOM}a\t1\n")
+    assert list(found.texts[0]) == [f"{BOM}a"] and list(found.labels) == ["1"]
 
 
 @pytest.mark.parametrize("name, task", [("mrpc", "MRPC"), ("sst2", "SST-2"), ("STS_B", "STS-B"), ("AX", "AX")])

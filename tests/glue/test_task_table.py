@@ -136,3 +136,15 @@ def test_files_are_found_in_the_folder_of_the_task_and_fetched_only_if_it_is_ask
     assert fetched == [("MNLI", folder)] and folder.parts[-2:] == ("glue", "MNLI") and tmp_path in folder.parents
     resolve_config({**common, "download": "true", "data_dir": str(tmp_path)}, ENTRY).fetch_data()
     assert fetched[1:] == [("MNLI", tmp_path)]
+    resolve_config({**common, "download": "true", "data_dir": "$NOT_SET/x"}, ENTRY).fetch_data()
+    assert fetched[2:] == []  # the check of files names the variable
+
+
+def test_files_of_ones_own_make_the_task_ones_own(tmp_path):
+    (tmp_path / "a.csv").write_text("text,label\nso,1\nno,0\n")
+    named = {"train_file": str(tmp_path / "a.csv"), "eval_file": str(tmp_path / "a.csv"), **WEIGHTS, "epochs": "1"}
+    config = resolve_config(named, ENTRY)
+    assert (config.data.task_name, config.stage(), config.fetching()) == ("custom", "glue-custom", "")
+    assert config.run.do_train and config.run.do_eval and not config.run.do_predict
+    assert config.file_of("train") == tmp_path / "a.csv" and "data_dir" not in config.needed_files()
+    config.fetch_data()
