@@ -14,6 +14,7 @@ from bert.samples.order import SampleOrder, TableCache
 from tests.support.corpora import random_table
 from tests.support.waiting import wait_until
 
+NUMBERS = [9, 65_541, 131_072]  # of bins, which a set has in another order
 COUNTS, BINS = [7] * 40, [0] * 24 + [1] * 16
 
 
@@ -94,9 +95,9 @@ def defined_order(counts, bins, size, seed, window_samples, taken, block_samples
 )
 def test_the_order_is_as_defined(shards, size, window_samples, block_samples, changes, seed):
     """With windows of a few shards, blocks of a few batches, and bins of which an epoch takes more or fewer samples."""
-    counts, bins = [count for count, _ in shards], [bin_id for _, bin_id in shards]
-    totals = {bin_id: sum(count for count, own in shards if own == bin_id) for bin_id in sorted({*bins})}
-    taken = {bin_id: max(1, total + changes[bin_id]) for bin_id, total in totals.items()}
+    counts, bins = [count for count, _ in shards], [NUMBERS[place] for _, place in shards]
+    totals = {bin_id: sum(c for c, place in shards if NUMBERS[place] == bin_id) for bin_id in sorted({*bins})}
+    taken = {bin_id: max(1, total + changes[NUMBERS.index(bin_id)]) for bin_id, total in totals.items()}
     if any(changes) and seed % 2:
         given, expected_taken = taken, [*taken.values()]
     else:
@@ -155,13 +156,16 @@ def test_the_numbers_of_readings_tell_an_epochs_repetitions_apart():
 # ---- what is in memory ----
 
 
-def test_each_random_order_is_drawn_once_while_its_batches_follow_each_other(monkeypatch):
-    """A training would wait if each batch sorted all samples of its windows and blocks again."""
+def test_each_random_order_is_drawn_once_while_its_batches_follow_each_other_and_then_forgotten(monkeypatch):
+    """A training would wait if each batch sorted all samples of its windows again, and would fill the memory."""
     drawn: list[tuple[int, int]] = []
+    made: list[weakref.ref] = []
 
     def counted(key: np.uint64, length: int) -> np.ndarray:
+        order = permutation(key, length)
         drawn.append((int(key), length))
-        return permutation(key, length)
+        made.append(weakref.ref(order))
+        return order
 
     monkeypatch.setattr("bert.samples.order.permutation", counted)
     order = SampleOrder(COUNTS, BINS, 10, 5, 80, block_samples=60)
@@ -169,6 +173,7 @@ def test_each_random_order_is_drawn_once_while_its_batches_follow_each_other(mon
         for _ in range(2):  # also where ids and batches are asked for
             batch_of(order, index, 10)
     assert len({*drawn}) == len(drawn)
+    assert sum(reference() is not None for reference in made) <= 6 < len(made), "of two windows of each bin, and two"
 
 
 def test_no_more_groups_of_shards_are_kept_than_the_capacity():
