@@ -1,10 +1,13 @@
 """Encoders, heads and losses against NumPy: each state of each layer, padded and with documents in a row."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from bert.config.architecture import FusedKernels
+from bert.model.attention import FlashPackedSequences
 from bert.model.objectives import (
     EncoderObjective,
     MaskedLMObjective,
@@ -37,13 +40,13 @@ REAL = np.arange(WIDTH) < LENGTHS[:, None]
 
 
 class Network:
-    """An objective's program without dropout, with weights large enough that each matters."""
+    """An objective's program, with weights large enough that each matters. The models have no dropout."""
 
     def __init__(self, objective, training: bool = False):
         self.main, startup = static.Program(), static.Program()
         with static.program_guard(self.main, startup), unique_name.guard():
             feed, network = objective.inputs(with_labels=training), objective.network()
-            network.eval()
+            network.train() if training else network.eval()
             self.found = objective.outputs(feed, network)
             if training:
                 loss, sums = objective.loss(feed, self.found)
@@ -86,12 +89,27 @@ def assert_near(found, expected, name, tolerance=2e-5):
     assert np.abs(found - expected).max() <= tolerance * max(1.0, np.abs(expected).max()), name
 
 
-@pytest.mark.parametrize("with_documents", [False, True], ids=["plain", "documents"])
-@pytest.mark.parametrize("model", [BERT, MODERN], ids=["bert", "modernbert"])
-def test_each_state_of_an_encoder_is_that_of_the_papers(model, with_documents):
+def kernel(query, key, value, mask, dropout, training):
+    """Stands for that of a GPU: [b, s, heads, size] and a mask for each query, which is not broadcast."""
+    assert (dropout, training) == (0.0, False)
+    length = paddle.shape(query)[1]
+    query, key, value = (part.transpose([0, 2, 1, 3]) for part in (query, key, value))
+    scores = paddle.matmul(query, key, transpose_y=True) / math.sqrt(query.shape[-1])
+    shares = paddle.nn.functional.softmax(scores + mask.reshape([-1, 1, length, length]))
+    return paddle.matmul(shares, value).transpose([0, 2, 1, 3])
+
+
+@pytest.mark.parametrize(
+    ("model", "has_kernel", "with_documents"),
+    [(BERT, False, False), (BERT, False, True), (BERT, True, False), (MODERN, False, False), (MODERN, True, True)],
+)
+def test_each_state_of_an_encoder_is_that_of_the_papers(monkeypatch, model, has_kernel, with_documents):
     """Also a ModernBERT's last, which has the final norm, where the states of layers are asked for."""
+    monkeypatch.setattr(paddle.nn.functional, "scaled_dot_product_attention", kernel)
+    kernels = FusedKernels(attention=has_kernel)
     layers = tuple(range(model.num_hidden_layers + 1))
-    objective = EncoderObjective(model, with_pooler=True, layers=layers, separate_documents=with_documents)
+    settings = {"with_pooler": True, "layers": layers, "separate_documents": with_documents, "kernels": kernels}
+    objective = EncoderObjective(model, **settings)
     network, feed = Network(objective), texts()
     positions, visible = np.broadcast_to(np.arange(WIDTH), REAL.shape), np.broadcast_to(REAL[:, None], (4, 12, 12))
     if with_documents:
@@ -182,26 +200,30 @@ def inputs(feed) -> tuple:
     return feed["input_ids"], feed["token_type_ids"], *places()
 
 
-def test_the_losses_of_classifiers_are_their_definitions():
-    """Of the pooled first token: cross-entropy, a decision for each label, and the squared error."""
-    for objective, labels in (
+@pytest.mark.parametrize(
+    ("objective", "labels"),
+    [
         (SequenceClassificationObjective(BERT, num_labels=3), np.array([2, 0, 1, 1])),
         (MultiLabelObjective(BERT, num_labels=3), np.random.RandomState(2).randint(0, 2, (4, 3)).astype("float32")),
         (SequenceRegressionObjective(BERT), np.array([0.5, -1.0, 3.0, 0.0], "float32")),
-    ):
-        network, feed = Network(objective, training=True), {**texts(), "labels": labels}
-        first = pooled(bert(network.weights, BERT, *inputs(feed)), network.weights)
-        logits, found = dense(first, network.weights, "classifier"), network(feed)
-        assert_near(found["logits"], logits, objective)
-        if labels.dtype == np.int64:
-            expected = cross_entropies(logits, labels).mean()
-            assert (found["correct"], found["sequences"]) == ((logits.argmax(-1) == labels).sum(), 4)
-        elif labels.ndim == 2:
-            chances = 1 / (1 + np.exp(-logits))
-            expected = -(labels * np.log(chances) + (1 - labels) * np.log(1 - chances)).mean()
-        else:
-            expected = ((logits[:, 0] - labels) ** 2).mean()
-        assert found["loss"] == pytest.approx(expected, rel=1e-5)
+    ],
+    ids=["classes", "several", "number"],
+)
+def test_the_losses_of_classifiers_are_their_definitions(objective, labels):
+    """Of the pooled first token: cross-entropy, a decision for each label, and the squared error."""
+    network, feed = Network(objective, training=True), {**texts(), "labels": labels}
+    first = pooled(bert(network.weights, BERT, *inputs(feed)), network.weights)
+    logits, found = dense(first, network.weights, "classifier"), network(feed)
+    assert_near(found["logits"], logits, objective)
+    if labels.dtype == np.int64:
+        expected = cross_entropies(logits, labels).mean()
+        assert (found["correct"], found["sequences"]) == ((logits.argmax(-1) == labels).sum(), 4)
+    elif labels.ndim == 2:
+        chances = 1 / (1 + np.exp(-logits))
+        expected = -(labels * np.log(chances) + (1 - labels) * np.log(1 - chances)).mean()
+    else:
+        expected = ((logits[:, 0] - labels) ** 2).mean()
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_loss_of_labelled_tokens_counts_no_other():
@@ -234,3 +256,55 @@ def test_a_uniform_guess_and_means_of_sums():
     alone = dict(zip(MaskedLMObjective.metric_names, (2.0, 6.0, 1.0, 4.0, 9.0), strict=True))
     expected = {"loss": 3.0, "masked_lm_loss": 3.0, "masked_lm_accuracy": 0.25}
     assert MaskedLMObjective(BERT).summarise(alone) == expected
+
+
+@pytest.mark.parametrize("is_finite", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_sums_of_a_micro_batch_begin_with_its_loss_and_are_0_if_that_overflowed(training, is_finite):
+    """In training alone, where the update is skipped; an evaluation shows what it found."""
+    objective, main, startup = SequenceRegressionObjective(BERT), static.Program(), static.Program()
+    with static.program_guard(main, startup), unique_name.guard():
+        loss, metrics, outputs = objective.forward(training)
+    assert set(outputs) == {"logits"} and metrics.dtype == paddle.float64 and metrics.stop_gradient
+    executor, scope = static.Executor(place_of("cpu")), static.Scope()
+    executor.run(startup, scope=scope)
+    feed = texts() | {"labels": np.array([3.0, -1.0, 0.0, 2.0 if is_finite else np.inf], "float32")}
+    value, found = executor.run(main, feed=feed, fetch_list=[loss, metrics], scope=scope)
+    shown = is_finite or not training
+    assert found.tolist() == ([1.0, value.item()] if shown else [0.0, 0.0]) and np.isfinite(value.item()) == is_finite
+
+
+def test_a_small_feed_has_integers_of_32_bits_and_of_8_where_they_are_0_or_1():
+    main = static.Program()
+    with static.program_guard(main, static.Program()), unique_name.guard():
+        plain = PretrainingObjective(BERT)
+        cast = plain.inputs(small=True)
+    declared = {name: variable.dtype for name, variable in main.global_block().vars.items() if variable.is_data}
+    assert declared == {
+        "input_ids": paddle.int32,
+        "token_type_ids": paddle.uint8,
+        "attention_mask": paddle.uint8,
+        "masked_lm_positions": paddle.int32,
+        "masked_lm_labels": paddle.int32,
+        "masked_lm_weights": paddle.float32,
+        "masked_lm_normalizer": paddle.float32,
+        "next_sentence_labels": paddle.uint8,
+    }
+    assert {variable.dtype for variable in cast.values()} == {paddle.int64, paddle.float32}
+    assert set(cast) == {*plain.encoder_inputs(), *plain.labels}
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_flash_attention_gets_the_scale_of_the_head_and_no_dropout_outside_of_training(monkeypatch, training):
+    asked = []
+
+    def kernel(*arguments, **named):
+        asked.append((arguments, named))
+        return ["context"]
+
+    monkeypatch.setattr(paddle.nn.functional.flash_attention, "flash_attn_unpadded", kernel)
+    layout = FlashPackedSequences({"position_ids": None, "sequence_offsets": "offsets"}, 128)
+    query = SimpleNamespace(shape=[9, 4, 16])
+    assert layout.attend(query, "key", "value", 0.1, training) == "context"
+    expected = (query, "key", "value", "offsets", "offsets", 128, 128, 0.25)
+    assert asked == [(expected, {"dropout": 0.1 if training else 0.0, "training": training})]
