@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from bert.conversion.model_description import stated_normalization
 from bert.conversion.vocabularies import Tokens, find_tokens, write_tokenizer
 from bert.tokenization import segmentation
-from bert.tokenization.normalization import ACCENTED, CASED, UNCASED, Normalization
+from bert.tokenization.normalization import ACCENTED, CASED, UNCASED, Normalization, inferred_normalization
 from bert.tokenization.segmentation import cutter, with_spaces
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
@@ -103,3 +103,33 @@ def test_what_is_written_beside_a_model_is_read_alike_by_the_library_and_here(tm
     assert ours == library.encode(with_spaces(text, case.word_segmenter), add_special_tokens=False).ids
     expected = {UNCASED: [5, 8, 10, 8], ACCENTED: [6, 9, 10, 8], CASED: [7, 9, 10, 1]}
     assert ours[:4] == expected[Normalization(case.lowercase, case.strip_accents)]
+
+
+@pytest.mark.parametrize(
+    ("others", "case"),
+    [
+        ([], UNCASED),
+        (["River"], CASED),
+        (["caf\u00e9"] * 2, UNCASED),
+        (["caf\u00e9"] * 3, ACCENTED),
+        (["\u00c9t"] * 2, UNCASED),
+        (["\u00c9t"] * 3, CASED),
+        (["\u6d77"] * 9, UNCASED),
+    ],
+)
+def test_over_one_word_in_a_thousand_tells_case_and_accents(others, case):
+    """Fewer may be foreign or damaged; an ASCII capital never is."""
+    assert inferred_normalization(["river"] * (2000 - len(others)) + others) == case
+
+
+def test_the_normalization_of_shards_is_that_of_their_settings():
+    assert Normalization.recorded({}) is None
+    assert Normalization.recorded({"lowercase": False, "strip_accents": True, "word_segmenter": "jieba"}) == (
+        Normalization(False, True)
+    )
+    icu = {"lowercase": True, "word_segmenter": "icu"}
+    assert Normalization.recorded(icu) == Normalization(True, None, "icu")
+    assert Normalization(True, None, "icu").settings() == {"do_lower_case": True, "word_segmenter": "icu"}
+    assert ACCENTED.settings() == {"do_lower_case": True, "strip_accents": False}
+    assert [str(case) for case in (UNCASED, ACCENTED, CASED)] == ["lower-cased", "lower-cased, accents kept", "cased"]
+    assert str(Normalization(False, True)) == "cased, without accents"
