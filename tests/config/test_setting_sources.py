@@ -2,14 +2,16 @@
 
 import re
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 import yaml
+from pydantic import Field
 
 from bert.config.command_line import SettingsParser, answered, take_questions, with_dashes
 from bert.config.entry_point import Inquiry, Rule
 from bert.config.nvidia_image import built_in_model, with_own_vocabulary
-from bert.config.setting_errors import suggest
+from bert.config.setting_errors import explain, suggest
 from bert.config.setting_sources import merged, plain_yaml, read_settings, read_yaml, resolve_config
 from bert.config.settings_base import Settings, seconds_of
 from bert.pretraining.entry import ENTRY as PRETRAINING
@@ -177,6 +179,24 @@ def test_questions_are_answered_in_their_order_for_the_ranks_that_will_run(capsy
     assert flags == {"c": 2}
     assert answered(questions, ["settings"], 4) and not answered([], ["settings"], 4)
     assert capsys.readouterr().out == "b 1 ['settings'] 4\na 0 ['settings'] 4\n"
+
+
+def test_a_wrong_choice_is_told_with_all_choices_and_none_if_it_may_be_left_out():
+    class Own(Settings):
+        required: Literal["a", "b"] = Field("a", description="x")
+        optional: Literal["a", "b"] | None = Field(None, description="x")
+        number: int = Field(1, ge=1, description="x")
+
+    for values, line in (
+        ({"required": "zz"}, "required=zz must be one of a, b; change --required"),
+        ({"optional": "zz"}, "optional=zz must be one of a, b, none; change --optional"),
+        ({"number": 0}, "number=0 must be greater than or equal to 1; change --number"),
+    ):
+        with pytest.raises(ValueError) as refusal:
+            Own(**values)
+        assert explain(refusal.value) == [line]
+        assert explain(refusal.value, "a.yaml") == [line.rpartition("; ")[0] + "; change it in a.yaml"]
+    assert explain(ValueError("as it is")) == ["as it is"]
 
 
 def test_groups_of_flags_are_made_once_and_flags_are_not_abbreviated():

@@ -8,7 +8,7 @@ import pytest
 
 from bert import REPOSITORY
 from bert.config.batch_settings import BatchSettings
-from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
+from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, TrainingConfig, derive
 from bert.pretraining.config import PretrainingConfig
 
 
@@ -136,13 +136,15 @@ def test_flash_attention_and_fleets_mixed_precision_need_half_precision():
         tiny_config(fuse_attention="on")
     with pytest.raises(ValueError, match="fleet_strategies=amp needs amp_dtype=float16, not bfloat16"):
         tiny_config(amp=True, amp_dtype="bfloat16", fleet_strategies="amp")
+    tiny_config(amp=True, fleet_strategies="amp")
     for changes in ({"amp": False}, {"amp": True, "fleet_strategies": "gradient_merge"}):
         tiny_config(**{"amp_dtype": "bfloat16", "fleet_strategies": "amp", **changes})
 
 
 def test_warm_up_is_a_whole_share_of_the_updates_and_folders_are_named_by_model_and_stage():
     config = tiny_config(max_steps=199, warmup_proportion=0.03, output_dir="out", bert_model="own")
-    assert config.warmup_steps() == 5
+    plain = TrainingConfig(run={"max_steps": 199}, optimizer={"warmup_proportion": 0.03})
+    assert config.warmup_steps() == plain.warmup_steps() == 5
     assert config.checkpoint_dir() == Path("out/own/phase1")
     assert (config.stage_dir(), config.log_dir()) == (Path("out/phase1"), Path("out/phase1"))
     assert derive(config, benchmark=True).log_dir() == Path("out/phase1/benchmark")
