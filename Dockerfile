@@ -19,7 +19,8 @@ ARG SERVE_BASE=python:3.11-slim-bookworm
 
 FROM ${SERVE_BASE} AS serve
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
+ENV PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/bert
 COPY scripts/docker/install_python.sh /opt/bert/
 RUN bash /opt/bert/install_python.sh cpu /opt/venv
 ENV PATH=/opt/venv/bin:${PATH}
@@ -49,8 +50,9 @@ USER 0
 COPY scripts/docker/install_python.sh /opt/bert/
 RUN bash /opt/bert/install_python.sh "${PADDLE}" /opt/venv
 
-# PIP_CONSTRAINT: NVIDIA's images pin packages of their own, which our lock would contradict.
-ENV PATH=/opt/venv/bin:${PATH} PIP_CONSTRAINT= PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1
+# PIP_CONSTRAINT: NVIDIA's images pin packages of their own, which our lock would contradict. A container does not keep what
+# a start compiles, so all is compiled here.
+ENV PATH=/opt/venv/bin:${PATH} PIP_CONSTRAINT= PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 COPY pyproject.toml uv.lock /opt/bert/
 COPY scripts/setup.sh scripts/packages.sh /opt/bert/scripts/
 RUN case "${PADDLE}" in base) own="" ;; gpu) own=gpu ;; cu*) own=paddle3-gpu ;; *) own=paddle ;; esac \

@@ -49,9 +49,12 @@ install_packages() {
   fi
 }
 
-# `uv_install PYTHON ARGUMENTS ...`: also compiles all modules, as a container does not keep what a start compiles.
+# `uv_install PYTHON ARGUMENTS ...`. Compiling all modules took two thirds of the set-up. Python compiles those that a
+# start imports, once (5 CPU seconds for a training). It may not keep them where PYTHONDONTWRITEBYTECODE is set, and cannot
+# in a container or in a folder of another user: UV_COMPILE_BYTECODE=1 compiles all.
 uv_install() {
-  "${UV}" pip install --compile-bytecode --python "$1" "${UV_OPTIONS[@]}" "${@:2}" \
+  if [[ -n "${PYTHONDONTWRITEBYTECODE:-}" ]]; then export UV_COMPILE_BYTECODE="${UV_COMPILE_BYTECODE:-1}"; fi
+  "${UV}" pip install --python "$1" "${UV_OPTIONS[@]}" "${@:2}" \
     |& sed -u '/^ [-+~] /d' >&2 # a line for each package
 }
 

@@ -4,7 +4,8 @@
 # The others source it: `find_python EXTRA ...` sets PYTHON to an interpreter with the packages of uv.lock: the python on the
 # PATH if it has them, otherwise that of BERT_VENV (default: .venv), which is made once. BERT_PYTHON names one to use as it
 # is. BERT_PADDLE is 2.6 or 3.1, each with its environment (.venv, .venv-paddle3.1); default: 2.6, but 3.1 on GPUs that its
-# wheel has no code for (Hopper and newer) and where the only Python is 3.13.
+# wheel has no code for (Hopper and newer) and where the only Python is 3.13. UV_COMPILE_BYTECODE=1 compiles all packages,
+# for an environment that others use and cannot write to.
 
 REPOSITORY="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 # shellcheck disable=SC2034 # extras of the tests

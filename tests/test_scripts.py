@@ -99,6 +99,21 @@ def test_an_environment_is_made_once_from_the_lock(machine, tmp_path):
     assert (done.stdout, done.stderr, log) == (USED, "", "")
 
 
+@pytest.mark.parametrize(
+    ("given", "compiles"),
+    [
+        ({}, ""),
+        ({"PYTHONDONTWRITEBYTECODE": "1"}, "1"),  # no start keeps what it compiles
+        ({"UV_COMPILE_BYTECODE": "1"}, "1"),  # as the Dockerfile says
+        ({"PYTHONDONTWRITEBYTECODE": "1", "UV_COMPILE_BYTECODE": "0"}, "0"),
+    ],
+)
+def test_packages_are_compiled_where_no_start_can_keep_what_it_compiles(machine, given, compiles):
+    neither = {"PYTHONDONTWRITEBYTECODE": "", "UV_COMPILE_BYTECODE": ""}
+    _, log = machine(**{**neither, **given})
+    assert f"UV_COMPILE_BYTECODE={compiles}\n" in log and "--compile-bytecode" not in log
+
+
 def test_what_was_cut_off_is_installed_anew(machine, tmp_path):
     done, _ = machine(FAILS="1")
     assert done.returncode == 2 and not list((tmp_path / "venv").glob("installed-*"))
@@ -143,7 +158,7 @@ def test_pips_settings_are_uvs_and_its_variables_come_first(machine, tmp_path):
     pip["path"] = pip.pop("PATH")
     words = "source scripts/setup.sh; make_environment $BERT_VENV x uv_install $BERT_VENV/bin/python x"
     _, log = machine(words, PIP_CERT="/other.pem", **pip)
-    assert "pip install --compile-bytecode --python" in log and " --no-index x\n" in log
+    assert "pip install --python" in log and " --no-index x\n" in log
     given = dict(line.split("=", 1) for line in log.splitlines() if re.match("[A-Z_]+=", line))
     assert given["UV_DEFAULT_INDEX"] == "https://mirror/simple"
     assert given["UV_INDEX"].split() == ["https://one/simple", "https://two/simple"]
