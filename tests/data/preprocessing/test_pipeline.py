@@ -1,5 +1,6 @@
 """Blocks and shards against the text that they are made of: bins, cuts of equal size, masks, documents left out."""
 
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,18 @@ from bert.samples.sample_table import concatenate
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data.preprocessing.pairs import draw_pairs, pack_documents, pack_separately, spans_to_table
-from data.preprocessing.pipeline import Job, Piece, cut, make_block, make_shards, plan_shards, remove_other_shards
+from data.preprocessing.pipeline import (
+    Job,
+    Piece,
+    cut,
+    make_block,
+    make_shards,
+    plan_shards,
+    remove_other_shards,
+    samples_key,
+)
 from data.preprocessing.settings import PairSettings, SampleSettings
-from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
+from data.text.lddl_reader import SourceFile, list_sources, numbered_documents, plan_blocks
 from data.text.sentences import tokenize_documents
 from tests.support.corpora import vocabulary, write_source, write_vocabulary
 
@@ -186,6 +196,33 @@ def test_documents_that_are_left_out_are_counted_once(corpus, tmp_path):
         read = len({place for place, _ in numbered_documents(block, Counter())})
         assert counts["documents left out by sample_ratio"] + counts["documents used"] == read
         assert 0 < counts["documents used"] < read
+
+
+def test_a_block_that_is_there_is_not_made_again_unless_its_file_is_missing(corpus, tmp_path):
+    job, block = job_of(corpus, tmp_path, KINDS["pairs"]), blocks_of(corpus, KINDS["pairs"])[0]
+    made = make_block(job, block)
+    record, file = job.folder / "0.json", job.folder / "0.npz"
+    content = file.read_bytes()
+    record.write_text('{"samples": [1], "counts": {}}')
+    assert make_block(job, block) == {"samples": [1], "counts": {}} and file.read_bytes() == content
+    file.unlink()
+    assert make_block(job, block) == made and file.read_bytes() == content
+
+
+def test_the_key_of_samples_changes_with_all_that_decides_them(corpus, tmp_path):
+    path = tmp_path / "0.txt"
+    path.write_text("id The sea.\n")
+    os.utime(path, ns=(10**18, 10**18))
+    source, settings = SourceFile(str(path), 12), KINDS["pairs"]
+    keys = [samples_key(settings, "sha", [source]), samples_key(settings, "other", [source])]
+    keys.append(samples_key(replace(settings, pairs=replace(PAIRS, seed=1)), "sha", [source]))
+    keys.append(samples_key(settings, "sha", [SourceFile(str(path), 13)]))
+    keys.append(samples_key(settings, "sha", [source, source]))
+    os.utime(path, ns=(10**18, 10**18 + 1))
+    keys.append(samples_key(settings, "sha", [source]))
+    assert len({*keys}) == 6 and all(len(key) == 16 for key in keys)
+    os.utime(path, ns=(10**18, 10**18))
+    assert samples_key(settings, "sha", [source]) == keys[0]
 
 
 def test_unknown_words_of_a_block_are_recorded_when_they_are_many(corpus, tmp_path):
