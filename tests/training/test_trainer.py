@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from bert.checkpoints.directories import list_steps, step_directory
+from bert.config.training_settings import derive
+from bert.model.dropout import Dropout
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.task import evaluate_pretraining
+from bert.randomness import stream_key
 from bert.reporting.logs import Log
 from bert.runtime.distributed import Collective
 from bert.runtime.paddle_api import static
@@ -145,6 +148,56 @@ def test_dropout_is_drawn_anew_for_each_pass_and_step(tmp_path):
     assert not set(losses[0]) & set(losses[3]), "the second micro-batch has masks of its own, so the mean is another"
 
 
+def test_each_micro_step_of_each_update_has_a_key_for_its_dropout(tmp_path, monkeypatch):
+    """A function of seed, update, micro-step and rank, so that a resumed run draws the same."""
+    keys = []
+    monkeypatch.setattr(Dropout, "draw", lambda self, scope, place, feed, key: keys.append(int(key)))
+    config = tiny.pretraining_config(tmp_path, seed=5, batch_size=6, gradient_merge_steps=2, keep_checkpoints=9)
+    runs.run(config, 2)
+    assert keys == [int(stream_key(5, "dropout", step, micro_step, 0)) for step in (0, 1) for micro_step in (0, 1)]
+    keys.clear()
+    again = derive(config, from_checkpoint=config.run.output_dir)
+    runs.run(again, 3)
+    assert keys == [int(stream_key(5, "dropout", 2, micro_step, 0)) for micro_step in (0, 1)]
+
+
+def test_an_evaluation_that_fails_loses_no_update(tmp_path):
+    """It is saved before the last evaluation, and after another that raised."""
+    for name, last, error in (("middle", 9, ValueError), ("end", 4, SystemExit)):
+        config = tiny.pretraining_config(folder(tmp_path, name), max_steps=last, eval_freq=4)
+
+        def evaluate(step, error=error):
+            raise error("no memory")
+
+        with pytest.raises(error):
+            runs.run(config, last, evaluate=evaluate)
+        assert list_steps(config.checkpoint_dir()) == [4]
+
+
+def test_a_run_that_was_killed_before_its_summary_evaluates_once_more(tmp_path):
+    config, steps = tiny.pretraining_config(tmp_path, max_steps=2), []
+
+    def evaluate(step):
+        steps.append(step)
+        return {"eval_masked_lm_loss": 2.5}
+
+    runs.run(config, 2, evaluate=evaluate)
+    again = runs.run(derive(config, from_checkpoint=config.run.output_dir), 2, evaluate=evaluate)
+    assert steps == [2, 2] and again.outcome.metrics == {"eval_masked_lm_loss": 2.5} and again.outcome.finished
+
+
+def test_a_stop_request_ends_the_run_after_the_update_and_says_by_what(tmp_path):
+    config, stop = tiny.pretraining_config(tmp_path, max_steps=9), StopRequest()
+
+    def change(step, feeds):
+        stop.signal_name = "SIGTERM" if step == 2 else None
+        return feeds
+
+    outcome = runs.run(config, 9, stop=stop, change=change).outcome
+    assert (outcome.step, outcome.finished, outcome.interrupted_by) == (3, False, "SIGTERM")
+    assert list_steps(config.checkpoint_dir()) == [3]
+
+
 def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
     """However the sequences fall on batches, the held-out loss is the same."""
     session = tiny.Session()
@@ -170,6 +223,8 @@ def test_a_spike_at_the_end_is_rolled_back_before_the_run_counts_as_diverged(tmp
 
     settings = {"max_steps": 12, "log_freq": 1, "num_steps_per_checkpoint": 4}
     rolls_back = tiny.pretraining_config(folder(tmp_path, "back"), **settings, loss_spike_action="rollback")
-    assert runs.run(rolls_back, 12, change=change).outcome.finished
+    outcome = runs.run(rolls_back, 12, change=change).outcome
+    assert outcome.finished and outcome.metrics["skipped_steps"] == 1, "the batch of update 12, and no other"
+    assert outcome.totals.sequences == (12 + 3) * 12, "updates 9 to 11 were made twice"
     with pytest.raises(TrainingDiverged, match="the training has diverged"):
         runs.run(tiny.pretraining_config(folder(tmp_path, "alert"), **settings), 12, change=change)
