@@ -117,3 +117,9 @@ def test_columns_are_counted_from_either_end(tmp_path):
     for word, tag, wrong in ((4, 2, "word_column=4"), (-5, 2, "word_column=-5"), (0, 4, "tag_column=4")):
         with pytest.raises(ValueError, match=f"{wrong}, but its lines have 4 columns, 0 to 3"):
             list(tagged_windows(path, ConllFormat(word, tag)))
+
+
+def test_blanks_around_a_line_are_no_columns(tmp_path):
+    path = write(tmp_path / "a.conll", [" a O ", "\tb  O\t", "c O"])
+    (text,) = windows_of(path)
+    assert text.words == ["a", "b", "c"] and len(text) == 1
