@@ -156,22 +156,26 @@ def test_a_ctrl_c_while_workers_are_started_is_not_lost(num_workers):
             assert (output, errors) == ("interrupted\n", ""), trial
 
 
-def end_if_idle(number, folder):
-    """The first task waits until the process of the others was killed, after it had nothing left to do."""
+def has_ended(pid: str) -> bool:
+    """Whether a process is gone, or is waited for by nobody but its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except FileNotFoundError:
+        return True
+
+
+def outlast_the_others(number, folder):
+    """The first task waits for the end of the process of the others, which has nothing left to do."""
     if number:
         (folder / "pid").write_text(str(os.getpid()))
         return number
     wait_until(lambda: (folder / "pid").exists() and (folder / "pid").read_text())
-    time.sleep(0.3)
-    try:
-        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    wait_until(lambda: has_ended((folder / "pid").read_text()))
     return number
 
 
 def test_the_end_of_a_worker_without_work_is_no_failure(tmp_path):
-    assert list(run_ordered(end_if_idle, [(0, tmp_path), (1, tmp_path)], 2)) == [0, 1]
+    assert list(run_ordered(outlast_the_others, [(0, tmp_path), (1, tmp_path)], 2)) == [0, 1]
 
 
 def end_at_three(number, how):
