@@ -17,6 +17,7 @@ from bert.inference.rows import (
     Rows,
     _LineParser,
     filled_rows,
+    kind_of,
     read_lines,
     texts_of,
 )
@@ -81,6 +82,59 @@ def test_lines_that_cannot_be_read_do_not_end_the_reading(tmp_path, monkeypatch)
         ((), "the line", 5),
     ]
     assert read.num_bytes == (tmp_path / "in.txt").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "wanted"),
+    [
+        ("a.csv", "", "auto", ("csv", True)),
+        ("a.CSV.gz", "", "auto", ("csv", True)),
+        ("a.tsv", "", "auto", ("tsv", True)),
+        ("a.tab", "", "auto", ("tsv", True)),
+        ("a.pq", "", "auto", ("parquet", True)),
+        ("a.txt", "", "auto", ("text", False)),
+        ("a.jsonl", "", "auto", ("jsonl", False)),
+        ("a.jsonl.gz", "", "auto", ("jsonl", True)),
+        ("a.json", '{"text": "a"}\n{"text": "b"}\n', "auto", ("jsonl", False)),
+        ("a.json", '[{"text": "a"}]', "auto", ("json", True)),
+        ("a.json", '{"data": [1]}', "auto", ("json", True)),
+        ("a.json", '{\n"text": "a"}', "auto", ("json", True)),
+        ("a.json", "", "auto", ("jsonl", False)),
+        ("a.log", "", "auto", ("auto", False)),
+        ("a.csv", "", "text", ("text", False)),
+        ("a.csv", "", "tsv", ("tsv", False)),
+        ("a.txt", "", "csv", ("csv", True)),
+    ],
+)
+def test_a_file_is_read_by_its_name_unless_the_flag_says_how(tmp_path, name, content, kind, wanted):
+    (tmp_path / name).write_text(content)
+    assert kind_of(tmp_path / name, kind) == wanted
+    assert kind_of(None, "auto") == ("auto", False) and kind_of(None, "csv") == ("csv", True)
+
+
+def test_a_line_has_at_most_four_megabytes(tmp_path):
+    longest = 4 << 20
+    (tmp_path / "in.txt").write_bytes(b"a" * longest + b"\n" + b"b" * (longest + 1) + b"\nlast\n" + b"c" * longest)
+    found = [row for row in Rows([tmp_path / "in.txt"], form_of()) if row is not None]
+    assert [len("".join(row.texts)) for row in found] == [longest, 0, 4, longest]
+    assert found[1].error == "the line is longer than 4 MB; split it" and found[1].where.endswith(":2")
+
+
+def test_what_separates_the_columns_is_kept_for_the_output(tmp_path):
+    """Of the first table alone: a later one may have another."""
+    (tmp_path / "a.csv").write_bytes("\ufeffid;text\n1;one\n".encode())
+    (tmp_path / "b.csv").write_text("id,text\n2,two\n")
+    read = Rows([tmp_path / "a.csv", tmp_path / "b.csv"], form_of())
+    assert [row.record for row in read] == [{"id": "1", "text": "one"}, {"id": "2", "text": "two"}]
+    assert (read.delimiter, read.mark, [*read.columns], [*read.names]) == (
+        ";",
+        "\ufeff",
+        ["id", "text"],
+        ["id", "text"],
+    )
+    (tmp_path / "c.tsv").write_text("id\ttext\n2\ttwo\n")
+    read = Rows([tmp_path / "c.tsv"], form_of())
+    assert [row.texts for row in read] == [("two",)] and (read.delimiter, read.mark) == (",", "")
 
 
 @pytest.mark.parametrize(
