@@ -76,7 +76,17 @@ def test_long_paragraphs_are_read_in_windows_by_hand(tmp_path):
         "a sea .",
     ]
     assert [answer(features, row) for row in range(5)] == ["[CLS]", "long river", "[CLS]", "[CLS]", "[CLS]"]
-    assert counts["windows_without_answer"] == 4 and counts["long_paragraph"] == 1
+    assert counts == dict.fromkeys(SKIPPED, 0) | {
+        "questions": 1,
+        "windows": 5,
+        "truncated_questions": 0,
+        "long_paragraph": 1,
+        "long_answers": 0,
+        "windows_without_answer": 4,
+    }
+    spans = zip(features.labels["start_positions"].tolist(), features.labels["end_positions"].tolist(), strict=True)
+    assert [*spans] == [(0, 0), (7, 8), (0, 0), (0, 0), (0, 0)]
+    assert features.pad_id == 0 and features.second_type == 1
     assert "4 windows do not contain the answer" in "\n".join(SquadTask.describe(None, file, counts))
 
 
@@ -121,6 +131,31 @@ def test_what_cannot_be_learned_is_skipped_and_counted_in_training_only(tmp_path
     assert (counts["empty_question"], counts["empty_paragraph"]) == (1, 1)
     features, counts = build(file, training=False)
     assert features.examples.tolist() == list(range(12)) and sum(counts.get(name, 0) for name in SKIPPED) == 0
+
+
+def test_a_paragraph_that_just_fits_is_one_window_and_a_token_more_makes_two(tmp_path):
+    """Questions of the longest length are whole; an answer of the greatest length is none that is too long."""
+    for number, windows in ((9, 1), (10, 2)):
+        context = " ".join(["the"] * number)
+        file = file_of(tmp_path / "f.json", paragraph(context, question("q", "who who who who", (context[:11], 0))))
+        features, counts = build(file, max_query_length=4, max_seq_length=16, doc_stride=3, max_answer_length=3)
+        assert len(features) == windows and counts["long_paragraph"] == windows - 1
+        assert counts["truncated_questions"] == counts["long_answers"] == 0
+        assert features.lengths().tolist() == [16, 14][:windows]
+
+
+def test_half_of_the_questions_are_enough_to_train_on(tmp_path):
+    for good, bad in ((2, 2), (1, 2)):
+        questions = [question(f"g{number}", "What?", ("Nile", 4)) for number in range(good)]
+        questions += [question(f"b{number}", "What?", ("Nile", 5)) for number in range(bad)]
+        file = file_of(tmp_path / "f.json", paragraph("The Nile.", *questions))
+        if good == bad:
+            assert len(build(file)[0]) == 2
+        else:
+            with pytest.raises(
+                ValueError, match=r"most of its 3 questions cannot be trained on \(2 misplaced answer\)"
+            ):
+                build(file)
 
 
 def test_a_file_whose_offsets_are_wrong_throughout_is_refused(tmp_path):
