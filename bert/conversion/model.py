@@ -10,7 +10,7 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
-from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts, named_classes
+from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts, named_classes, unread_vector_steps
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import Tokens, write_tokenizer
@@ -119,6 +119,8 @@ def read(request: ModelSource) -> Model:
     tokens = vocabularies.find_tokens(pretrained.folder, vocab_file, notes, **case)
     if tokens is not None:
         vocabularies.check_ids(tokens, config, notes)
+    if task == "encoder" and (steps := unread_vector_steps(pretrained.folder)):
+        notes.append(f"left out: {', '.join(steps)} of sentence-transformers; its vectors cannot be made from this")
     return Model(
         **{**vars(pretrained), "parameters": parameters, "task": task},
         source=path,

@@ -189,26 +189,72 @@ def read_usage(folder: Path) -> Usage:
         except (KeyError, TypeError, ValueError) as error:
             raise ConversionError(f"{path} does not describe a task ({error}); remove or correct it") from None
         return usage
-    if form := _sentence_transformers_form(folder):
+    if form := _sentence_transformers_form(folder)[0]:
         length = _value(folder, "sentence_bert_config.json", ("max_seq_length",))
         return Usage(max_seq_length=length if isinstance(length, int) else None, vectors=form)
     several = _SEVERAL_LABELS in (_value(folder, name, ("problem_type",)) for name in CONFIG_FILES)
     return Usage(label_separator=",") if several else Usage()
 
 
-def _sentence_transformers_form(folder: Path) -> VectorForm | None:
-    """How a model of sentence-transformers makes vectors; None without one, or with other layers and poolings."""
-    modules, pooling = _value(folder, "modules.json", ()), _value(folder, "1_Pooling/config.json", ())
+def refuse_unread_vectors(folder: Path) -> None:
+    """ConversionError if a model of sentence-transformers makes its vectors by steps that are not computed here."""
+    form, unread = _sentence_transformers_form(folder)
+    if form is None and unread:
+        raise ConversionError(
+            f"{folder} makes its vectors with {', '.join(unread)} (sentence-transformers), which is not computed here: "
+            "other vectors would come out; pass --pooling mean (pooling=) for means of the last layer's states, or use "
+            "sentence-transformers for the vectors of this model"
+        )
+
+
+def unread_vector_steps(folder: Path) -> list[str]:
+    """Steps by which a model of sentence-transformers makes vectors and that are not computed here: "Dense" ..."""
+    return _sentence_transformers_form(folder)[1] if not (folder / TASK_FILE).is_file() else []
+
+
+def _sentence_transformers_form(folder: Path) -> tuple[VectorForm | None, list[str]]:
+    """How a model of sentence-transformers makes vectors, or the names of the steps that are not known here.
+
+    Returns:
+        (None, []) if the folder is no such model.
+    """
+    modules = _value(folder, "modules.json", ())
+    if modules is None:
+        return None, []
+    if not isinstance(modules, list) or not all(isinstance(module, Mapping) and "type" in module for module in modules):
+        raise ConversionError(
+            f"{folder / 'modules.json'} must list the modules of a model of sentence-transformers, each with its type; "
+            "correct it, or remove it to use the weights alone"
+        )
+    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    poolings = _poolings(folder) if "Pooling" in kinds else ["no pooling"]
+    unread = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+    unread += [f"pooling {name}" for name in poolings if name not in POOLING_KEYS.values()]
+    if len(poolings) > 1:
+        unread = [*unread, f"poolings side by side: {', '.join(poolings)}"]
+    if not unread and kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        unread = [f"modules in another order: {', '.join(kinds)}"]
+    if unread:
+        return None, unread
     prompts = _value(folder, "config_sentence_transformers.json", ("prompts",)) or {}
-    with suppress(AttributeError, KeyError, TypeError, ValueError):  # another content
-        (key,) = [key for key, value in pooling.items() if key.startswith("pooling_mode") and value]
-        kinds = [module["type"].rpartition(".")[2] for module in modules]
-        if kinds[:2] == ["Transformer", "Pooling"] and kinds[2:] in ([], ["Normalize"]):
-            passages = [prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)]
-            values = {"pooling": POOLING_KEYS.get(key, pooling[key]), "normalize": kinds[2:] != []}
-            values |= {"query_prefix": prompts.get("query") or "", "passage_prefix": next(iter(passages), "")}
-            return TypeAdapter(VectorForm).validate_python(values)
-    return None
+    passages = [prompts[name] for name in ("document", "passage", "corpus") if prompts.get(name)]
+    values = {"pooling": poolings[0], "normalize": "Normalize" in kinds}
+    values |= {"query_prefix": prompts.get("query") or "", "passage_prefix": next(iter(passages), "")}
+    try:
+        return TypeAdapter(VectorForm).validate_python(values), []
+    except ValueError as error:
+        raise ConversionError(f"{folder / 'config_sentence_transformers.json'}: {error}; correct it") from None
+
+
+def _poolings(folder: Path) -> list[str]:
+    """The poolings of a model of sentence-transformers: "mean", "cls", or another one of its names."""
+    content = _value(folder, "1_Pooling/config.json", ())
+    settings = content if isinstance(content, Mapping) else {}
+    if isinstance(name := settings.get("pooling_mode"), str):  # from version 6 on
+        return [name]
+    chosen = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
+    names = [POOLING_KEYS.get(key, key.removeprefix("pooling_mode_").removesuffix("_tokens")) for key in chosen]
+    return names or [f"none in {folder / '1_Pooling/config.json'}"]
 
 
 def kept_texts(folder: Path) -> dict[str, str]:

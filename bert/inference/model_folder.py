@@ -11,7 +11,7 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import locating
 from bert.conversion.model import choose_task
-from bert.conversion.model_description import Usage, named_classes, plain_labels, read_usage
+from bert.conversion.model_description import Usage, named_classes, plain_labels, read_usage, refuse_unread_vectors
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
@@ -119,6 +119,8 @@ def open_model(
     labels = None
     if "classification" in task:
         labels = named_classes(pretrained.labels or (), len(pretrained.parameters["classifier.bias"]))
+    if task == "encoder" and not layers and not pooling:
+        refuse_unread_vectors(folder)
     usage, numbers = read_usage(folder), _from_the_first(layers, config.num_hidden_layers)
     vectors = None if layers or pooling else usage.vectors
     of_tokens = unpacked(usage.token_weights, len(labels)) if labels else None

@@ -1,5 +1,6 @@
 """The settings of run_vectors.py: pairs or text to train on, how a text becomes a vector, what it is compared with."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -9,7 +10,7 @@ from pydantic import Field
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import flag_name
 from bert.config.settings_base import MayDiffer
-from bert.conversion.model_description import Usage, VectorForm, read_usage
+from bert.conversion.model_description import Usage, VectorForm, read_usage, unread_vector_steps
 from bert.finetuning.config import (
     SMALL,
     FineTuningConfig,
@@ -23,6 +24,8 @@ from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
 from bert.finetuning.text_files import implied_decoding
 from data.text.inputs import Findings, list_inputs, total_bytes
+
+logger = logging.getLogger(__name__)
 
 _BYTES_OF_A_PAIR = 3_000  # of text, about
 # The time decides the end: the rate is stable until its last share; the epochs are the most.
@@ -90,8 +93,16 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name}={values[name]} is for {needed}; pass it too, or drop {flag_name(name)}")
     implied = modes_of_files({**values, "train_file": source}, held_out=True) | implied_settings(values)
     weights = named_weights(values)
-    if weights is not None and (form := read_usage(weights if weights.is_dir() else weights.parent).vectors):
-        implied |= {name: getattr(form, name) for name in ("pooling", "query_prefix", "passage_prefix")}
+    if weights is not None:
+        folder = weights if weights.is_dir() else weights.parent
+        if form := read_usage(folder).vectors:
+            implied |= {name: getattr(form, name) for name in ("pooling", "query_prefix", "passage_prefix")}
+        elif steps := unread_vector_steps(folder):
+            logger.warning(
+                "%s: %s of sentence-transformers is left out; training begins from its encoder",
+                folder,
+                ", ".join(steps),
+            )
     if source is not None:
         flag = "text" if values.get("text") else "train_file"
         files = list_inputs([Path(str(source)).expanduser()], "auto", Findings(), flag=flag)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from huggingface_hub.repocard import metadata_load
 import run_predict
 from bert.arrays.vectors import unit
 from bert.conversion.model_description import TASK_FILE, Usage, VectorForm, read_usage, usage_texts
+from bert.conversion.raw_tensors import ConversionError
 from bert.inference.heads import load_model
 from bert.tokenization.normalization import UNCASED
 from tests.conversion import test_networks
@@ -86,8 +88,44 @@ def test_a_folder_of_sentence_transformers_is_written_and_read(models, tmp_path,
     read = read_usage(folder)
     assert (read.max_seq_length, read.vectors) == (9, VectorForm(*list(vars(form).values())[:4]))
     np.testing.assert_array_equal(load_model(folder).encode(TEXTS), wanted)
-    (folder / "1_Pooling/config.json").write_text('{"pooling_mode": "weightedmean"}')
-    assert read_usage(folder).vectors is None  # which is not built here
+
+
+def with_modules(folder, tmp_path, kinds, pooling):
+    """A copy of a folder of sentence-transformers whose vectors are made by other modules."""
+    copy = shutil.copytree(folder, tmp_path / "changed", dirs_exist_ok=True)
+    (copy / TASK_FILE).unlink(missing_ok=True)
+    (copy / "modules.json").write_text(json.dumps([{"path": "", "type": f"sentence_transformers.{k}"} for k in kinds]))
+    (copy / "1_Pooling").mkdir(exist_ok=True)
+    (copy / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("kinds", "pooling", "unread"),
+    [
+        (["Transformer", "Pooling", "Dense", "Normalize"], {"pooling_mode_cls_token": True}, "Dense"),  # as LaBSE
+        (["Transformer", "Pooling"], {"pooling_mode_max_tokens": True}, "pooling max"),
+        (["Transformer", "Pooling"], {"pooling_mode": "weightedmean"}, "pooling weightedmean"),
+        (["Transformer", "Pooling"], {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls, mean"),
+        (["Transformer", "Normalize"], {}, "no pooling"),
+        (["Transformer", "Normalize", "Pooling"], {"pooling_mode": "cls"}, "Transformer, Normalize, Pooling"),
+    ],
+)
+def test_vectors_that_are_made_in_another_way_are_refused(models, tmp_path, kinds, pooling, unread):
+    folder = with_modules(export(models / "mean", tmp_path / "x", "--format", "hf"), tmp_path, kinds, pooling)
+    assert read_usage(folder).vectors is None
+    with pytest.raises(ConversionError, match=f"{unread}.* not computed here.* pass --pooling mean"):
+        load_model(folder)
+    states = our_outputs(models / "mean", "encoder", feed_of(IDS[""]))["last_hidden_state"][0]
+    np.testing.assert_allclose(load_model(folder, pooling="mean").encode(TEXTS)[0], states.mean(0), atol=1e-6)
+
+
+def test_modules_that_are_no_list_are_refused(models, tmp_path):
+    folder = Path(export(models / "mean", tmp_path / "x", "--format", "hf"))
+    (folder / TASK_FILE).unlink()
+    (folder / "modules.json").write_text('{"0": "Transformer"}')
+    with pytest.raises(ConversionError, match="modules.json must list the modules .*; correct it, or remove it"):
+        read_usage(folder)
 
 
 def predict(*words) -> None:
