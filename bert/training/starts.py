@@ -3,11 +3,13 @@
 Every rank reads the same files, so all start from the same bytes (and `RankGuard` compares them).
 """
 
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +20,10 @@ from bert.checkpoints.progress import LoopState, Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import MODERN_ONLY
 from bert.config.training_settings import BertConfig, TrainingConfig
-from bert.conversion.reading import WITHOUT, read_pretrained
+from bert.conversion.model_description import LABELS_FILE, TASK_FILE, named_classes, read_usage
+from bert.conversion.reading import WITHOUT, PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import with_new_words
+from bert.model.head_specs import HEAD_TENSORS
 from bert.model.initial_attention import attend_to_neighbours
 from bert.tokenization.vocabulary_files import read_vocabulary
 from bert.training.devices import Device
@@ -37,7 +41,13 @@ logger = logging.getLogger(__name__)
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 
 
-def load_start(config: TrainingConfig, program: TrainingProgram, device: Device, progress: Progress) -> Progress:
+def load_start(
+    config: TrainingConfig,
+    program: TrainingProgram,
+    device: Device,
+    progress: Progress,
+    texts: Mapping[str, str] = MappingProxyType({}),
+) -> Progress:
     """Write the weights, and where there are any the state of the optimizer; returns the run's progress.
 
     They are those of the run's own checkpoint, of phase 1 (--from-phase1-final-params), given ones of any known format
@@ -45,6 +55,7 @@ def load_start(config: TrainingConfig, program: TrainingProgram, device: Device,
 
     Args:
         progress: of a run that has not begun.
+        texts: files that the task keeps beside its weights, name -> content; they say what its classifier is for.
 
     Raises:
         CheckpointError: the named checkpoint is missing or damaged, or a new run would overwrite another's.
@@ -70,7 +81,8 @@ def load_start(config: TrainingConfig, program: TrainingProgram, device: Device,
             _check_network(path, BertConfig.from_json_file(file), model)
     else:
         path = checkpoint_files.weights_folder(given)
-        weights = pretrained_parameters(path, model, config.vocabulary_file())
+        pretrained = _read_given(path, model, config.vocabulary_file())
+        weights = weights_for_task(pretrained, texts)
     weights = _with_positions(weights, model, path)
     checkpoint.initialize_from(device.scope, device.place, program, weights, path, heads_may_differ=not is_of_phase1)
     logger.info(f"starting from the weights of {path}")
@@ -146,6 +158,10 @@ def pretrained_parameters(
     Args:
         vocab_file: of the run, which may have further words at its end.
     """
+    return _read_given(path, model, vocab_file).parameters
+
+
+def _read_given(path: Path | VerifiedCheckpoint, model: BertConfig, vocab_file: Path | None) -> PretrainedWeights:
     pretrained = read_pretrained(path)
     for line in pretrained.notes:
         if not line.startswith(WITHOUT):  # logged tensor by tensor when the weights are loaded
@@ -155,8 +171,62 @@ def pretrained_parameters(
         if vocab_file is not None and (added := model.vocab_size - trained.vocab_size) > 0:
             parameters = with_new_words(pretrained, read_vocabulary(vocab_file))
             logger.info(f"{path}: {added:,} words are added, each with the mean of its pieces")
-            return parameters
-    return pretrained.parameters
+            return replace(pretrained, parameters=dict(parameters))
+    return pretrained
+
+
+class Outputs(NamedTuple):
+    """What the outputs of a classifier are."""
+
+    kind: str  # "classes", "labels of a text", "tags of words" or "a number"
+    labels: tuple[str, ...]  # by index
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.labels[:5]) + (" ..." if len(self.labels) > 5 else "")
+        return f"{self.kind} {shown}" if self.labels else self.kind
+
+
+def weights_for_task(weights: PretrainedWeights, texts: Mapping[str, str]) -> Mapping[str, np.ndarray]:
+    """The weights, without a classifier that was trained for other outputs than those of the task.
+
+    A row of a classifier belongs to one label. With other labels, or the same ones in another order, its rows would
+    mean something else, also where their number is the same.
+
+    Args:
+        texts: files that the task keeps beside its weights, name -> content.
+    """
+    theirs, ours = _outputs_of_weights(weights), _outputs_of_task(texts)
+    if ours is None or theirs in (None, ours):
+        return weights.parameters
+    logger.info(
+        f"{weights.folder}: its classifier is for {theirs}; this training has {ours}, so a new classifier is trained"
+    )
+    return {name: array for name, array in weights.parameters.items() if name not in HEAD_TENSORS["classifier"]}
+
+
+def _outputs_of_weights(weights: PretrainedWeights) -> Outputs | None:
+    """None without a classifier."""
+    bias = weights.parameters.get("classifier.bias")
+    if bias is None:
+        return None
+    labels, is_tagger = named_classes(weights.labels or (), len(bias)), weights.task == "token-classification"
+    usage = read_usage(weights.folder)
+    return _outputs(labels, usage.regression, usage.label_separator is not None, is_tagger)
+
+
+def _outputs_of_task(texts: Mapping[str, str]) -> Outputs | None:
+    """None if the task has no classifier."""
+    labels, usage = json.loads(texts.get(LABELS_FILE, "[]")), json.loads(texts.get(TASK_FILE, "{}"))
+    if not labels and not usage.get("regression"):
+        return None
+    return _outputs(labels, usage["regression"], usage["label_separator"] is not None, usage["name"] == "ner")
+
+
+def _outputs(labels: Sequence[str], is_regression: bool, has_several: bool, is_tagger: bool) -> Outputs:
+    if is_regression:
+        return Outputs("a number", ())
+    kind = "tags of words" if is_tagger else "labels of a text" if has_several else "classes"
+    return Outputs(kind, tuple(labels))
 
 
 def _check_network(path: Any, trained: BertConfig, model: BertConfig) -> None:

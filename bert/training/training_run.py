@@ -79,7 +79,7 @@ def _train(
     config = task.config
     program, device = build(config, task.objective, group)
     start = progress_at_start(config, task.fingerprint, group)
-    progress = load_start(config, program, device, start)
+    progress = load_start(config, program, device, start, task.texts)
     state, metric = progress.carried, task.best_metric
     log.first_step = progress.step
     resume_schedule(config, device, progress)
