@@ -32,7 +32,9 @@ def seconds_of(text: str) -> float | None:
 class Settings(BaseModel):
     """Frozen; refuses unknown names, infinite numbers and NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), defer_build=True
+    )
 
     @model_validator(mode="before")
     @classmethod

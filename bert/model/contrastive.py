@@ -38,8 +38,7 @@ class ContrastiveObjective(Objective):
     labels: ClassVar = {
         BATCH_VECTORS: ([-1, -1], "float32"),  # [V, hidden]; those of this micro-batch's texts are not read
         "text_places": ([-1], "int64"),  # of this micro-batch's texts among the V
-        "text_groups": ([-1], "int64"),  # [V]; a query and a passage of one group are no negatives of each other
-        "text_numbers": ([-1], "int64"),  # [V]; equal ones are equal texts, and no negatives either
+        "not_negatives": ([-1, -1], "float32"),  # [B, V - B]; 1: this text is no negative of this pair's query
         "pair_numbers": ([-1], "int64"),  # 0 ... B - 1
         "num_micro_batches": ([1], "float32"),  # of the global batch, on all ranks
     }
@@ -65,12 +64,9 @@ class ContrastiveObjective(Objective):
     def loss(self, feed: dict[str, Any], outputs: dict[str, Any]) -> tuple[Any, list[Any]]:
         """The mean over all pairs of the batch, both ways; equal in all of its micro-steps."""
         hidden, pairs = self.model.hidden_size, feed["pair_numbers"]
-        groups, numbers = feed["text_groups"], feed["text_numbers"]
         cached, number = feed[BATCH_VECTORS].reshape([-1, hidden]), paddle.shape(pairs)[0]
         vectors = paddle.scatter(cached, feed["text_places"], outputs["vectors"])
-        alike, equal = (each[:number].unsqueeze(1) == each[number:].unsqueeze(0) for each in (groups, numbers))
-        is_other = pairs.unsqueeze(1) != paddle.cumsum(paddle.ones_like(groups[number:].unsqueeze(0)), axis=1) - 1
-        bias = ((alike | equal) & is_other).astype("float32") * MASKED_SCORE  # [B, V - B]
+        bias = feed["not_negatives"] * MASKED_SCORE  # [B, V - B]
         sizes = (hidden, *self.dimensions)
         scores = [_cosines(vectors[:, :size], number) / self.temperature + bias for size in sizes]
         both = [F.cross_entropy(each, pairs) + F.cross_entropy(each[:, :number].t(), pairs) for each in scores]

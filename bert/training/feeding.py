@@ -76,7 +76,7 @@ class Feeding:
         name = self._program.outputs["vectors"]
         self._forward = self._forward or main._prune([main.global_block().var(name)])
         known = self._forward.global_block()
-        vectors = np.zeros((len(batches[0].feed["text_groups"]), hidden), "float32")
+        vectors = np.zeros((sum(batches[0].feed["not_negatives"].shape), hidden), "float32")
         for micro_step, batch in enumerate(batches if len(batches) * device.group.world_size > 1 else ()):
             draw(micro_step, batch.feed)
             feed = self._typed({key: batch.feed[key] for key in batch.feed if known.has_var(key)})

@@ -4,8 +4,9 @@ To measure on, also texts of classes, each of which is a query for the others of
 
 A frame of pairs has the columns `query`, `passage`, `negatives` (lists of passages that answer the query wrongly),
 `kind` and `where` (how the pair was found, and in which row or document), `unit` (pairs of one are held out together),
-`value` (a class or a score) and `group` (pairs of equal queries or nearly equal passages, or of a class, have one: they
-are no negatives of each other).
+`value` (a class or a score), `alike` (a number, equal for nearly equal passages) and `group` (one number for pairs that
+share a query or nearly a passage, from pair to pair, or a class: they are held out together). A group says nothing
+about relevance: two of its pairs may have nothing in common but a third. What answers a query is in `relevant_keys`.
 """
 
 import re
@@ -40,6 +41,7 @@ _NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?", re.IGNORECASE)
 _MAY_BE_EQUAL = (SAME_TEXT, LABELLED, SCORED)
 _UNIT = 50  # pairs of a document that are held out together, so that a single long one is divided too
 _LEAST_WORDS = 6  # of a paragraph
+_LARGE_GROUP = 0.1  # of all pairs
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])(?=.)")  # of a sentence
 _MARKS = re.compile(r"\A(#+|(q|a|question|answer)\s*[:.])\s+", re.IGNORECASE)  # before a heading, question or answer
 _HEADING = re.compile(r"^(#+[ \t].*|.*[?\uff1f])$|^(.+)\n([=\-~^\"'#*+])\3{2,}[ \t]*$", re.MULTILINE)
@@ -154,16 +156,56 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
         raise ValueError(f"{source} gives no pair of texts; check it ({why})")
     counts = ", ".join(f"{kind} {number:,}" for kind, number in frame.kind.value_counts().items())
     notes += [f"{len(frame):,} pairs of {source.name}: {counts}", *left_out]
-    frame = frame.assign(group=(alike := _first_alike(frame.plain_passage)), alike=alike)
-    for name in ("plain_query", "alike", "plain_query"):  # it spreads over both
-        frame = frame.assign(group=frame.groupby(name).group.transform("min"))
+    frame = frame.assign(alike=_first_alike(frame.plain_passage))
     if set(frame.kind) <= {LABELLED, SCORED}:
         frame = frame.assign(group=pd.factorize(frame.value)[0])
-    elif shared := len(frame) - frame.group.nunique():
-        notes.append(f"{shared:,} pairs share a query, or nearly a passage, with another: no negatives of each other")
-    if frame.group.nunique() < 2:
+        teaches_nothing = frame.group.nunique() < 2
+    else:
+        frame = frame.assign(group=_connected(frame))
+        teaches_nothing = frame.alike.nunique() < 2 or frame.plain_query.nunique() < 2
+        notes += _notes_of_groups(frame)
+    if teaches_nothing:
         raise ValueError(f"{source} has nothing to tell apart: one query, passage, class or score ({'; '.join(notes)})")
     return frame.reset_index(drop=True)
+
+
+def _connected(frame: pd.DataFrame) -> pd.Series:
+    """int64 [n]: one number for all pairs that share a query or nearly a passage, from pair to pair."""
+    group = frame.alike
+    while True:
+        spread = group.groupby(frame.plain_query).transform("min")
+        spread = spread.groupby(frame.alike).transform("min")
+        if (spread == group).all():
+            return group
+        group = spread
+
+
+def _notes_of_groups(frame: pd.DataFrame) -> Iterator[str]:
+    shared = frame.duplicated("plain_query", keep=False) | frame.duplicated("alike", keep=False)
+    if number := shared.sum():
+        yield f"{number:,} pairs share a query, or nearly a passage, with another: these are no negatives of each other"
+    largest = int(frame.group.value_counts().max())
+    if largest > _LARGE_GROUP * len(frame) and largest > _UNIT:
+        yield (
+            f"{largest:,} pairs ({largest / len(frame):.0%}) share queries or passages, from pair to pair: if one of "
+            "them is held out, the others are not trained on; --eval FILE with queries of its own avoids that"
+        )
+
+
+def relevant_keys(queries: np.ndarray, passages: np.ndarray, number: int) -> np.ndarray:
+    """int64, ascending: query x `number` + passage of each pair, for `are_relevant`.
+
+    Args:
+        queries, passages: int64 [n], numbers of the queries and passages of the pairs, passages below `number`.
+    """
+    return np.unique(queries.astype(np.int64) * number + passages)
+
+
+def are_relevant(keys: np.ndarray, queries: np.ndarray, passages: np.ndarray, number: int) -> np.ndarray:
+    """bool [q, p]: whether a passage is given for a query, by any pair; a passage below 0 is given for none."""
+    wanted = queries.astype(np.int64)[:, None] * number + passages
+    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return (keys[places] == wanted) & (passages >= 0)
 
 
 def _first_alike(texts: Iterable[str]) -> np.ndarray:
@@ -187,8 +229,7 @@ def divided(frame: pd.DataFrame, fraction: float, seed: int, notes: list[str]) -
     # The query of neighbouring paragraphs may be a passage of others.
     as_passage = frame.plain_query.map(dict(zip(frame.plain_passage, frame.alike, strict=True)))
     alike = frame.group.isin(frame.group[held_out]) | as_passage.isin(frame.alike[held_out])
-    # Pairs that share a passage may be of two groups, at the ends of a long chain of shared texts.
-    alike = (alike | frame.alike.isin([*as_passage[held_out], *frame.alike[held_out]])) & ~held_out
+    alike = (alike | frame.alike.isin(as_passage[held_out])) & ~held_out
     if frame.group[~held_out & ~alike].nunique() < 2:
         found = f" ({'; '.join(notes)})" if notes else ""
         raise ValueError(f"{len(frame):,} pairs are too few to hold some out; add some, or pass --eval FILE{found}")

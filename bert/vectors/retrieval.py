@@ -11,30 +11,27 @@ DEPTH = 10
 _WORDS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|\w+")  # CJK by character
 
 
-def found(
-    scores: np.ndarray, query_groups: np.ndarray, passage_groups: np.ndarray, itself: np.ndarray | bool = False
-) -> dict[str, np.ndarray]:
+def found(scores: np.ndarray, relevant: np.ndarray, itself: np.ndarray | bool = False) -> dict[str, np.ndarray]:
     """recall_at_1, recall_at_10, mrr_at_10 and ndcg_at_10 of each query, float64 [q] (Järvelin and Kekäläinen, 2002).
 
     Recall is of as many relevant passages as the depth can hold.
 
     Args:
         scores: float [q, p]; a passage with -inf is not found.
-        query_groups, passage_groups: int64 [q], [p]; the relevant passages of a query are those of its group.
+        relevant: bool [q, p]: whether a passage answers a query.
         itself: bool [q, p]: passages that are not searched among.
     """
     depth, scores = min(DEPTH, scores.shape[1]), np.where(itself, -np.inf, scores)
     nearest = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
-    hits = passage_groups[nearest] == query_groups[:, None]
+    hits = np.take_along_axis(relevant, nearest, axis=1)
     hits &= np.isfinite(np.take_along_axis(scores, nearest, axis=1))
-    relevant = (query_groups[:, None] == passage_groups) & ~np.broadcast_to(itself, scores.shape)
-    relevant = np.clip(relevant.sum(axis=1), 1, depth)
+    possible = np.clip((relevant & ~np.broadcast_to(itself, scores.shape)).sum(axis=1), 1, depth)
     gains = 1 / np.log2(np.arange(depth) + 2)
     return {
         "recall_at_1": hits[:, 0].astype(np.float64),
-        "recall_at_10": hits.sum(axis=1) / relevant,
+        "recall_at_10": hits.sum(axis=1) / possible,
         "mrr_at_10": hits.any(axis=1) / (hits.argmax(axis=1) + 1),
-        "ndcg_at_10": hits @ gains / np.cumsum(gains)[relevant - 1],
+        "ndcg_at_10": hits @ gains / np.cumsum(gains)[possible - 1],
     }
 
 

@@ -24,7 +24,20 @@ from bert.runtime.distributed import Group
 from bert.samples.collation import MicroBatch
 from bert.tokenization.library import text_tokenizer
 from bert.training.interruption import beat
-from bert.vectors.pairs import LATER, NEIGHBOURS, SAME_TEXT, SCORED, cleaned, divided, table_pairs, text_pairs, without
+from bert.vectors.pairs import (
+    LABELLED,
+    LATER,
+    NEIGHBOURS,
+    SAME_TEXT,
+    SCORED,
+    are_relevant,
+    cleaned,
+    divided,
+    relevant_keys,
+    table_pairs,
+    text_pairs,
+    without,
+)
 from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.settings import VectorConfig
 from data.text.encodings import Decoding
@@ -40,17 +53,37 @@ class PairTable(FeatureTable):
     """The texts of n pairs: n queries, their n passages, then the negatives of all pairs.
 
     Attributes:
-        groups: int64 [texts].
+        queries: int64 [n], equal for equal queries.
+        passages: int64 [texts - n], equal for nearly equal passages; a negative that is no query's passage has -1.
+        num_passages: above all passages' numbers.
+        relevant: int64, the `relevant_keys` of the pairs.
         numbers: int64 [texts], equal for equal texts: a paragraph is a passage, and the query of the next pair.
         negatives: int64 [n + 1], offsets of each pair's negatives among them.
     """
 
-    groups: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    queries: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    passages: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    num_passages: int = 1
+    relevant: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     numbers: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     negatives: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def __len__(self) -> int:
         return len(self.negatives) - 1
+
+    def not_negatives(self, ids: np.ndarray, texts: np.ndarray) -> np.ndarray:
+        """float32 [b, len(texts) - b]: 1 where a text answers the query of a pair too, or equals it; own passages: 0.
+
+        Args:
+            ids: int64 [b], pairs.
+            texts: int64, their queries, their passages, then their negatives.
+        """
+        number, others = len(ids), texts[len(ids) :]
+        passages = self.passages[others - len(self)]
+        found = are_relevant(self.relevant, self.queries[ids], passages, self.num_passages)
+        found |= self.numbers[ids][:, None] == self.numbers[others]
+        found[np.arange(number), np.arange(number)] = False
+        return found.astype(np.float32)
 
 
 class PairLoader(FineTuningLoader):
@@ -65,8 +98,7 @@ class PairLoader(FineTuningLoader):
         texts = np.concatenate([ids, len(table) + ids, negatives])
         owners = np.concatenate([numbers, numbers, np.repeat(numbers, counts)])
         places = np.flatnonzero((owners >= own.start) & (owners < own.stop))
-        labels = {"text_places": places, "text_groups": table.groups[texts], "text_numbers": table.numbers[texts]}
-        labels["pair_numbers"] = numbers
+        labels = {"text_places": places, "not_negatives": table.not_negatives(ids, texts), "pair_numbers": numbers}
         number = np.array([len(ids) / self._micro_batch_size], np.float32)
         return self._padded(texts[places], {**labels, "num_micro_batches": number})
 
@@ -153,17 +185,20 @@ class VectorTask(FineTuningTask):
         further = [text for texts in examples.negatives for text in texts] if training else []
         queries = examples["query"] if training else scored(examples)["query"]
         texts = [f"{self._form.query_prefix}{text}" for text in queries]
-        texts += [f"{self._form.passage_prefix}{text}" for text in (*examples.passage, *further)]
+        passages = examples.passage if training else searched(examples).passage
+        texts += [f"{self._form.passage_prefix}{text}" for text in (*passages, *further)]
         table, counts = sentence_features(self._tokenizer, [texts], self._config.data.max_seq_length)
         counts |= {"pairs": len(examples), "texts": len(texts)}
         if not training:
             return table, counts
-        known = dict(zip(examples.passage, examples.group, strict=True))  # a negative may be another query's passage
-        others = np.array([known.get(text, -1 - number) for number, text in enumerate(further)], np.int64)
-        groups = np.concatenate([examples.group, examples.group, others])
+        known = dict(zip(examples.passage, examples.alike, strict=True))  # a negative may be another query's passage
+        given, codes = examples.alike.to_numpy(), pd.factorize(examples.plain_query)[0]
+        passages = np.concatenate([given, np.array([known.get(text, -1) for text in further], np.int64)])
+        relation = {"queries": codes, "passages": passages, "num_passages": int(given.max()) + 1}
+        relation["relevant"] = relevant_keys(codes, given, relation["num_passages"])
         numbers = pd.factorize(pd.Series([*queries, *examples.passage, *further]))[0]
         negatives = offsets_of(examples.negatives.map(len).to_numpy())
-        return PairTable(**vars(table), groups=groups, numbers=numbers, negatives=negatives), counts
+        return PairTable(**vars(table), **relation, numbers=numbers, negatives=negatives), counts
 
     def describe(self, path: Path, counts: Mapping[str, int]) -> list[str]:
         line = f"{path}: {counts['pairs']:,} pairs, {counts['tokens'] / counts['texts']:.1f} tokens in a text"
@@ -173,17 +208,17 @@ class VectorTask(FineTuningTask):
         return outputs["vectors"]
 
     def score(self, part: Part, features: Features, predictions: np.ndarray) -> dict[str, float]:
-        passages, queries = features.examples, scored(features.examples)
+        pairs, queries = features.examples, scored(features.examples)
         metrics = dict[str, float]()
         for size, name in [(None, ""), *((size, f"_of_{size}") for size in self._form.dimensions)]:
-            figures = figures_of(cosines(predictions, len(queries), size), queries, passages)
+            figures = figures_of(cosines(predictions, len(queries), size), queries, pairs)
             metrics |= {f"eval_{metric}{name}": value for metric, value in figures(np.arange(len(queries))).items()}
         return metrics
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
         """What BM25 finds, and the model of --compare, of the same queries; the verdict on this model beside each."""
-        passages, queries = features.examples, scored(features.examples)
-        texts, number = (queries["query"].tolist(), passages.passage.tolist()), len(queries)
+        pairs, queries = features.examples, scored(features.examples)
+        texts, number = (queries["query"].tolist(), searched(pairs).passage.tolist()), len(queries)
         beat("evaluating BM25")
         others = {"bm25": bm25(*texts)}
         if self._compared is not None:
@@ -194,7 +229,7 @@ class VectorTask(FineTuningTask):
                     vectors.append(self._compared.encode(each[first : first + _TEXTS_AT_ONCE], kind))
             others["compared"] = cosines(np.concatenate(vectors), number)
         ours, *theirs = (
-            figures_of(scores, queries, passages) for scores in (cosines(predictions, number), *others.values())
+            figures_of(scores, queries, pairs) for scores in (cosines(predictions, number), *others.values())
         )
         figures, sentences = dict[str, Any](), list[str]()
         unit = "pairs" if self.best_metric == "eval_spearman" else "queries"
@@ -208,20 +243,44 @@ class VectorTask(FineTuningTask):
         return ()
 
 
-def figures_of(scores: np.ndarray, queries: pd.DataFrame, passages: pd.DataFrame) -> Metrics:
-    """The metrics of some queries, whose order is that of the pairs: a search's, or the correlation with the scores.
+def figures_of(scores: np.ndarray, queries: pd.DataFrame, pairs: pd.DataFrame) -> Metrics:
+    """The metrics of some queries: of a search, or the correlation with given scores.
 
-    A query that is a passage, of the pair before it or as a text of a class, does not find itself.
+    A passage is relevant to a query if a pair has both, or a text nearly equal to it; of texts with a class, those of
+    the query's class are. A query that is a passage, of the pair before it or as a text of a class, does not find
+    itself.
+
+    Args:
+        scores: float [q, p].
+        queries: [q], the `scored` rows of the pairs.
+        pairs: all of them; their `searched` rows are the p passages.
     """
     if (queries.kind == SCORED).all():
         pairs, wanted = np.nan_to_num(np.diagonal(scores), neginf=0.0), pd.to_numeric(queries.value).to_numpy()
         return lambda rows: {"spearman": np.nan_to_num(METRICS["spearman"](pairs[rows], wanted[rows]))}
+    passages = searched(pairs)
     itself = queries.plain_query.to_numpy()[:, None] == passages.plain_passage.to_numpy()
-    values = found(scores, queries.group.to_numpy(), passages.group.to_numpy(), itself)
+    if (pairs.kind == LABELLED).all():
+        relevant = queries.group.to_numpy()[:, None] == passages.group.to_numpy()
+    else:
+        codes = pd.Index(queries.plain_query).get_indexer(pairs.plain_query)  # -1: not among the scored ones
+        given, number = pairs.alike.to_numpy(), int(pairs.alike.max()) + 1
+        keys = relevant_keys(codes[codes >= 0], given[codes >= 0], number)
+        relevant = are_relevant(keys, np.arange(len(queries)), passages.alike.to_numpy(), number)
+    values = found(scores, relevant, itself)
     return lambda rows: {name: float(each[rows].mean()) for name, each in values.items()}
 
 
 def scored(pairs: pd.DataFrame) -> pd.DataFrame:
-    """The pairs whose queries are searched for: at most 1,000 rows, titles and questions, if there are enough."""
-    answers = pairs[~pairs.kind.isin([LATER, NEIGHBOURS, SAME_TEXT])]
-    return (answers if len(answers) >= _LEAST_SCORED else pairs[pairs.kind != SAME_TEXT]).head(_MOST_SCORED)
+    """The pairs whose queries are searched for, each query once: at most 1,000 rows, titles and questions, if there are
+    enough. Of pairs with a score: all, up to as many."""
+    if (pairs.kind == SCORED).all():
+        return pairs.head(_MOST_SCORED)
+    queries = pairs[pairs.kind != SAME_TEXT].drop_duplicates("plain_query")
+    answers = queries[~queries.kind.isin([LATER, NEIGHBOURS])]
+    return (answers if len(answers) >= _LEAST_SCORED else queries).head(_MOST_SCORED)
+
+
+def searched(pairs: pd.DataFrame) -> pd.DataFrame:
+    """The pairs whose passages are searched among: the first of nearly equal ones; of classes or scores all."""
+    return pairs if pairs.kind.isin([LABELLED, SCORED]).all() else pairs.drop_duplicates("alike")

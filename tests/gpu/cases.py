@@ -57,12 +57,8 @@ class Case:
         packed["sequence_offsets"] = (batch + 2,)
         declared = {**objective.encoder_inputs(), **objective.labels}
         batch_texts = (2 * batch * self.micro_steps * self.num_ranks, self.model.hidden_size)
-        packed |= {
-            "text_groups": batch_texts[:1],
-            "text_numbers": batch_texts[:1],
-            "pair_numbers": (batch_texts[0] // 2,),
-        }
-        masked = {"batch_vectors": batch_texts}
+        packed |= {"pair_numbers": (batch_texts[0] // 2,)}
+        masked = {"batch_vectors": batch_texts, "not_negatives": (batch_texts[0] // 2, batch_texts[0] // 2)}
         masked |= {name: (batch * self.predictions,) for name in declared if name.startswith("masked_lm_")}
         shapes = {name: shape for name, (shape, _) in declared.items() if -1 in shape}
         return {

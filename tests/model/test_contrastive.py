@@ -17,6 +17,8 @@ from tests.support import tiny
 NUM_PAIRS, NUM_TEXTS, SIZE = 5, 12, 32  # two texts are further negatives
 GROUPS = np.array([0, 1, 2, 3, 0, *[0, 1, 2, 3, 0], 7, 1])  # pairs 0 and 4 are alike; the last negative is of pair 1
 NUMBERS = np.array([0, 1, 2, 3, 4, *[5, 6, 0, 8, 9], 10, 11])  # the query of pair 0 is the passage of pair 2
+_ALIKE = (GROUPS[:NUM_PAIRS, None] == GROUPS[NUM_PAIRS:]) | (NUMBERS[:NUM_PAIRS, None] == NUMBERS[NUM_PAIRS:])
+NOT_NEGATIVES = (_ALIKE & ~np.eye(NUM_PAIRS, NUM_TEXTS - NUM_PAIRS, dtype=bool)).astype("float32")
 VECTORS = np.random.RandomState(1).randn(NUM_TEXTS, SIZE).astype("float32")
 
 
@@ -72,8 +74,7 @@ class Loss:
             BATCH_VECTORS: cached,
             "live": VECTORS[places],
             "text_places": places,
-            "text_groups": GROUPS,
-            "text_numbers": NUMBERS,
+            "not_negatives": NOT_NEGATIVES,
             "pair_numbers": np.arange(NUM_PAIRS),
             "num_micro_batches": np.array([number], "float32"),
         }

@@ -16,14 +16,15 @@ from tests.support import tiny
 NUM_PAIRS, NUM_TEXTS = 6, 14  # two texts are further negatives
 GROUPS = np.array([0, 1, 2, 3, 4, 0, *range(5), 0, 7, 8])  # pairs 0 and 5 are alike
 NUMBERS = np.array([*range(6), 6, 0, *range(8, 14)])  # the query of pair 0 is the passage of pair 1
+_ALIKE = (GROUPS[:NUM_PAIRS, None] == GROUPS[NUM_PAIRS:]) | (NUMBERS[:NUM_PAIRS, None] == NUMBERS[NUM_PAIRS:])
+NOT_NEGATIVES = (_ALIKE & ~np.eye(NUM_PAIRS, NUM_TEXTS - NUM_PAIRS, dtype=bool)).astype("float32")
 
 
 def micro_batches(number: int, objective: ContrastiveObjective) -> list[MicroBatch]:
     batch = tiny.random_batch(2, NUM_TEXTS)
     inputs = {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
     shared = {
-        "text_groups": GROUPS,
-        "text_numbers": NUMBERS,
+        "not_negatives": NOT_NEGATIVES,
         "pair_numbers": np.arange(NUM_PAIRS),
         "num_micro_batches": np.array([number], "float32"),
     }

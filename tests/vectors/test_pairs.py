@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bert.arrays.ragged import offsets_of
 from bert.conversion.model_description import VectorForm
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
-from bert.vectors.pairs import cleaned, divided, document_pairs, table_pairs, text_pairs, without
+from bert.vectors.pairs import cleaned, divided, document_pairs, relevant_keys, table_pairs, text_pairs, without
 from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.task import PairLoader, PairTable, VectorTask, figures_of
 from data.text.encodings import DETECTED
@@ -267,15 +268,61 @@ def test_equal_queries_and_nearly_equal_passages_are_no_negatives_of_each_other(
     file, long = tmp_path / "pairs.tsv", " ".join(map(str, range(60)))
     rows = [f"one\t{long}", f"two\t{long} 61", "two\tanother answer", "three\tsomething else"]
     file.write_text("\n".join(["query\tpassage", *rows]) + "\n")
-    assert cleaned(table_pairs(file, None, None, DETECTED, []), file, []).group.tolist() == [0, 0, 0, 3]
+    frame = cleaned(table_pairs(file, None, None, DETECTED, notes := []), file, notes)
+    assert frame.alike.tolist() == [0, 0, 2, 3] and frame.group.tolist() == [0, 0, 0, 3]
+    assert notes[-1] == "3 pairs share a query, or nearly a passage, with another: these are no negatives of each other"
+
+
+def test_one_group_of_many_pairs_is_named(tmp_path):
+    """Sixty queries get one canned answer, and an answer of their own each; forty others only theirs."""
+    rows = [f"query {n}\tthe answer to all" for n in range(60)] + [f"query {n}\tanswer {n}" for n in range(100)]
+    (file := tmp_path / "pairs.tsv").write_text("\n".join(["query\tpassage", *rows]) + "\n")
+    cleaned(table_pairs(file, None, None, DETECTED, notes := []), file, notes)
+    assert notes[-1].startswith(
+        "120 pairs (75%) share queries or passages, from pair to pair: if one of them is held out"
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_negatives_of_a_batch_are_texts_that_answer_no_pair_of_the_query(seed):
+    """Beside loops over the pairs: also answers of the query outside the batch, and texts equal to the query."""
+    draw = np.random.RandomState(seed)
+    queries, passages = draw.randint(0, 5, 12), draw.randint(0, 6, 12)
+    counts = draw.randint(0, 3, 12)
+    negatives = draw.randint(-1, 6, counts.sum())  # -1: a text that is no query's passage
+    texts_of = [*(f"q{n}" for n in queries), *(f"p{n}" for n in passages), *(f"n{n}" for n in negatives)]
+    texts_of[12 + 3] = texts_of[7]  # a passage that is the query of another pair
+    codes = {text: number for number, text in enumerate(dict.fromkeys(texts_of))}
+    table = PairTable(
+        np.zeros(len(texts_of)),
+        np.arange(len(texts_of) + 1),
+        queries=queries,
+        passages=np.concatenate([passages, negatives]),
+        num_passages=6,
+        relevant=relevant_keys(queries, passages, 6),
+        numbers=np.array([codes[text] for text in texts_of]),
+        negatives=offsets_of(counts),
+    )
+    ids = draw.permutation(12)[:5]
+    own = [24 + n for pair in ids for n in range(table.negatives[pair], table.negatives[pair + 1])]
+    texts = np.array([*ids, *(12 + ids), *own])
+    found = table.not_negatives(ids, texts)
+    for row, pair in enumerate(ids):
+        answers = {passages[other] for other in range(12) if queries[other] == queries[pair]}
+        for column, text in enumerate(texts[5:]):
+            number = (*passages, *negatives)[text - 12]
+            is_answer = number in answers or texts_of[text] == texts_of[pair]
+            assert found[row, column] == (is_answer and column != row)
 
 
 def test_the_batches_of_two_ranks_are_that_of_one():
-    """Each text of the global batch is in one micro-batch; all know the groups of the whole."""
+    """Each text of the global batch is in one micro-batch; all know what is no negative in the whole."""
     negatives = np.array([0, 2, 2, 3, 3, 3, 4])
     texts = 2 * 6 + 4
-    groups = {"groups": np.arange(texts) % 6, "numbers": np.arange(texts)}
-    table = PairTable(np.arange(3 * texts), np.arange(0, 3 * texts + 1, 3), **groups, negatives=negatives)
+    passages = np.array([*range(6), -1, 2, -1, -1])
+    relation = {"queries": np.arange(6), "passages": passages, "num_passages": 6, "numbers": np.arange(texts)}
+    relation["relevant"] = relevant_keys(np.array([0, 1, 2, 3, 4, 5, 5]), np.array([0, 1, 2, 3, 4, 5, 0]), 6)
+    table = PairTable(np.arange(3 * texts), np.arange(0, 3 * texts + 1, 3), **relation, negatives=negatives)
 
     def batches(world_size, micro_batch_size):
         loaders = [
@@ -286,17 +333,17 @@ def test_the_batches_of_two_ranks_are_that_of_one():
         return [loader.micro_batch(1, step).feed for loader in loaders for step in range(steps)]
 
     (whole,) = batches(1, 4)
-    assert whole["text_places"].tolist() == list(range(len(whole["text_groups"])))
+    assert whole["text_places"].tolist() == list(range(sum(whole["not_negatives"].shape)))
     parts = batches(2, 1)
     order = np.argsort(np.concatenate([part["text_places"] for part in parts]))
     np.testing.assert_array_equal(np.concatenate([part["input_ids"] for part in parts])[order], whole["input_ids"])
-    assert all((part["text_groups"] == whole["text_groups"]).all() for part in parts)
+    assert all((part["not_negatives"] == whole["not_negatives"]).all() for part in parts)
     assert [part["num_micro_batches"].tolist() for part in parts] == [[4.0]] * 4
 
 
 def test_figures_of_a_search_are_those_by_hand():
     scores = np.array([[0.9, 0.5, 0.1], [0.9, 0.5, 0.1], [0.2, -np.inf, 0.1]])
-    values = found(scores, np.array([7, 8, 8]), np.array([7, 8, 8]))
+    values = found(scores, np.array([[True, False, False], [False, True, True], [False, True, True]]))
     assert values["recall_at_1"].tolist() == [1, 0, 0]
     assert values["recall_at_10"].tolist() == [1, 1, 0.5]
     assert values["mrr_at_10"].tolist() == [1, 0.5, 0.5]
@@ -323,13 +370,13 @@ def task_of(**attributes) -> SimpleNamespace:
 
 
 def frame_of(*rows: tuple, kind="rows of the table") -> pd.DataFrame:
-    frame = pd.DataFrame([row[:3] for row in rows], columns=["query", "passage", "group"])
+    frame = pd.DataFrame([row[:3] for row in rows], columns=["query", "passage", "alike"])
     frame["negatives"] = [list(row[3]) if len(row) > 3 else [] for row in rows]
     return frame.assign(kind=kind, plain_query=frame["query"], plain_passage=frame.passage, value=None)
 
 
-def test_the_texts_of_a_training_are_queries_passages_and_negatives_with_their_groups():
-    """A negative that is another query's passage is of its group; equal texts have one number, before the prefix."""
+def test_the_texts_of_a_training_are_queries_passages_and_negatives_with_their_numbers():
+    """A negative that is another query's passage has its number; equal texts have one number, before the prefix."""
     frame = frame_of(("a", "b", 0), ("c", "a", 1, ["b", "d"]), ("e f g h", "d d", 2, ["h"]))
     table, counts = VectorTask.features(task_of(), frame, training=True)
     assert isinstance(table, PairTable) and len(table) == 3
@@ -340,7 +387,9 @@ def test_the_texts_of_a_training_are_queries_passages_and_negatives_with_their_g
         for row in range(9)
     ]
     assert tokens == ["q a", "q c", "q e f", "p b", "p a", "p d d", "p b", "p d", "p h"]
-    assert table.groups.tolist() == [0, 1, 2, 0, 1, 2, 0, -2, -3] and table.negatives.tolist() == [0, 0, 2, 3]
+    assert table.queries.tolist() == [0, 1, 2] and table.passages.tolist() == [0, 1, 2, 0, -1, -1]
+    assert table.num_passages == 3 and table.negatives.tolist() == [0, 0, 2, 3]
+    assert table.relevant.tolist() == [0 * 3 + 0, 1 * 3 + 1, 2 * 3 + 2]
     texts = ["a", "c", "e f g h", "b", "a", "d d", "b", "d", "h"]
     assert [table.numbers.tolist().index(number) for number in table.numbers] == [*map(texts.index, texts)]
     assert counts == {"truncated": 1, "tokens": len(table.input_ids), "pairs": 3, "texts": 9}

@@ -7,12 +7,14 @@ import bm25s
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from bert.labels.metrics import METRICS
+from bert.vectors.pairs import cleaned, table_pairs
 from bert.vectors.retrieval import DEPTH, bm25, cosines, found
-from bert.vectors.task import figures_of, scored
+from bert.vectors.task import figures_of, scored, searched
+from data.text.encodings import DETECTED
 
 WORDS = ["Lock", "lock", "tree", "TREE", "Ärger", "ärger", "x7", "!?", "木", "東京", "カナ"]
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
@@ -75,13 +77,13 @@ def test_bm25_is_that_of_bm25s_on_words_that_were_split_by_hand():
 
 
 def search_figures(
-    scores: list[list[float]], query_groups: list[int], passage_groups: list[int], itself: list[list[bool]], depth: int
+    scores: list[list[float]], answers: list[list[bool]], itself: list[list[bool]], depth: int
 ) -> dict[str, list[float]]:
     """The figures of each query, a passage at a time; of equal scores the first passage is nearer."""
     figures: dict[str, list[float]] = {name: [] for name in ("recall_at_1", "recall_at_10", "mrr_at_10", "ndcg_at_10")}
-    for row, group, own in zip(scores, query_groups, itself, strict=True):
+    for row, answer, own in zip(scores, answers, itself, strict=True):
         others = [place for place in range(len(row)) if not own[place]]
-        relevant = [place for place in others if passage_groups[place] == group]
+        relevant = [place for place in others if answer[place]]
         ranking = [place for place in sorted(others, key=lambda place: -row[place]) if row[place] > -math.inf][:depth]
         hits = [rank for rank, place in enumerate(ranking, 1) if place in relevant]
         possible = max(1, min(len(relevant), depth))
@@ -102,10 +104,10 @@ def test_recall_mrr_and_ndcg_follow_their_definitions_without_the_text_of_the_qu
     def table(of, rows, columns):
         return data.draw(st.lists(st.lists(of, min_size=columns, max_size=columns), min_size=rows, max_size=rows))
 
-    scores, itself = table(values, number, passages), table(st.booleans(), number, passages)
-    (query_groups,), (passage_groups,) = table(st.integers(0, 1), 1, number), table(st.integers(0, 1), 1, passages)
-    wanted = search_figures(scores, query_groups, passage_groups, itself, 10)
-    values = found(np.array(scores), np.array(query_groups), np.array(passage_groups), np.array(itself))
+    scores = table(values, number, passages)
+    relevant, itself = table(st.booleans(), number, passages), table(st.booleans(), number, passages)
+    wanted = search_figures(scores, relevant, itself, 10)
+    values = found(np.array(scores), np.array(relevant), np.array(itself))
     assert {name: each.tolist() for name, each in values.items()} == {
         name: pytest.approx(each) for name, each in wanted.items()
     }
@@ -113,16 +115,16 @@ def test_recall_mrr_and_ndcg_follow_their_definitions_without_the_text_of_the_qu
 
 def test_ten_passages_are_looked_at_and_recall_is_of_at_most_ten():
     """Of 14 relevant passages, two are beyond the tenth place, and three are not found at all."""
-    groups, scores = np.array([1] * 14 + [0] * 3), np.arange(17.0, 0.0, -1)[None]
+    relevant, scores = np.array([[True] * 14 + [False] * 3]), np.arange(17.0, 0.0, -1)[None]
     assert DEPTH == 10
-    assert found(scores, np.array([1]), groups)["recall_at_10"].tolist() == [1.0]
+    assert found(scores, relevant)["recall_at_10"].tolist() == [1.0]
     scores[0, :9] = -np.inf
-    values = found(scores, np.array([1]), groups)
+    values = found(scores, relevant)
     assert values["recall_at_10"].tolist() == [0.5] and values["mrr_at_10"].tolist() == [1.0]
 
 
-def pairs(queries: str, passages: str, groups: list[int], kind: str = "rows of the table", value=None) -> pd.DataFrame:
-    columns = {"query": queries.split(), "passage": passages.split(), "group": groups, "kind": kind, "value": value}
+def pairs(queries: str, passages: str, alike: list[int], kind: str = "rows of the table", value=None) -> pd.DataFrame:
+    columns = {"query": queries.split(), "passage": passages.split(), "alike": alike, "kind": kind, "value": value}
     frame = pd.DataFrame(columns)
     return frame.assign(plain_query=frame["query"].str.lower(), plain_passage=frame.passage.str.lower())
 
@@ -163,7 +165,52 @@ def test_titles_and_questions_are_searched_for_if_there_are_enough():
     """Twenty are; neighbouring paragraphs are asked only beside fewer, and a text under two dropouts never."""
     kinds = ["title and body"] * 20 + ["neighbouring paragraphs"] * 5 + ["title and a later paragraph"] * 4
     frame = pd.DataFrame({"kind": [*kinds, *["a text under two dropouts"] * 3]})
+    frame["plain_query"] = frame.index
     assert scored(frame).index.tolist() == [*range(20)]
     assert scored(frame[1:]).index.tolist() == [*range(1, 29)]
-    many = pd.DataFrame({"kind": ["question and answer"] * 1_003})
-    assert scored(many).index.tolist() == [*range(1_000)]
+    many = pd.DataFrame({"kind": ["question and answer"] * 1_006, "plain_query": [0, 0, 0, *range(1_003)]})
+    assert scored(many).index.tolist() == [0, *range(4, 1_003)], "each query once"
+
+
+TICKETS = [  # password and printer share the canned answer; order has two answers of its own, parcel is asked twice
+    ("password", "open the settings"),
+    ("password", "write to the support team"),
+    ("printer", "write to the support team"),
+    ("printer", "open the printer menu"),
+    ("order", "look at your orders"),
+    ("order", "wait for a mail"),
+    ("parcel", "look at the tracking page"),
+    ("Parcel", "look at the tracking page again"),
+]
+
+
+def table(tmp_path, rows) -> pd.DataFrame:
+    (file := tmp_path / "pairs.tsv").write_text("".join(f"{q}\t{p}\n" for q, p in [("query", "passage"), *rows]))
+    return cleaned(table_pairs(file, None, None, DETECTED, []), file, [])
+
+
+def test_an_answer_of_another_query_is_wrong_though_both_share_a_third(tmp_path):
+    """A search that answers each query with the other's own answer finds nothing of value at the first place."""
+    frame = table(tmp_path, TICKETS)
+    queries, passages = scored(frame)["query"].tolist(), searched(frame).passage.tolist()
+    assert queries == ["password", "printer", "order", "parcel"]
+    assert frame.group.tolist() == [0, 0, 0, 0, 4, 4, 6, 6], "what may leak is held out together all the same"
+    swapped = {"password": "open the printer menu", "printer": "open the settings", "order": "wait for a mail"}
+    scores = np.array([[float(swapped.get(query) == passage) for passage in passages] for query in queries])
+    figures = figures_of(scores, scored(frame), frame)
+    assert [figures(np.array([row]))["recall_at_1"] for row in range(3)] == [0, 0, 1]
+
+
+@FEW
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("pqrstuvw")), min_size=4, max_size=24), st.data())
+def test_what_pairs_share_counts_for_their_own_queries_alone(tmp_path_factory, rows, data):
+    """Beside the definition: of each query once, passages once, the relevant ones those of its own rows."""
+    queries, passages = list(dict.fromkeys(q for q, _ in rows)), list(dict.fromkeys(p for _, p in rows))
+    assume(len(queries) > 1 and len(passages) > 1)
+    frame = table(tmp_path_factory.mktemp("pairs"), rows)
+    values = st.sampled_from([-0.5, 0.0, 0.25, 0.5, 1.0])
+    scores = [[data.draw(values) for _ in passages] for _ in queries]
+    answers = [[(query, passage) in rows for passage in passages] for query in queries]
+    nothing = [[False] * len(passages)] * len(queries)
+    wanted = {name: np.mean(each) for name, each in search_figures(scores, answers, nothing, 10).items()}
+    assert figures_of(np.array(scores), scored(frame), frame)(np.arange(len(queries))) == pytest.approx(wanted)
