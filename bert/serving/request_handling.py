@@ -87,7 +87,27 @@ class Service:
     async def answer(
         self, kind: str, inputs: Sequence[tuple[str, ...]], top_k: int, client: str, leaving: "asyncio.Task[None]"
     ) -> Response:
-        """The answer to a request of the address `client`; `leaving` ends when the client goes away."""
+        """The answer to a request of the address `client`; `leaving` ends when the client goes away.
+
+        More inputs than --max-inputs, which /v1/embeddings takes, are answered in parts, one after the other.
+        """
+        outcomes: list[Outcome] = []
+        for first in range(0, len(inputs), self.settings.max_inputs):
+            part = inputs[first : first + self.settings.max_inputs]
+            found = await self._outcomes(kind, part, top_k, client, leaving)
+            if isinstance(found, Response):
+                return found
+            outcomes += found
+            if any(outcome.status != DONE for outcome in found):
+                break
+        answer = _answer_of(outcomes, self.settings.timeout_seconds)
+        answer.headers[MODEL_HEADER] = self.fingerprint
+        return answer
+
+    async def _outcomes(
+        self, kind: str, inputs: Sequence[tuple[str, ...]], top_k: int, client: str, leaving: "asyncio.Task[None]"
+    ) -> list[Outcome] | Response:
+        """The outcomes of inputs that wait together, or the answer where they cannot wait or nobody waits for them."""
         assert self._batcher is not None
         seconds = self.settings.timeout_seconds
         deadline = time.monotonic() + seconds
@@ -100,10 +120,7 @@ class Service:
             await asyncio.wait({all_done, leaving}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if leaving.done() and not all_done.done():
                 return problem(499, "the client closed the connection")
-            outcomes = [item.outcome.result() for item in items] if all_done.done() else [Outcome(LATE)]
-            answer = _answer_of(outcomes, seconds)
-            answer.headers[MODEL_HEADER] = self.fingerprint
-            return answer
+            return [item.outcome.result() for item in items] if all_done.done() else [Outcome(LATE)]
         finally:
             self._batcher.withdraw(items)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -25,9 +24,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert import __version__
-from bert.arrays.vectors import unit
+from bert.serving import openai_form
 from bert.serving.connections import HEADER_BYTES
 from bert.serving.messages import DONE, ENCODE, PREDICT, Description
+from bert.serving.openai_form import EMBEDDINGS, MODELS
 from bert.serving.request_handling import (
     LISTED,
     METRICS,
@@ -43,7 +43,6 @@ from bert.serving.schemas import Problem, embeddings_schema, request_schemas, te
 _PAGE = Path(__file__).with_name("page")
 _PAGE_FILES = {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"}
 _ALWAYS = {"/health", "/ready", "/metrics", *_PAGE_FILES}  # answered without a model
-EMBEDDINGS = "/v1/embeddings"
 _PROBES = ("/health", "/ready")  # need no key
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The body is too large"},
@@ -114,8 +113,11 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
                 answer = await service.answer(kind, inputs, getattr(body, "top_k", description.top_k), client, leaving)
             finally:
                 leaving.cancel()
-            is_openais = path == EMBEDDINGS and answer.status_code == DONE
-            return _as_embeddings(answer, body, description.name) if is_openais else answer
+            if path != EMBEDDINGS or answer.status_code != DONE:
+                return answer
+            results = json.loads(bytes(answer.body))["results"]
+            content = openai_form.embeddings(results, body, description.name)
+            return JSONResponse(content, headers={MODEL_HEADER: answer.headers[MODEL_HEADER]})
 
         handle.__annotations__["body"] = schemas[0]
         answers: Any = {200: {"model": schema} for schema in schemas[1:]}  # noqa: B035 - at most one
@@ -129,24 +131,19 @@ def _add_model_routes(app: FastAPI, service: Service, description: Description) 
         schemas = request_schemas(description, ENCODE, settings)
         add_post(f"/{ENCODE}", ENCODE, schemas, "Sentence vectors")
         add_post(EMBEDDINGS, ENCODE, [embeddings_schema(description, schemas[0])], "Vectors for OpenAI's clients")
+        entry = openai_form.model(description.name, int(time.time()))
+
+        @app.get(MODELS, summary="The model, for OpenAI's clients")
+        async def models() -> dict[str, Any]:
+            return {"object": "list", "data": [entry]}
+
+        @app.get(f"{MODELS}/{{name:path}}", summary="The same, by its name", responses={404: {"model": Problem}})
+        async def one_model(name: str) -> Response:
+            if name != description.name:
+                return problem(404, f"model={name} is not served here; it is {description.name}")
+            return JSONResponse(entry)
+
     app.openapi_schema = None  # made again at the next request for it
-
-
-def _as_embeddings(answer: Response, asked: Any, name: str) -> Response:
-    """The answer of /encode in OpenAI's form."""
-    data, tokens = [], 0
-    for index, result in enumerate(json.loads(bytes(answer.body))["results"]):
-        vector = np.array(result["vector"], "<f4")
-        if asked.dimensions:
-            vector = unit(vector, asked.dimensions)
-        embedding = (
-            base64.b64encode(vector.tobytes()).decode() if asked.encoding_format == "base64" else vector.tolist()
-        )
-        data.append({"object": "embedding", "index": index, "embedding": embedding})
-        tokens += result["tokens"]
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    content = {"object": "list", "data": data, "model": name, "usage": usage}
-    return JSONResponse(content, headers={MODEL_HEADER: answer.headers[MODEL_HEADER]})
 
 
 def _other_than_json(headers: Mapping[bytes, bytes]) -> str:
@@ -193,6 +190,8 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status = time.perf_counter(), 499  # unless an answer begins
+        if scope["path"].startswith(openai_form.PREFIX):
+            send = openai_form.with_openais_errors(send)
 
         async def send_measured(message: Message) -> None:
             nonlocal status

@@ -1,6 +1,6 @@
 """The JSON of requests and answers, as pydantic models made for the model that is served and the limits."""
 
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from bert.serving.messages import ENCODE, PREDICT, Description
+from bert.serving.openai_form import MOST_INPUTS
 from bert.serving.settings import Limits
 
 _MOST_KEYS = 16
@@ -46,6 +47,12 @@ class RequestObject(BaseModel):
         if isinstance(value, dict) and len(value) > _MOST_KEYS:
             raise ValueError(f"the object has {len(value)} keys")
         return value
+
+
+class OpenAIsRequest(RequestObject):
+    """The base of what OpenAI's clients send: keys that other servers know are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class Strict(BaseModel):
@@ -125,7 +132,8 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
 
 def embeddings_schema(description: Description, encode: type[BaseModel]) -> type[BaseModel]:
     """The model of a request of POST /v1/embeddings, as OpenAI's clients send it, of that of POST /encode."""
-    inputs: Any = get_type_hints(encode, include_extras=True)["inputs"]
+    listed: Any = get_args(get_type_hints(encode, include_extras=True)["inputs"])[0]
+    inputs: Any = Annotated[listed, Field(min_length=1, max_length=MOST_INPUTS), FailFast()]
     sizes = (description.hidden_size, *(description.vectors.dimensions if description.vectors else ()))
     fields: dict[str, Any] = {
         "inputs": (Annotated[inputs, BeforeValidator(_openais_input)], Field(alias="input")),
@@ -135,7 +143,7 @@ def embeddings_schema(description: Description, encode: type[BaseModel]) -> type
         "user": (str, ""),
         "input_type": _INPUT_TYPE,
     }
-    return create_model("EmbeddingsRequest", __base__=RequestObject, **fields)
+    return create_model("EmbeddingsRequest", __base__=OpenAIsRequest, **fields)
 
 
 def _openais_input(given: Any) -> Any:

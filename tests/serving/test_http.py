@@ -73,10 +73,45 @@ def test_vectors_come_as_openais_clients_ask_for_them(server):
         ({"input": []}, ["input"], "at least 1 item"),
         ({"input": ["a", " "]}, ["input", 1, "text"], "the text is empty"),
         ({"input": "a", "encoding_format": "hex"}, ["encoding_format"], "'float' or 'base64'"),
+        ({"input": ["a"] * 20 + ["b" * 301]}, ["input", 20, "text"], "at most 300 characters"),
     ):
         answer = ask(**body)
-        (mistake,) = answer.json()["detail"]
-        assert answer.status_code == 422 and mistake["loc"] == ["body", *where] and reason in mistake["msg"], mistake
+        error = answer.json()["error"]
+        assert answer.status_code == 422 and error["type"] == "invalid_request_error" and error["code"] is None
+        assert error["param"] == where[0] and error["message"].startswith(".".join(map(str, where)) + ": "), error
+        assert reason in error["message"]
+
+
+def test_openais_clients_send_many_texts_and_ask_for_the_models(server):
+    """The server divides them: /encode takes 8 at a time. Keys of other servers are ignored."""
+    body = {"input": [f"{'x' * (n % 7 + 1)}" for n in range(100)], "truncate": True, "model": "any"}
+    found = requests.post(f"{server.url}/v1/embeddings", json=body, timeout=30).json()
+    assert [each["embedding"][0] for each in found["data"]] == [n % 7 + 1 for n in range(100)]
+    assert [each["index"] for each in found["data"]] == [*range(100)]
+    assert found["usage"]["total_tokens"] == sum(n % 7 + 1 for n in range(100))
+    schema = server.get("/openapi.json").json()["components"]["schemas"]["EmbeddingsRequest"]
+    assert schema["properties"]["input"]["maxItems"] == 2048
+    listed = server.get("/v1/models").json()
+    assert listed["object"] == "list" and [each["id"] for each in listed["data"]] == ["fake"]
+    assert server.get("/v1/models/fake").json() == listed["data"][0] and listed["data"][0]["object"] == "model"
+    for path, reason in (
+        ("/v1/models/other", "model=other is not served here; it is fake"),
+        ("/v1/files", "Not Found"),
+    ):
+        answer = server.get(path)
+        assert answer.status_code == 404 and answer.json()["error"]["message"] == reason
+        assert answer.json()["error"]["type"] == "not_found_error"
+
+
+@pytest.mark.parametrize(("headers", "size", "status"), [({"content-type": "text/plain"}, 9, 415), ({}, 9001, 413)])
+def test_every_refusal_below_v1_has_openais_form(server, headers, size, status):
+    headers = {"content-type": "application/json", **headers}
+    answer = requests.post(f"{server.url}/v1/embeddings", data=b" " * size, headers=headers, timeout=30)
+    error = answer.json()["error"]
+    assert answer.status_code == status and set(error) == {"message", "type", "param", "code"}
+    assert len(answer.content) == int(answer.headers["content-length"]) and "x-content-type-options" in answer.headers
+    ours = requests.post(f"{server.url}/encode", data=b" " * size, headers=headers, timeout=30).json()["detail"]
+    assert error["message"] == ours
 
 
 def test_the_pages_need_nothing_from_elsewhere(server):
