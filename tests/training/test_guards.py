@@ -336,7 +336,9 @@ def test_the_loss_of_given_weights_is_reported_and_never_the_best():
     assert not guard.observe(0, {"eval_loss": 2.0})
     assert guard.observe(10, {"eval_loss": 2.5})
     assert guard.figures() == {"initial_eval_loss": 2.0, "best_eval_loss": 2.5, "best_step": 10}
+    assert not guard.observe(15, {"eval_loss": 9.0})
     guard.forget_best()  # its checkpoint is gone
+    assert (guard.state.best, guard.state.since_best, guard.state.above) == (None, 0, 0)
     assert guard.observe(20, {"eval_loss": 3.5})
     assert not guard.observe(30, {"eval_f1": 3.0}), "another metric"
 
@@ -366,6 +368,7 @@ def test_only_a_loss_of_half_a_percent_above_the_best_is_clearly_worse():
         guard, best, *_ = follow([5.0, 4.0, loss], overfitting_evaluations=9)
         assert (guard.state.above, guard.state.since_best) == (expected, 1)
         assert best == [True, True, False], "an equal loss is not better"
+    assert not any(follow([5.0, 4.0, 4.01, 4.0])[2]), "no message, if none was asked for"
     guard, best, *_ = follow([0.5, 0.7, 0.7, 0.6], larger_is_better=True)
     assert best == [True, True, True, False] and guard.state.best == (30, 0.7), "of equal scores the later"
 
@@ -386,6 +389,23 @@ def test_a_training_is_over_at_its_last_update_or_when_its_patience_is(
 ):
     run = tiny.pretraining_config(tmp_path, max_steps=20, early_stopping=patience, eval_freq=1).run
     assert is_trained(run, step, since_best, last) is expected
+
+
+@pytest.mark.parametrize(
+    ("values", "larger", "reason"),
+    [
+        ([4.0, 4.5, 4.6], False, "held-out loss below 4.0000, that of update 10"),
+        ([0.4, 0.3, 0.2], True, "loss above 0.4000, that of update 10"),
+        ([NAN, NAN], False, "finite held-out loss"),
+    ],
+)
+def test_early_stopping_says_after_what_it_ends(values, larger, reason):
+    guard = EvaluationGuard(LoopState(), BestMetric("eval_loss", larger_is_better=larger, early_stopping=2))
+    with messages() as said:
+        for number, value in enumerate(values, start=1):
+            guard.observe(10 * number, {"eval_loss": value})
+    step = 10 * len(values)
+    assert said == [f"early stopping after update {step}: 2 evaluations without a {reason}"] and guard.has_stopped
 
 
 def test_what_the_summary_says_of_the_evaluations():

@@ -210,7 +210,7 @@ class Watched(Watchdog):
 
     def __init__(self, folder, looks, seconds=8.0, rank=0):
         self.now, self._looks, self.armed = 100.0, iter(looks), []
-        super().__init__(seconds, folder, rank, grace_seconds=5.0, clock=lambda: self.now)
+        super().__init__(seconds, folder, rank, clock=lambda: self.now)
         self._thread = threading.Thread(target=lambda: None)  # the test looks instead
 
     def look(self) -> str | None:
@@ -257,6 +257,7 @@ def test_a_pause_of_the_whole_process_does_not_count(tmp_path):
     assert Watched(tmp_path, [1.0, 1.0, 1000.0, *[1.0] * 4]).look() is None
     reason = Watched(tmp_path, [1.0, 1.0, 1000.0, *[1.0] * 5]).look()
     assert reason is not None and "nothing moved for 8 s" in reason, "the seconds before it do"
+    assert Watched(tmp_path, [3.5] * 7).look() is None, "a quarter of its time longer than it meant to"
     assert Watched(tmp_path, [3.0, 3.0, 2.9]).look() is not None, "a busy machine is no pause"
 
 
@@ -284,7 +285,38 @@ def test_a_request_of_a_run_that_was_given_up_does_not_end_the_next(tmp_path):
     (tmp_path / ".stalled").write_text("rank 0: nothing moved\n")
     with Watched(tmp_path, [1.0]) as watched:
         assert watched.look() is None and not (tmp_path / ".stalled").exists()
+        assert Watchdog.active is watched
+    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL and signal.set_wakeup_fd(-1) == -1
+    assert Watchdog.active is None
     assert not list(tmp_path.iterdir())
+
+
+class Ended(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_rank_that_gives_up_writes_its_stacks_tells_the_others_and_ends(tmp_path, monkeypatch, capfd, is_first):
+    """The first one waits for the others, who see its file."""
+    codes, slept = [], []
+
+    def leave(code):
+        codes.append(code)
+        raise Ended
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    watched = Watched(tmp_path, [], rank=3)
+    with watched:
+        with pytest.raises(Ended):
+            Watchdog._give_up(watched, "rank 3: nothing moved", is_first)
+        assert codes == [STALLED] and slept == ([5.0] if is_first else []) and watched.armed[-1] == 11.0
+        stacks = (tmp_path / "stacks/rank3.txt").read_text()
+        assert "rank 3: nothing moved\n" in stacks and "test_a_rank_that_gives_up" in stacks
+        request = tmp_path / ".stalled"
+        assert (request.read_text() if request.exists() else "") == ("rank 3: nothing moved\n" if is_first else "")
+    errors = capfd.readouterr().err
+    assert f"error: rank 3: nothing moved; stacks of all threads are in {tmp_path}/stacks. Start again" in errors
 
 
 @pytest.mark.parametrize("has_shell", [True, False])

@@ -93,6 +93,13 @@ def test_the_speed_is_that_of_the_intervals_in_a_window():
     assert leg.throughput.seconds_per_update(24.9) == 5, "back to the last interval with an update"
 
 
+def test_of_a_long_run_only_the_last_thousand_intervals_are_kept():
+    leg = Leg()
+    for seconds in (*[9.0] * 100, *[1.0] * 1000):
+        leg.interval(1, seconds)
+    assert leg.throughput.seconds_per_update(1e9) == 1
+
+
 class Ranks(Collective):
     """Three, with the same numbers."""
 
@@ -145,7 +152,10 @@ def test_a_log_line_has_sums_of_all_ranks_and_rates_of_the_interval():
     assert (loss_sum, micro_steps) == (30.0, 12.0)
     assert not read_variable(scope, TRAINING_METRICS).any(), "the next interval begins at 0"
     scope.var(CONSECUTIVE_SKIPPED_UPDATES).get_tensor().set(np.array([2]), place)
-    assert math.isnan(collect(program, device, leg.throughput, 24)[0]["gradient_norm"]), "of an update that overflowed"
+    program.loss_scale = None
+    metrics, *_ = collect(program, device, leg.throughput, 24)
+    assert math.isnan(metrics["gradient_norm"]), "of an update that overflowed"
+    assert not {"loss_scale", "mfu"} & set(metrics) and metrics["seqs_per_sec"] == 0
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,9 @@ def test_auto_begins_anew_only_in_the_runs_own_folder_without_a_checkpoint(tmp_p
         *(True, True, True),
         *(False, False),
     ]
+    (tmp_path / "link").symlink_to(config.run.output_dir)
+    config.run.output_dir.mkdir()
+    assert is_own(tmp_path / "link", config), "by another name"
     save(config, 4)
     (own / "4" / "manifest.json").unlink()
     with pytest.raises(
@@ -176,6 +179,20 @@ def test_a_run_of_other_samples_is_refused_with_every_difference(tmp_path):
         "  global_batch_size is 8 in the checkpoint, 12 in this run",
         "  data_fingerprint is others in the checkpoint, made of steps in this run",
         "  Use the settings and data it was started with, or a new run with --from-pretrained-params",
+    ]
+
+
+def test_settings_of_other_data_have_their_remedies(tmp_path):
+    config = tiny.pretraining_config(tmp_path, masking="dynamic", whole_word_masking=True)
+    now = runs.fresh_progress(config, data_fingerprint="others")
+    before = runs.fresh_progress(derive(config, whole_word_masking=False, max_predictions_per_seq=5))
+    before.settings["data"]["eval_dir"], now.settings["data"]["eval_dir"] = None, "held_out"
+    with pytest.raises(CheckpointError) as error:
+        check_continues(before, now, PretrainingConfig)
+    assert str(error.value).splitlines()[-3:] == [
+        "  eval_dir=held_out was None: drop --eval-dir",
+        "  max_predictions_per_seq=3 was 5: pass --max-predictions-per-seq 5",
+        "  whole_word_masking=True was False: pass --no-whole-word-masking",
     ]
 
 
