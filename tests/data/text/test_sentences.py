@@ -2,12 +2,14 @@
 
 import gc
 import inspect
+import math
 import random
 import re
 import shlex
 import string
 import tracemalloc
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +23,8 @@ from data import import_text, preprocess_bert_pretrain, train_vocabulary
 from data.text.lddl_reader import list_sources
 from data.text.lddl_writer import QUIET_COUNTS, print_counts
 from data.text.sentence_ends import sentence_ends
+from data.text.sentences import last_start, tokenize_documents
 from data.text.sentences import split_sentences as split_and_count
-from data.text.sentences import tokenize_documents
 from tests.support.commands import refused
 from tests.support.corpora import vocabulary, write_vocabulary
 
@@ -175,6 +177,41 @@ def test_sentences_are_tokenised_as_if_each_were_alone(texts, batch_characters):
     }
 
 
+def part_starts(start: int, stop: int, continues: list[bool], limit: int) -> list[int]:
+    """Where the equal parts of a sentence start: before a word, at most half of a part earlier."""
+    starts = [start]
+    while stop - start > limit:
+        number = math.ceil((stop - start) / limit)
+        size = math.ceil((stop - start) / number)
+        words = [place for place in range(start + size // 2 + 1, start + size + 1) if not continues[place]]
+        start = words[-1] if words else start + size
+        starts.append(start)
+    return starts
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("The long boats wait. The river runs on", "The river runs on"),
+        (
+            "One long sentence. Two now. Dr. Lee waits here",
+            "Two now. Dr. Lee waits here",
+        ),  # no abbreviation, no initial
+        ("The end! So it is, as Mr. J. Lee has said", "So it is, as Mr. J. Lee has said"),
+        ("Is it? Yes! It is not so.", "It is not so."),
+        ("\u6d77\u3002\u6cb3\u9b5a", "\u6cb3\u9b5a"),
+        ("As Mr. J. Lee has said", "Lee has said"),
+        ("one two three", "three"),
+        ("unbroken", ""),
+        ("The wait. the river", "the river"),  # the next word has no capital: the last resort before words
+    ],
+)
+def test_a_text_is_cut_where_a_sentence_starts_or_else_a_word(text, rest):
+    assert text[last_start(text, 0, len(text)) :] == rest
+    padded = f"Old sea. {text} end. Then"
+    assert last_start(padded, 9, 9 + len(text)) == 9 + len(text) - len(rest), "no place outside of the range is taken"
+
+
 @settings(deadline=None)
 @given(
     st.lists(
@@ -197,6 +234,10 @@ def test_long_sentences_become_parts_of_whole_words_and_nothing_is_lost(texts, l
     assert inside == 0 or longest > limit // 4
     documents = [found.sentence_offsets[found.document_offsets].tolist() for found in (cut, whole)]
     assert documents[0] == documents[1]
+    continues = WORDS.continuations()[whole.token_ids].tolist()
+    bounds = whole.sentence_offsets.tolist()
+    starts = [start for low, high in pairwise(bounds) for start in part_starts(low, high, continues, limit)]
+    assert cut.sentence_offsets.tolist() == [*starts, bounds[-1]]
 
 
 def test_equal_parts():
