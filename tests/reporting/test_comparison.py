@@ -66,3 +66,12 @@ def test_a_model_that_is_always_right_needs_no_remedy():
     assert verdict("guessing", *means(np.ones(50), np.ones(50)), 50).endswith("(+0.000 +- 0.060).")
     nearly = np.r_[np.ones(49), 0.9]
     assert "More labelled lines" in verdict("guessing", *means(nearly, nearly), 50)
+
+
+def test_a_gap_of_the_margin_is_none_and_two_groups_are_groups():
+    """Of 12 rows each gap is 0.25, which is 3 / 12."""
+    ours, theirs = np.full(12, 0.75), np.full(12, 0.5)
+    assert "cannot be told from guessing on 12 lines: " in verdict("guessing", *means(ours, theirs), 12)
+    better = verdict("guessing", *means(ours + 0.0625, theirs), 12, [0] * 6 + [1] * 6)
+    assert better.startswith("This model is better than guessing on 12 lines of 2 groups: ")
+    assert better.endswith("(+0.312 +- 0.250).")
