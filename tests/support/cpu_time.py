@@ -45,7 +45,7 @@ def pytest_terminal_summary(terminalreporter):
         if getattr(report, "when", "") == "teardown":  # it has the figures of all phases
             used = [dict(report.user_properties).get(f"CPU seconds of {phase}", 0.0) for phase in PHASES]
             folders["/".join(report.nodeid.split("::")[0].split("/")[:2])] += sum(used)
-            if "long" not in report.keywords and used[1] > LIMIT:
+            if not {"long", "gpu"} & set(report.keywords) and used[1] > LIMIT:
                 calls.append((used[1], report.nodeid))
     if sum(folders.values()) > 60:
         terminalreporter.section("CPU seconds")
