@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Put single faults into modules, one after the other, and print those that the module's own tests
-# do not notice: 2 to 5 CPU seconds each. It works in a copy of the checkout.
+# do not notice. It works in a copy of the checkout.
 #   bash scripts/run_mutation_tests.sh bert/labels/scores.py  20 faults; --faults N, --seed S: others
 #   bash scripts/run_mutation_tests.sh --known                the faults that once were not noticed
 #   bash scripts/run_mutation_tests.sh --list MODULE.py       the faults, without a run
