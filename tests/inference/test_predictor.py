@@ -137,6 +137,119 @@ def test_other_exports_get_the_device_that_was_asked_for(export, monkeypatch):
     assert used == ["auto", "gpu", "tensorrt", "cpu"]
 
 
+class Calls:
+    """Notes the calls of its methods: (name, arguments, keywords)."""
+
+    def __init__(self, *made) -> None:
+        self.calls = [("made", made, {})]
+
+    def __getattr__(self, name):
+        return lambda *arguments, **keywords: self.calls.append((name, arguments, keywords))
+
+    def quantizer_config(self):
+        return self
+
+
+@pytest.fixture
+def config_of(monkeypatch):
+    """The calls that configure Paddle Inference, but for its log."""
+    monkeypatch.setattr(predictor.paddle.inference, "Config", Calls)
+    monkeypatch.setattr(predictor, "card_number", lambda: 3)
+    monkeypatch.setattr(predictor, "IS_PADDLE_3", False)
+
+    def calls(device: str, precision: str | None, files=("m", "p"), inputs=()):
+        description = {"precision": precision, "inputs": inputs} if precision else {"inputs": inputs}
+        noted = predictor.paddle_config([*files], description, device, 5).calls
+        return [
+            (name, *arguments, *keywords.items()) for name, arguments, keywords in noted if name != "disable_glog_info"
+        ]
+
+    return calls
+
+
+def test_paddle_is_told_the_device_the_precision_and_the_threads(config_of):
+    types_of = predictor.paddle.inference.PrecisionType
+    made, cpu = ("made", "m", "p"), [("disable_gpu",), ("set_cpu_math_library_num_threads", 5)]
+    one_dnn = [("enable_mkldnn",), ("set_mkldnn_cache_capacity", 16)]
+    assert config_of("cpu", "float32") == config_of("cpu", None) == config_of("cpu", "fp16") == [made, *cpu]
+    assert config_of("cpu", "bfloat16") == [made, *cpu, *one_dnn, ("enable_mkldnn_bfloat16",)]
+    for precision, kind in (("fp16", types_of.Half), ("bfloat16", types_of.Bfloat16), ("float32", types_of.Float32)):
+        card = [made, ("enable_use_gpu", 256, 3, kind)]
+        assert config_of("gpu", precision) == card
+        tensorrt = [("enable_tensorrt_engine", ("precision_mode", kind), ("use_calib_mode", False))]
+        assert config_of("tensorrt", precision) == [*card, *tensorrt, ("enable_tuned_tensorrt_dynamic_shape",)]
+
+
+@pytest.mark.parametrize(("number", "rows"), [(3, [0, 1, 2]), (130, range(0, 128, 2)), (200, range(0, 192, 3))])
+def test_int8_is_calibrated_on_at_most_64_sequences_of_every_length(config_of, tmp_path, number, rows):
+    ids = np.arange(number * 4).reshape(number, 4)
+    np.savez(tmp_path / "c.npz", input_ids=ids, attention_mask=ids + 1, other=ids)
+    names = ["input_ids", "attention_mask"]
+    *_, made, data, size, types_of = config_of("cpu", "int8", ("m", "p", tmp_path / "c.npz"), names)
+    assert made == ("enable_quantizer",) and data[0] == "set_quant_data"
+    assert [tensor.name for tensor in data[1]] == names
+    for shift, tensor in enumerate(data[1]):
+        assert tensor.as_ndarray().tolist() == (ids[[*rows]] + shift).tolist()
+    assert (size, types_of) == (("set_quant_batch_size", len(rows)), ("set_enabled_op_types", {"fc"}))
+
+
+@pytest.mark.parametrize(("version", "is_there"), [((0, 0, 0), False), ((10, 0, 1), True), ((8, 5, 3), True)])
+def test_tensorrt_is_there_by_any_part_of_its_version(monkeypatch, version, is_there):
+    monkeypatch.setattr(predictor.paddle.inference, "get_trt_runtime_version", lambda: version)
+    monkeypatch.setattr(predictor.paddle.inference, "get_trt_compile_version", lambda: (8, 5, 3))
+    if is_there:
+        predictor.require_tensorrt()
+    else:
+        with pytest.raises(ValueError, match="needs libnvinfer 8.5.3"):
+            predictor.require_tensorrt()
+
+
+def test_onnx_runtime_on_a_cpu_gets_its_threads_and_is_not_asked_for_cuda(export, monkeypatch, caplog):
+    started = []
+
+    class Session:
+        def __init__(self, file, options, providers):
+            started.append((file.rpartition("/")[2], vars(options), providers))
+
+        def get_providers(self):
+            return ["CPUExecutionProvider"]
+
+        def run(self, names, feed):
+            return [feed["input_ids"] * 2, feed["attention_mask"].sum(1)]
+
+    runtime = types.SimpleNamespace(
+        SessionOptions=types.SimpleNamespace,
+        InferenceSession=Session,
+        get_available_providers=lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"],
+    )
+    monkeypatch.setattr(predictor, "_runtime", lambda *names: runtime)
+    served = Predictor(export(format="onnx"), device="cpu", cpu_threads=3)
+    assert started == [("model.onnx", {"intra_op_num_threads": 3}, ["CPUExecutionProvider"])] and not caplog.records
+    ids = np.array([[1, 2, 3]], np.int32)
+    found = served.run({"input_ids": ids, "attention_mask": np.ones_like(ids)})
+    assert found["hidden"].tolist() == [[2, 4, 6]] and found["pooled"].tolist() == [3]
+
+
+@pytest.mark.parametrize(("precision", "hint"), [("float32", "f32"), ("bfloat16", "bf16"), ("int8", "bf16")])
+def test_openvino_gets_its_threads_and_the_arithmetic_of_the_export(export, monkeypatch, precision, hint):
+    """By itself it would compute float32 in bfloat16 where the processor can."""
+    compiled = []
+
+    class Core:
+        def compile_model(self, file, device, settings):
+            compiled.append((file.rpartition("/")[2], device, settings))
+            infer = lambda feed: {"pooled": feed["input_ids"].sum(1), "hidden": feed["input_ids"]}  # noqa: E731
+            return types.SimpleNamespace(create_infer_request=lambda: types.SimpleNamespace(infer=infer))
+
+    monkeypatch.setattr(predictor, "_runtime", lambda *names: types.SimpleNamespace(Core=Core))
+    served = Predictor(export(format="openvino", precision=precision), cpu_threads=3)
+    settings = {"INFERENCE_NUM_THREADS": 3, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": hint}
+    assert compiled == [("openvino_model.xml", "CPU", settings)]
+    ids = np.array([[1, 2, 3]])
+    found = served.run({"input_ids": ids, "attention_mask": ids})
+    assert found["pooled"].tolist() == [6] and found["hidden"].tolist() == [[1, 2, 3]]
+
+
 def test_missing_files_are_all_named(export):
     folder = export(precision="int8")
     for name in ("model.pdmodel", "calibration.npz", "tokenizer.json"):
