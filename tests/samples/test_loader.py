@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bert.config.batch_settings import BatchSchedule
 from bert.samples.dataset import PretrainingDataset
@@ -94,30 +92,6 @@ def test_an_epoch_holds_every_sample_once_but_for_less_than_a_batch(folders, fol
     assert len(set(left_out)) == 3  # others each epoch
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2)), min_size=1, max_size=9),
-    st.integers(1, 16),
-    st.integers(1, 60),
-    st.integers(0, 5),
-)
-def test_order_of_any_shards_and_bins(shards, batch, window, seed):
-    shards.sort(key=lambda shard: shard[1])
-    counts, bins = [count for count, _ in shards], [bin_id for _, bin_id in shards]
-    if sum(counts) < batch:
-        with pytest.raises(ValueError, match="exceeds"):
-            SampleOrder(counts, bins, batch, seed, window)
-        return
-    order = SampleOrder(counts, bins, batch, seed, window)
-    indices = list(range(2 * order.batches_per_epoch))
-    in_turn = [ids_of(order, index, batch) for index in indices]
-    for epoch in range(2):
-        ids = np.concatenate(in_turn[epoch * order.batches_per_epoch : (epoch + 1) * order.batches_per_epoch])
-        assert len(np.unique(ids)) == len(ids) > sum(counts) - batch
-    again = SampleOrder(counts, bins, batch, seed, window)
-    assert all(np.array_equal(ids_of(again, index, batch), in_turn[index]) for index in reversed(indices))
-
-
 @pytest.mark.parametrize("folder", ["plain", "binned"])
 @pytest.mark.parametrize("window", [30, 1 << 18])
 def test_batches_of_like_length_need_less_padding_and_hold_the_same_samples(folders, folder, window):
@@ -153,18 +127,6 @@ def test_a_global_batch_has_the_lengths_of_the_epoch(batch, window):
     assert abs(statistics.sum() - degrees) < 4 * np.sqrt(2 * degrees)
     places = [np.flatnonzero(bin_of[ids_of(order, index, batch)] == 1).mean() for index in range(10)]
     assert abs(np.mean(places) / batch - 0.5) < 0.1  # the bins are mixed inside a batch, too
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 9), st.integers(1, 5), st.integers(1, 7), st.integers(0, 9))
-def test_dealing_is_a_permutation_and_gives_micro_batches_like_lengths(micro_steps, world_size, micro_batch, seed):
-    lengths = np.random.default_rng(seed).integers(5, 60, micro_steps * world_size * micro_batch)
-    order = deal(lengths, micro_steps, world_size)
-    assert sorted(order) == list(range(len(lengths)))
-    steps = lengths[order].reshape(micro_steps, -1)
-    assert all(above.min() >= below.max() for above, below in itertools.pairwise(steps))
-    padding = lengths[order].reshape(-1, micro_batch)
-    assert (padding.max(axis=1, keepdims=True) - padding).sum() <= 60 * micro_batch
 
 
 @pytest.mark.parametrize("folder", ["plain", "binned", "static"])

@@ -86,7 +86,7 @@ def defined_order(counts, bins, size, seed, window_samples, taken, block_samples
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(
-    st.lists(st.tuples(st.integers(1, 12), st.integers(0, 2)), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2)), min_size=1, max_size=12),
     st.integers(1, 9),
     st.integers(1, 70),
     st.integers(1, 60),
@@ -97,12 +97,14 @@ def test_the_order_is_as_defined(shards, size, window_samples, block_samples, ch
     """With windows of a few shards, blocks of a few batches, and bins of which an epoch takes more or fewer samples."""
     counts, bins = [count for count, _ in shards], [NUMBERS[place] for _, place in shards]
     totals = {bin_id: sum(c for c, place in shards if NUMBERS[place] == bin_id) for bin_id in sorted({*bins})}
-    taken = {bin_id: max(1, total + changes[NUMBERS.index(bin_id)]) for bin_id, total in totals.items()}
+    taken = {bin_id: total and max(1, total + changes[NUMBERS.index(bin_id)]) for bin_id, total in totals.items()}
     if any(changes) and seed % 2:
         given, expected_taken = taken, [*taken.values()]
     else:
         given, expected_taken = None, [*totals.values()]
     if sum(expected_taken) < size:
+        with pytest.raises(ValueError, match=f"global_batch_size={size} exceeds the {sum(expected_taken)} samples"):
+            SampleOrder(counts, bins, size, seed, window_samples, given)
         return
     order = SampleOrder(counts, bins, size, seed, window_samples, given, block_samples=block_samples)
     arguments = counts, bins, size, seed, window_samples, expected_taken, block_samples, 3
@@ -110,6 +112,8 @@ def test_the_order_is_as_defined(shards, size, window_samples, block_samples, ch
     found = [batch_of(order, index, size) for index in range(3 * order.batches_per_epoch)]
     pairs = [pair for ids, readings in found for pair in zip(ids, readings, strict=True)]
     assert pairs == expected
+    again = SampleOrder(counts, bins, size, seed, window_samples, given, block_samples=block_samples)
+    assert [batch_of(again, index, size) for index in reversed(range(len(found)))] == found[::-1], "at any position"
 
 
 def test_each_epoch_has_other_windows_and_mixes_the_bins_otherwise():

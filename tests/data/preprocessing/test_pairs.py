@@ -1,7 +1,6 @@
 """Documents packed to full length, for masked-LM training without sentence pairs."""
 
 from collections import Counter
-from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -13,8 +12,7 @@ from bert.samples.shards import ShardDirectory
 from bert.tokenization.token_strings import TokenStrings
 from data import preprocess_bert_pretrain
 from data.preprocess_bert_pretrain import main as preprocess
-from data.preprocessing import pairs
-from data.preprocessing.pairs import pack_documents, pack_separately, spans_to_table
+from data.preprocessing.pairs import pack_documents
 from data.preprocessing.settings import PairSettings, SampleSettings
 from data.text import lddl_reader
 from data.text.sentences import TokenizedDocuments
@@ -31,25 +29,6 @@ def documents(*lengths: int) -> TokenizedDocuments:
     return TokenizedDocuments(tokens, ends, np.arange(len(lengths) + 1))
 
 
-def sequences(spans, tokens) -> list[list[int]]:
-    found = [tokens[a:b].tolist() for a, b in zip(spans.first_start, spans.first_stop, strict=True)]
-    return sorted(found, key=lambda sequence: sequence[0])
-
-
-def test_all_tokens_come_once_in_sequences_of_the_full_length_with_sep_between_documents():
-    given, counts = documents(9, 30, 33), Counter()
-    packed, spans = pack_documents(given, PairSettings(18), 0, SEP, counts)
-    found = sequences(spans, packed.token_ids)
-    assert [len(sequence) for sequence in found] == [16, 16, 16, 16, 10], "the last [SEP] of the text is not needed"
-    flat = [token for sequence in found for token in sequence]
-    assert [token for token in flat if token != SEP] == given.token_ids.tolist()
-    assert found[0] == [*range(1000, 1009), SEP, *range(1009, 1015)]
-    assert spans.lengths().max() == 18 and not spans.is_random_next.any()
-    table = spans_to_table(packed.token_ids, spans, WORDS)
-    assert table.is_single().all() and (table.token_ids[table.offsets[1:] - 1] == SEP).all()
-    assert counts["samples"] == len(found)
-
-
 @pytest.mark.parametrize(("share", "mean"), [(0.0, 126), (0.5, 97), (1.0, 68)])
 def test_a_share_of_the_sequences_has_a_random_length(share, mean):
     counts = Counter()
@@ -61,28 +40,6 @@ def test_a_share_of_the_sequences_has_a_random_length(share, mean):
     slices = zip(spans.first_start, spans.first_stop, strict=True)
     read = np.concatenate([packed.token_ids[start:stop] for start, stop in slices])
     assert np.sum(read != SEP) == 200_000 - counts["tokens dropped at the ends of blocks"], "all of it, twice"
-
-
-@pytest.mark.parametrize("repetitions", [1, 3])
-def test_separate_documents_are_whole_or_cut_at_the_full_length_and_leave_little_room(repetitions):
-    lengths, counts = [*np.random.RandomState(0).randint(1, 17, 300), 40, 0, 100], Counter()
-    given, settings = documents(*lengths), PairSettings(18, duplicate_factor=repetitions)
-    packed, spans = pack_separately(given, settings, 5, WORDS, counts)
-    table = spans_to_table(packed.token_ids, spans, WORDS)
-    assert table.lengths().max() == 18 and table.lengths().mean() > 17.5 and table.is_single().all()
-    assert (table.token_ids[table.offsets[:-1]] == CLS).all() and (table.token_ids[table.offsets[1:] - 1] == SEP).all()
-    ids = table.token_ids
-    parts = [part[part != SEP].tolist() for part in np.split(ids, np.flatnonzero(ids == CLS))[1:]]
-    assert (np.diff(np.flatnonzero(np.isin(ids, [CLS, SEP])))[1::2] == 1).all(), "[CLS] follows each [SEP]"
-    assert sorted(token for part in parts for token in part[1:]) == sorted(given.token_ids.tolist() * repetitions)
-    wholes = {(1000 + end - length, length) for end, length in zip(np.cumsum(lengths), lengths, strict=True)}
-    cut = [part[1:] for part in parts if (part[1], len(part) - 1) not in wholes]
-    assert all(part[0] >= 1000 + sum(lengths) - 140 for part in cut) and len(cut) >= 10 * repetitions
-    assert counts["samples"] == len(table) and counts["documents or parts of them in sequences"] == len(parts)
-    assert repetitions == 1 or len({part[0] for part in cut}) > 10 + 10, "each repetition cuts elsewhere"
-    again = pack_separately(given, replace(settings, seed=7), 5, WORDS, Counter())[0]
-    assert packed.token_ids.tolist() != again.token_ids.tolist()
-    assert len(pack_separately(documents(), settings, 0, WORDS, counts)[1].first_start) == 0
 
 
 def test_separate_documents_are_for_masked_lm():
@@ -155,12 +112,3 @@ def test_half_of_the_pairs_of_a_long_document_have_a_random_next_of_its_other_pa
     assert counts["blocks of one long document, whose random next sentences are of its other parts"] > 5
     rows = [row for path in (sources / "out").glob("shard-*") for row in pq.ParquetFile(path).read().to_pylist()]
     assert 0.4 < np.mean([row["is_random_next"] for row in rows]) < 0.6
-
-
-def test_the_parts_of_a_long_document_are_whole_sentences_and_short_ones_stay_as_they_are():
-    sentences = TokenizedDocuments(np.arange(900), np.arange(0, 901, 3), np.array([0, 290, 300]))
-    parts = pairs._with_parts(sentences, Counter()).document_offsets
-    assert parts[[0, -2, -1]].tolist() == [0, 290, 300] and np.diff(parts)[:-1].min() >= 8 and len(parts) > 30
-    for bounds in ([0, 200, 300], [0, 15], [0]):
-        documents = replace(sentences, document_offsets=np.array(bounds))
-        assert pairs._with_parts(documents, Counter()) is documents
