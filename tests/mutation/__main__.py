@@ -4,6 +4,7 @@ It works in a private copy of the working tree; the checkout is not touched.
 """
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -37,6 +38,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
         options.file = KNOWN
     if not options.modules and not options.file:
         parser.error("name a module, or pass --known or --file FAULTS")
+    options.modules = [os.path.relpath(path) for path in options.modules]
     for path in options.modules:
         if not path.endswith(".py") or not Path(path).is_file():
             parser.error(f"{path} must be a Python module, named from the root of the checkout")
