@@ -21,7 +21,6 @@ pytest_plugins = ["tests.support.cpu_time", "tests.support.skips"]
 LONGEST = (  # minutes each: they begin first, so that no core waits for one at the end
     "test_one_check_of_each_kind_passes_on_this_cpu",
     "test_a_wheel_runs_commands_and_functions_in_any_folder",
-    "test_the_quickstart_is_interrupted_after_a_save_and_the_same_command_ends_with_the_table",
 )
 
 

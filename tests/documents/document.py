@@ -1,28 +1,43 @@
-"""The commands of the documents, and how the tests here run them: in a fresh clone, as a newcomer would."""
+"""The commands of the documents, and how the tests here type them: in a fresh clone, as a newcomer would.
+
+A test names each command that it types by `command("its start")` or `commands("what several start with")`, with the
+text written out: tests/test_documents.py reads these calls, and fails if a command of the documents is in none of them
+or in two.
+"""
 
 import os
 import re
-import subprocess
+from collections import defaultdict
 from pathlib import Path
 
-from tests.support import suggestions as suggested
+from tests.support import shell
 from tests.support.documents import COMMANDS, FENCE, TEXTS
 from tests.support.fake_hub import put_in_cache, tiny_model
+from tests.support.suggestions import try_all
 
-QUICKSTART = "bash scripts/run_pretraining.sh"
+# .ci/run runs these, or they run all tests.
+NOT_FROM_INSIDE = ("bash scripts/run_tests.sh", "bash scripts/run_fault_tests.sh", "bash .ci/run")
+NOT_FROM_INSIDE += ("bash scripts/run_gpu_record.sh", "bash scripts/run_mutation_tests.sh")
 # The gate divides the quickstart's updates by BERT_DIVIDE_UPDATES. Then its model has learned too little to be judged,
 # and the quickstarts of fine-tuning from it are short as well.
 DIVISOR = int(os.environ.get("BERT_DIVIDE_UPDATES", "1"))
 SHORT = " --epochs 2" if DIVISOR > 1 else ""
-TRIED: set[str] = set()
-OUTPUTS: list[str] = []  # of the entry points and their scripts, which suggest what to do next
-SUGGESTING = re.compile(r"(bash scripts/|\S*python )run_(pretraining|squad|glue|ner|convert|export|predict)\b")
+_SUGGESTING = re.compile(r"(bash scripts/|\S*python )run_(pretraining|squad|glue|ner|convert|export|predict)\b")
+_TYPED: dict[Path, list[tuple[str, str]]] = defaultdict(list)  # clone -> entry points' lines, and their outputs
+
+
+def commands(start: str) -> list[str]:
+    """The commands of the documents that start so; there is one."""
+    found = [line for line in COMMANDS if line.startswith(start)]
+    assert found, f"no command of the documents starts with {start}"
+    return found
 
 
 def command(start: str) -> str:
-    """The documents' command that starts so; the test fails if they no longer have it, or have two."""
-    (found,) = [line for line in COMMANDS if line.startswith(start)]
-    TRIED.add(found)
+    """The documents' only command that is or starts so."""
+    if start in COMMANDS:
+        return start
+    (found,) = commands(start)
     return found
 
 
@@ -33,25 +48,23 @@ def example(start: str) -> str:
     return found
 
 
-def run(line: str, folder: Path, timeout: float = 300, **environment: str) -> subprocess.CompletedProcess:
-    """The line in a shell whose `python` is the one of these tests."""
-    variables = suggested.environment(**environment)
-    words = ["bash", "-c", line]
-    done = subprocess.run(
-        words, cwd=folder, timeout=timeout, capture_output=True, text=True, env=variables, check=False
-    )
-    if SUGGESTING.match(line) and not line.endswith("--help"):
-        OUTPUTS.append(done.stdout)
-    return done
+def output_of(line: str, clone: Path, *parts: str, **options) -> str:
+    """As that of tests.support.shell; what an entry point prints is kept for `try_suggestions`."""
+    shown = shell.output_of(line, clone, *parts, **options)
+    note(line, clone, shown)
+    return shown
 
 
-def output_of(line: str, folder: Path, *parts: str, timeout: float = 300, **environment: str) -> str:
-    """The standard output of a command that succeeds; the `parts` are in it."""
-    done = run(line, folder, timeout, **environment)
-    assert done.returncode == 0, f"{line}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    missing = [part for part in parts if part not in done.stdout]
-    assert not missing, f"{line}\n{missing} are not in\n{done.stdout[-3000:]}"
-    return done.stdout
+def note(line: str, clone: Path, output: str) -> None:
+    """Keep what a command printed, if it suggests what to do next."""
+    if _SUGGESTING.match(line) and not line.endswith("--help"):
+        _TYPED[clone].append((line, output))
+
+
+def try_suggestions(clone: Path) -> list[str]:
+    """Run what the outputs of this clone's commands suggest, unless it was typed before; returns what was run."""
+    known = [line for line, _ in _TYPED[clone]]
+    return try_all([output for _, output in _TYPED[clone]], clone, known)[len(known) :]
 
 
 def offline(clone: Path) -> dict[str, str]:
@@ -61,9 +74,3 @@ def offline(clone: Path) -> dict[str, str]:
         if not (cache / "models/google-bert" / name).exists():
             put_in_cache(cache, name, tiny_model(positions=512))
     return {"BERT_CACHE": str(cache), "HF_HUB_OFFLINE": "1"}
-
-
-def resolves(start: str, clone: Path, *parts: str) -> None:
-    """The settings of a command for fine-tuning are shown."""
-    flags = f"--vocab-file {clone}/results/quickstart/data/vocab.txt --device cpu --show-config"
-    output_of(f"{command(start)} {flags}", clone, *parts, **offline(clone), BERT_PREP_WORKING_DIR="/data")

@@ -6,14 +6,14 @@ tenth of its updates.
 
 import json
 import os
-import socket
+import re
 
 import pandas as pd
 
 from bert import REPOSITORY
 from tests.newcomer.afternoon import NUM_NEW, PACKAGES
 from tests.support.documents import commands, fresh_clone
-from tests.support.suggestions import finished, start
+from tests.support.shell import finished, read_until, start
 
 COMMANDS = commands((REPOSITORY / "scripts/AFTERNOON.md").read_text(encoding="utf-8"))
 HOURS = os.environ.get("BERT_NEWCOMER_HOURS", "0.05")
@@ -24,16 +24,13 @@ SERVER = ".venv/bin/python -m bert.serving"
 
 def test_an_afternoon_from_the_clone_to_an_answer(tmp_path):
     clone = fresh_clone(tmp_path / "clone")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    server, answers = None, []
+    server, answers, address = None, [], ""
     for line in COMMANDS:
         if line.startswith(SERVER):
-            server = start(line.replace("8000", port), clone)
-            assert server.stdout is not None and any(" is ready: " in shown for shown in server.stdout), line
+            server = start(f"exec {line.replace('--port 8000', '--port 0')}", clone)
+            address = re.search(r"http://(\S+:\d+)", read_until(server, " is ready: "))[1]
         elif line.startswith("curl "):
-            code, shown = finished(start(line.replace("8000", port), clone))
+            code, shown = finished(start(line.replace("localhost:8000", address), clone))
             answers += json.loads(shown)["results"]
         else:
             line = SHORTER if line == QUICKSTART else line.replace("--hours 0.1", f"--hours {HOURS}")

@@ -16,7 +16,8 @@ import pytest
 
 from bert import REPOSITORY, exit_codes
 from tests.newcomer import folders
-from tests.support.suggestions import finished, start, suggestions, try_all
+from tests.support.shell import finished, start
+from tests.support.suggestions import suggestions, try_all
 
 HOURS = float(os.environ.get("BERT_NEWCOMER_HOURS", "0.1"))
 MAKERS = {"odd": folders.odd_files, "articles": folders.articles, "large": folders.one_large_file}
@@ -26,7 +27,7 @@ LEAST_SUGGESTIONS = 6
 
 def interrupted_after(line: str, seconds: float) -> tuple[int, str]:
     """The line's exit code and output, with Ctrl-C after so many seconds."""
-    process = start(line, REPOSITORY)
+    process = start(f"exec {line}", REPOSITORY)
     time.sleep(seconds)
     assert process.poll() is None, process.communicate()[0]
     os.killpg(process.pid, signal.SIGINT)

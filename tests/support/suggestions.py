@@ -1,55 +1,24 @@
 """Commands that the outputs of commands suggest: collected, and run as they were printed."""
 
-import os
 import re
-import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
+
+from tests.support.launching import free_ports
+from tests.support.shell import finished, start, started
 
 # On a line of its own behind spaces, or behind a colon and two spaces; three spaces or a comment end it.
 _SUGGESTION = re.compile(r"(?:^ +|:  )((?:bash \S*scripts/|\S*python\S* |\S*visualdl ).*?)(?:   .*)?$", re.M)
 SENTENCES = "The function returns the [MASK] of the list.\nUse this to open the [MASK].\n"
 PAIRS = "Where is the list?\tThe function returns the list to the caller.\n"
 LABELLED = "text,label\n" + "".join(f"line {n} of the {kind},{kind}\n" for n in range(30) for kind in ("list", "tree"))
-_PORT = "8137"
 
 
 def suggestions(output: str) -> list[str]:
     return _SUGGESTION.findall(re.sub(r" \\\n +", " ", output))  # a long command goes on in the next line
-
-
-def environment(**variables: str) -> dict[str, str]:
-    """In which `python` is the one of these tests."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, **variables}
-
-
-def start(line: str, folder: Path, stdin: int | None = subprocess.DEVNULL) -> subprocess.Popen:
-    """A shell's command, in a session of its own."""
-    return subprocess.Popen(
-        ["bash", "-c", f"exec {line}"],
-        cwd=folder,
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        env=environment(),
-    )
-
-
-def finished(process: subprocess.Popen, text: str | None = None, timeout: float = 1500) -> tuple[int, str]:
-    """(exit code, output)."""
-    try:
-        output, _ = process.communicate(text, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return process.returncode, output
 
 
 def try_all(outputs: Iterable[str], folder: Path, known: Iterable[str] = ()) -> list[str]:
@@ -88,20 +57,24 @@ def try_one(line: str, folder: Path) -> str:
 
 
 def _try_visualdl(line: str, folder: Path) -> None:
-    process = start(f"{line} --port {_PORT}", folder)
-    try:
-        for _ in range(60):
-            time.sleep(1)
-            try:
-                request = urllib.request.Request(
-                    f"http://127.0.0.1:{_PORT}/app/scalar", headers={"Accept-Language": "en"}
-                )
-                with urllib.request.urlopen(request, timeout=5) as page:
-                    assert page.status == 200
-                    return
-            except OSError:
-                assert process.poll() is None, process.communicate()[0]
-        raise AssertionError(f"no answer from {line}")
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    (port,) = free_ports(1)
+    with started(f"{line} --port {port}", folder) as process:
+        answer_of(f"http://127.0.0.1:{port}/app/scalar", process)
+
+
+def answer_of(url: str, process: subprocess.Popen[str], part: str = "") -> str:
+    """What a server that starts answers once the `part` is in it; AssertionError after a minute, or when it ends."""
+    request = urllib.request.Request(url, headers={"Accept-Language": "en"})
+    deadline, shown = time.monotonic() + 60, ""
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0]
+        try:
+            with urllib.request.urlopen(request, timeout=5) as page:
+                shown = page.read().decode(errors="replace")
+        except OSError as error:
+            shown = str(error)
+        else:
+            if part in shown:
+                return shown
+        time.sleep(0.05)
+    raise AssertionError(f"{url} has no {part!r} after a minute: {shown[-1000:]}")
