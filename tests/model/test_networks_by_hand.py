@@ -226,6 +226,20 @@ def test_the_losses_of_classifiers_are_their_definitions(objective, labels):
     assert found["loss"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("pooling", ["cls", "mean", "tokens"])
+def test_the_heads_of_a_modernbert_read_the_prediction_head(pooling):
+    """Of the first token, of the mean of the real ones, or of each."""
+    model = MODERN.model_copy(update={"num_hidden_layers": 2, "classifier_pooling": pooling.replace("tokens", "cls")})
+    kind = TokenClassificationObjective if pooling == "tokens" else SequenceClassificationObjective
+    network, feed = Network(kind(model, num_labels=3)), texts()
+    states = modern_bert(network.weights, model, feed["input_ids"], *places())[-1]
+    means = (states * REAL[..., None]).sum(1) / REAL.sum(1, keepdims=True)
+    read = {"cls": states[:, 0], "mean": means, "tokens": states}[pooling]
+    expected = dense(prediction_head(read, network.weights, model.layer_norm_eps), network.weights, "classifier")
+    real = REAL if pooling == "tokens" else np.ones(4, bool)
+    assert_near(network(feed)["logits"][real], expected[real], pooling)
+
+
 def test_the_loss_of_labelled_tokens_counts_no_other():
     network = Network(TokenClassificationObjective(BERT, num_labels=3), training=True)
     labels = np.where(REAL, np.random.RandomState(3).randint(-1, 3, REAL.shape), -1)

@@ -8,6 +8,7 @@ from bert.config.architecture import FusedKernels
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.model.dropout import Dropout
 from bert.model.objectives import PretrainingObjective
+from bert.model.optimization import GRADIENT_NORM
 from bert.samples.packing import pack
 from tests.support import runs, tiny
 
@@ -38,6 +39,27 @@ def computed_once(session):
             for name in [name for name in operator.input_arg_names if name.endswith(".again")]:
                 operator.desc._rename_input(name, name.removesuffix(".again"))
     return session
+
+
+def test_all_layers_but_the_last_are_computed_again_with_the_same_dropout():
+    """Loss and norm are those of a program that keeps all; backward reads nothing of these layers but their input."""
+    found = {}
+    for recompute in (True, False):
+        session = tiny.Session(model=tiny.MODEL_WITH_DROPOUT, recompute=recompute)
+        (feed,) = tiny.feeds(tiny.random_batch(0, 12))
+        found[recompute] = [session.update([feed])["loss"], session.value(GRADIENT_NORM)]
+        if recompute:
+            operators = session.program.main.global_block().ops
+    np.testing.assert_allclose(found[True], found[False], rtol=1e-4)
+    again = [operator for operator in operators if any(name.endswith(".again") for name in operator.output_arg_names)]
+    assert [operator.type for operator in again].count("softmax") == tiny.MODEL.num_hidden_layers - 1
+    first = next(
+        number for number, operator in enumerate(operators) if operator.type == "softmax_with_cross_entropy_grad"
+    )
+    copied = {name.removesuffix(".again") for operator in again for name in operator.output_arg_names}
+    read = {name for operator in operators[first:] if operator not in again for name in operator.input_arg_names}
+    shapes = {name for operator in operators if "XShape" in operator.output_names for name in operator.output("XShape")}
+    assert len(copied) > 10 and len(copied & read - shapes) == 1, "the output, which is the next layer's input"
 
 
 @pytest.mark.long

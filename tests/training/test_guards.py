@@ -364,7 +364,7 @@ def test_where_half_the_updates_fit_evaluations_count_from_half_of_those_that_we
 
 
 def test_only_a_loss_of_half_a_percent_above_the_best_is_clearly_worse():
-    for loss, expected in ((4.0199, 0), (4.0201, 1), (4.0, 0)):
+    for loss, expected in ((4.0 * 1.005, 0), (4.0201, 1), (4.0, 0)):
         guard, best, *_ = follow([5.0, 4.0, loss], overfitting_evaluations=9)
         assert (guard.state.above, guard.state.since_best) == (expected, 1)
         assert best == [True, True, False], "an equal loss is not better"
