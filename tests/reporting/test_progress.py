@@ -1,10 +1,12 @@
 """Numbers, durations and sizes in words."""
 
+import io
+import json
 import math
 
 import pytest
 
-from bert.reporting.progress import duration, megabytes, metric_form, metrics_line, progress
+from bert.reporting.progress import PROGRESS_FILE, RunProgress, duration, megabytes, metric_form, metrics_line, progress
 
 
 @pytest.mark.parametrize(
@@ -78,3 +80,40 @@ def test_a_meter_continues_behind_what_was_done_and_counts_bytes_in_units():
     with progress("steps", None, "steps") as meter:
         assert (meter.n, meter.total, meter.unit, meter.unit_scale) == (0, None, " steps", False)
     assert list(progress("rows", 2, "rows", items="ab")) == ["a", "b"]
+
+
+def write_progress(folder, **values):
+    content = {"step": 5, "first_step": 3, "total_steps": 20, "eta_seconds": 90.0, "loss": 7.25, **values}
+    (folder / PROGRESS_FILE).write_text(json.dumps(content))
+
+
+def test_a_run_elsewhere_is_drawn_from_its_first_step_and_an_earlier_one_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(RunProgress, "run", lambda self: None)  # it draws when it is told to
+    write_progress(tmp_path, step=2)
+    bar = RunProgress(tmp_path, "phase 1")
+    bar._draw()
+    assert (bar._bar.n, bar._bar.total, bar._bar.desc) == (0, None, "phase 1, preparing")
+    write_progress(tmp_path)
+    bar._draw()
+    drawn = bar._bar
+    assert (drawn.n, drawn.initial, drawn.total, drawn.desc, drawn.postfix) == (5, 3, 20, "phase 1: ", "loss 7.250")
+    write_progress(tmp_path, step=7, loss=None, total_steps=None)
+    bar._draw()
+    assert (drawn.n, drawn.initial, drawn.total, drawn.postfix) == (7, 3, None, "1.5 minutes left")
+    write_progress(tmp_path, step=8, loss=1.0, total_steps=None, eta_seconds=None)
+    bar._draw()
+    assert (drawn.n, drawn.postfix) == (8, "loss 1.000")
+    write_progress(tmp_path, step=20)
+    bar.close()
+    assert (drawn.n, drawn.total, drawn.disable) == (20, 20, True)
+
+
+def test_a_log_gets_a_line_of_long_work_alone(capsys):
+    with progress("quick", 3, "steps") as meter:
+        meter.update(3)
+    assert (meter.mininterval, meter.delay, meter.miniters) == (10.0, 10.0, 1)
+    assert capsys.readouterr().err == ""
+    terminal = io.StringIO()
+    with progress("drawn", 3, "steps", terminal=terminal) as meter:
+        meter.update(3)
+    assert "3/3" in terminal.getvalue() and meter.delay == 0

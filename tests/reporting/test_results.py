@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from bert.reporting.results import next_commands, print_table, show_figures
+from bert.reporting.results import draw, next_commands, print_table, show_figures
+from bert.reporting.run_record import RunRecord
 
 SUMMARIES = {
     "phase1": {"steps": 1234, "final_loss": 3.25, "eval_masked_lm_loss": 2.5, "mfu": 0.125, "unigram_entropy": 6.25},
@@ -69,3 +70,33 @@ def test_figures_of_both_phases_stay_in_the_summary(tmp_path, capsys):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["preset"], summary["phase1"]["steps"], summary["phase2"]["steps"]) == ("own", 4, 9)
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_has_the_phases_behind_each_other_and_what_guessing_costs(monkeypatch):
+    from matplotlib.figure import Figure
+
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, dpi: drawn.append((figure.axes[0], path)))
+
+    def phase(name, steps, entropy):
+        training = [{"step": step, "masked_lm_loss": 9.0 - step} for step in (2, 4)]
+        held_out = [{"step": 4, "eval_masked_lm_loss": 4.5}] if entropy else []
+        summary = {"steps": steps} | ({"unigram_entropy": entropy} if entropy else {})
+        return RunRecord(name, Path(name), training, held_out, {}, summary, [], [], 0, [])
+
+    draw(Path("loss.png"), [phase("phase1", 5, 6.0), phase("phase2", 4, 6.5), phase("phase3", 1, None)])
+    ((axes, path),) = drawn
+    curves = [
+        (line.get_label(), list(line.get_xdata()), list(line.get_ydata()), line.get_color()) for line in axes.lines
+    ]
+    lines = {label: rest for label, *rest in curves}
+    assert path == Path("loss.png") and lines == {
+        "phase 1, training": [[2, 4], [7.0, 5.0], "C0"],
+        "phase 1, held out": [[4], [4.5], "C0"],
+        "phase 2, training": [[7, 9], [7.0, 5.0], "C1"],
+        "phase 2, held out": [[9], [4.5], "C1"],
+        "phase 3, training": [[11, 13], [7.0, 5.0], "C2"],
+    }
+    levels = [(level.get_label(), level.get_segments()[0].tolist()) for level in axes.collections]
+    assert levels == [("unigram entropy", [[0, 6.0], [5, 6.0]]), ("_", [[5, 6.5], [9, 6.5]])]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("update", "masked-LM loss (nats)")
