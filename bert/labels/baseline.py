@@ -25,7 +25,7 @@ _METHODS: dict[str, dict[str, Any]] = {
     "characters alone": {"ngram_range": (2, 5), "analyzer": "char_wb"},
 }
 _STRENGTHS = (16.0, 4.0, 64.0, 1.0)  # C, the inverse of the regularization; the first of those that score the same
-_FOLDS, _WINDOW = 3, 2_048  # parts of the training lines that choose C; lines that are predicted at a time
+_FOLDS = 3  # parts of the training lines that choose C
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,13 @@ class Limits:
         work: characters to learn from, times the classes (at least 8): 16 million take 80 CPU seconds.
         characters: of a line; what is behind them is not read.
         resamples: of the bootstrap by which the verdict's margin is found.
+        window: lines that are predicted at a time.
     """
 
     work: int = 16_000_000
     characters: int = 20_000
     resamples: int = 200
+    window: int = 2_048
 
 
 def compare(
@@ -126,7 +128,7 @@ def _learned(schema: LabelSchema, training: Examples, held_out: Examples, seed: 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of classes that a part lacks
             model.fit(vectorizer.fit_transform([texts[row] for row in rows]), schema.encode(learned.labels or ()))
-        windows = (others[start : start + _WINDOW] for start in range(0, len(others), _WINDOW))
+        windows = (others[start : start + limits.window] for start in range(0, len(others), limits.window))
         predictions = [model.predict(vectorizer.transform(window)) for window in windows]
         methods[name] = np.concatenate(predictions).tolist()
     return {"methods": methods, "learned_from": of_lines}

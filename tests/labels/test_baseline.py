@@ -230,7 +230,7 @@ def test_words_alone_and_characters_alone_are_ridge_regressions_of_tf_idf(tmp_pa
     for groups in (["A"] * 24, None):
         training = examples(texts, labels[:24], groups)
         record = tmp_path / "record.json"
-        baseline.compare(NUMBERS, training, held_out, np.zeros(16), 42, record, limits=Limits(resamples=2))
+        baseline.compare(NUMBERS, training, held_out, np.zeros(16), 42, record, limits=Limits(resamples=2, window=7))
         methods = json.loads(record.read_text())["methods"]
         parts = [] if groups else [held_out_rows(training, None, 3, fold, 42) for fold in range(3)]
         for name, words_of in (("words alone", words_and_pairs), ("characters alone", characters)):

@@ -23,7 +23,15 @@ def close(found, expected):
         ("accuracy", [0, 1, 2, 2], [0, 1, 1, 2], 3 / 4),
         ("f1", [1, 1, 0, 2], [1, 0, 1, 1], 2 / 5),  # of class 1: one hit, one false alarm, two misses
         ("macro_f1", [0, 0, 1, 3], [0, 1, 1, 0], (1 / 2 + 2 / 3 + 0) / 3),  # over the classes of either
+        (
+            "micro_f1",
+            [[1, 0, 1], [1, 1, 0]],
+            [[1, 1, 0], [1, 0, 0]],
+            2 * 2 / (4 + 3),
+        ),  # hits, said, true: of all labels
+        ("macro_f1", [[1, 0, 1], [1, 1, 0]], [[1, 1, 0], [1, 0, 0]], 1 / 3),  # of each label: 1, 0 and 0
         ("matthews", [1, 1, 0, 0, 1], [1, 0, 0, 0, 1], 4 / 6),
+        ("matthews", [0, 1, 2, 2], [0, 1, 2, 1], (4 * 3 - 5) / math.sqrt((16 - 6) * (16 - 6))),  # Gorodkin's R_K
         ("pearson", [1.0, 2.0, 4.0], [2.0, 4.0, 8.0], 1.0),
         ("spearman", [1.0, 5.0, 6.0, 6.0], [3.0, 1.0, 2.0, 2.0], -1 / 3),  # equal values have their average rank
     ],
