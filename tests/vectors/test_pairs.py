@@ -87,6 +87,31 @@ def table_of(folder, rows: list[tuple[str, str]]):
     return cleaned(table_pairs(file, None, None, DETECTED, []), file, [])
 
 
+def test_wrong_answers_are_those_of_every_column_that_is_named_so(tmp_path):
+    rows = [
+        {
+            "id": 7,
+            "Question": "q",
+            "answer": "a",
+            "negative": "n1",
+            "hard_neg_2": ["n2", "n3"],
+            "Negatives": None,
+            "negation": "x",
+        },
+        {"id": 8, "Question": 5, "answer": ["a"], "negative": ""},
+    ]
+    (file := tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, second = table_pairs(file, None, None, DETECTED, [])
+    assert (first["query"], first["passage"], first["negatives"]) == ("q", "a", ["n1", "n2", "n3"])
+    assert (first["id"], first["unit"], first["value"]) == (7, "q", None)
+    assert (second["query"], second["passage"], second["negatives"]) == ("5", "", []), "an empty one is none"
+    (file := tmp_path / "others.csv").write_text("body,title,neg_1,x\nb,t,n,1\n")
+    (pair,) = table_pairs(file, None, None, DETECTED, [])
+    assert (pair["query"], pair["passage"], pair["negatives"], pair["where"]) == ("t", "b", ["n"], "row 2")
+    (pair,) = table_pairs(file, "x", "title", DETECTED, [])
+    assert (pair["query"], pair["passage"]) == ("1", "t")
+
+
 def test_pairs_that_share_a_query_or_a_passage_with_a_third_are_one_group(tmp_path):
     """From pair to pair; two others share nothing with them."""
     frame = table_of(tmp_path, [("a", "0"), ("a", "1"), ("b", "1"), ("B ", "2"), ("c", "3"), ("d", "4")])
