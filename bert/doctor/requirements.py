@@ -2,7 +2,8 @@
 
 scripts/setup.sh runs this file before anything is installed, so it uses only the standard library.
 `requirements.py EXTRA ...` checks that this Python has the packages: exit code 0 if so, otherwise
-1, with the differences on standard error. Every script runs it at its start, so it reads no more than it needs.
+1, with the differences on standard error. Every script runs it at its start, so it reads no
+more than it needs.
 """
 
 import os
