@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert.model.dropout import MaskPool, dropout_of, take_masks_from_host
+from bert.model.dropout import Dropout, MaskPool, dropout_of, take_masks_from_host
 from bert.randomness import stream_key
 from bert.runtime.paddle_api import paddle, place_of, static
 from tests.support import tiny
@@ -90,6 +90,27 @@ def test_on_a_gpu_operators_draw_from_paddles_seeded_generator():
         drawn.append(executor.run(main, feed=feed, fetch_list=[out])[0])
     assert [op.type for op in main.global_block().ops] == ["dropout"] and not found.pools
     assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+
+
+def test_operators_with_a_seed_of_their_own_get_one_from_the_key_and_their_name():
+    """Those of layers that are computed again, which read it twice."""
+    found, scope, names = Dropout(seeds=("a.seed", "b.seed")), static.Scope(), ("a.seed", "b.seed")
+    for key in (2**63 + 5, 6):
+        found.draw(scope, CPU, {}, np.uint64(key))
+        seeds = [np.array(scope.find_var(name).get_tensor()) for name in names]
+        assert [seed.dtype for seed in seeds] == [np.int32, np.int32]
+        assert [seed.tolist() for seed in seeds] == [[(key ^ int(stream_key(name))) % 2**31] for name in names]
+
+
+def test_the_masks_of_a_micro_step_are_counted_by_the_shapes_of_its_places():
+    """Two sequences of 3 and 5 tokens in two groups: places of tokens, of pairs in each group, and of sequences."""
+    feed = {"input_ids": np.ones(8), "group_0": np.ones((1, 3)), "group_1": np.ones((1, 5))}
+    assert MaskPool("masks", 0.1, [(-1, 32)]).size(feed) == 8 * 32
+    pairs = [(-1, 4, -1, -1), (-1, 4, -1, -1)]  # of the heads of each group
+    assert MaskPool("masks", 0.1, pairs).size(feed) == 4 * (9 + 25)
+    padded = {"input_ids": np.ones((2, 5)), "attention_mask": np.ones((2, 5)), "next_sentence_labels": np.ones(2)}
+    places = [(-1, -1, 32), (-1, 4, -1, -1), (-1, 32)]
+    assert MaskPool("masks", 0.1, places).size(padded) == 10 * 32 + 2 * 25 * 4 + 10 * 32
 
 
 def test_without_dropout_nothing_is_drawn():

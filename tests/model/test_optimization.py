@@ -139,6 +139,24 @@ def test_the_logged_gradient_norm_is_that_before_clipping():
     assert rig.read(GRADIENT_NORM)[0] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize(("name", "bad"), [("Lamb", np.nan), ("AdamW", np.inf)])
+def test_a_skipped_update_is_counted_and_changes_nothing(name, bad):
+    """Nor does it advance the learning rate, which is that of the applied updates."""
+    settings = OptimizerSettings(optimizer=name, learning_rate=SCHEDULE.settings.learning_rate)
+    rig, counted = Rig(settings), []
+    for step, is_bad in enumerate([False, True, True, False, True]):
+        before, gradients = rig.everything(), gradients_of(step)
+        if is_bad:
+            gradients["cls.predictions.bias"][1] = bad
+        rig.update(gradients)
+        counted.append([int(rig.read(counter)[0]) for counter in COUNTERS])
+        if is_bad:
+            tiny.assert_identical(rig.everything(), before)
+        rate = SCHEDULE.learning_rate_at(counted[-1][0] - (not is_bad))
+        assert rig.read(LEARNING_RATE)[0] == np.float32(rate)
+    assert counted == [[1, 0, 0], [1, 1, 1], [1, 2, 2], [2, 2, 0], [2, 3, 1]], "applied, skipped, skipped in a row"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "bad", "parameter"),
