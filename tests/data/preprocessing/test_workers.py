@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
@@ -43,12 +44,24 @@ def test_results_come_in_order_from_as_many_processes(num_workers, count):
     assert not multiprocessing.active_children()
 
 
-def test_no_more_processes_are_started_than_there_are_tasks():
-    results = run_ordered(twice, tasks(3), 50)
-    next(results)
-    assert len(multiprocessing.active_children()) <= 3
+def count_starts(monkeypatch, then=lambda: None) -> list:
+    """The processes that are started from now on; `then` is called after each start."""
+    start, started = multiprocessing.context.ForkProcess.start, []
+
+    def counted(process):
+        start(process)
+        started.append(process)
+        then()
+
+    monkeypatch.setattr(multiprocessing.context.ForkProcess, "start", counted)
+    return started
+
+
+@pytest.mark.parametrize(("num_workers", "count", "number"), [(50, 3, 3), (2, 9, 2), (1, 9, 0), (9, 1, 0)])
+def test_no_more_processes_are_started_than_there_are_tasks(monkeypatch, num_workers, count, number):
+    started = count_starts(monkeypatch)
+    assert list(run_ordered(abs, [(-1,)] * count, num_workers)) == [1] * count and len(started) == number
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false", "or the library warns of each fork"
-    results.close()
 
 
 def signal_oneself(number):
@@ -105,17 +118,10 @@ def test_an_error_that_cannot_be_copied_becomes_one_of_the_same_text(kind, copy)
 
 def test_a_ctrl_c_while_workers_are_started_comes_when_all_are(monkeypatch):
     """A signal during a fork would be dropped, or would end a child that nobody waits for."""
-    start, started = multiprocessing.context.ForkProcess.start, []
-
-    def interrupted(process):
-        start(process)
-        started.append(process)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(multiprocessing.context.ForkProcess, "start", interrupted)
+    started = count_starts(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGINT))
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        list(run_ordered(time.sleep, [(600,)] * 3, 3))
+        list(run_ordered(time.sleep, [(5,)] * 3, 3))
     assert len(started) == 3 and not multiprocessing.active_children()
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -212,6 +218,24 @@ def test_a_worker_that_ignores_sigterm_is_killed(tmp_path):
     wait_until(lambda: [*tmp_path.glob("* began")])
     results.close()
     assert not multiprocessing.active_children() and not [*tmp_path.glob("* ended")]
+
+
+def leave_a_thread(number, folder):
+    """As a library that a task uses: the process waits for its thread before it ends."""
+
+    def work():
+        time.sleep(5)
+        (folder / "ended").touch()
+
+    if number:
+        threading.Thread(target=work).start()
+    return outlast_the_others(number, folder)
+
+
+def test_a_worker_that_does_not_end_after_its_last_task_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "_SECONDS_TO_END", 0.2)
+    assert list(run_ordered(leave_a_thread, [(0, tmp_path), (1, tmp_path)], 2)) == [0, 1]
+    assert not multiprocessing.active_children() and not (tmp_path / "ended").exists()
 
 
 def test_a_caller_that_leaves_ends_the_workers():
