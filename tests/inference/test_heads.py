@@ -19,6 +19,7 @@ from bert.inference.model_folder import OpenedModel
 from bert.inference.nearest import NearestSentences
 from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
+from data.text.encodings import Decoding
 
 WORDS = [f"w{number}" for number in range(20)]
 VOCABULARY = Vocabulary((*SPECIAL_TOKENS, *WORDS, "##ing", ".", "-"))
@@ -120,6 +121,8 @@ def test_the_numbers_of_texts_are_those_of_the_training():
     for columns, numbers, splits in (((), (1, 2), True), (("a",), (1,), False), (("a", "b"), (2,), True)):
         classifier = Classifier(opened("sequence-classification", forward, Usage(text_columns=columns), LABELS))
         assert (classifier.num_texts, classifier.splits_tabs) == (numbers, splits)
+    with pytest.raises(ValueError, match=r'1 text.* takes two texts \(two: separated by a tab, or \{"text": '):
+        classifier.predict(["w1"])
 
 
 def test_sizes_are_checked_and_the_length_is_that_of_the_training_or_of_the_positions():
@@ -314,6 +317,46 @@ def test_an_entity_has_the_mean_probability_of_its_words_and_its_place():
     for text, result in zip(texts, (first, second, third), strict=True):
         assert all(text[entity["start"] : entity["end"]] == entity["text"] for entity in result["entities"])
     assert third["entities"][0]["probability"] == pytest.approx(likely("w3"), abs=6e-7)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_outputs_that_are_no_numbers_are_refused(number):
+    """Damaged weights, or a half precision that they do not fit into."""
+
+    def broken(task, feed):
+        width = feed["input_ids"].shape
+        outputs = {
+            "sequence-classification": {"logits": np.zeros((width[0], 3))},
+            "masked-lm": {"masked_lm_logits": np.zeros((1, len(VOCABULARY)))},
+            "token-classification": {"logits": np.zeros((*width, 4))},
+            "question-answering": {"start_logits": np.zeros(width), "end_logits": np.zeros(width)},
+        }[task]
+        for values in outputs.values():
+            values[..., 2] = number
+        return outputs
+
+    for head, task, labels, request in (
+        (Classifier, "sequence-classification", LABELS, "w1 w2"),
+        (MaskFiller, "masked-lm", None, "w1 [MASK]"),
+        (Tagger, "token-classification", TAGS, "w1 w2"),
+        (QuestionAnswerer, "question-answering", None, ("w1", "w2 w3")),
+    ):
+        with pytest.raises(ValueError, match="outputs are NaN or infinite"):
+            head(opened(task, broken, labels=labels)).predict([request])
+
+
+def test_rows_are_decoded_as_those_of_the_training_unless_another_decoding_is_given():
+    usage = Usage(encoding="cp1252", text_columns=("headline",), header=False)
+    classifier = Classifier(opened("sequence-classification", Forward("logits", sums), usage, LABELS))
+    form = classifier.row_form()
+    assert (form.decoding.encoding, form.decoding.header, form.keys[0], form.kind) == (
+        "cp1252",
+        False,
+        ("headline",),
+        "auto",
+    )
+    other = classifier.row_form("tsv", [("x",)], Decoding("cp1250"))
+    assert (other.decoding, other.keys, other.kind) == (Decoding("cp1250"), [("x",)], "tsv")
 
 
 @pytest.mark.parametrize("form", [None, VectorForm(), VectorForm(normalize=False)])
