@@ -175,27 +175,31 @@ def test_an_evaluation_that_fails_loses_no_update(tmp_path):
 
 
 def test_a_run_that_was_killed_before_its_summary_evaluates_once_more(tmp_path):
-    config, steps = tiny.pretraining_config(tmp_path, max_steps=2), []
+    config, steps = tiny.pretraining_config(tmp_path, max_steps=2, eval_freq=1, log_freq=2), []
 
     def evaluate(step):
         steps.append(step)
         return {"eval_masked_lm_loss": 2.5}
 
-    runs.run(config, 2, evaluate=evaluate)
+    logged_run(config, 2, evaluate=evaluate)
+    assert [row["step"] for row in rows(config) if "loss" in row] == [2], "an evaluation ends no interval of the log"
     again = runs.run(derive(config, from_checkpoint=config.run.output_dir), 2, evaluate=evaluate)
-    assert steps == [2, 2] and again.outcome.metrics == {"eval_masked_lm_loss": 2.5} and again.outcome.finished
+    assert steps == [1, 2, 2] and again.outcome.metrics == {"eval_masked_lm_loss": 2.5} and again.outcome.finished
 
 
 def test_a_stop_request_ends_the_run_after_the_update_and_says_by_what(tmp_path):
-    config, stop = tiny.pretraining_config(tmp_path, max_steps=9), StopRequest()
+    config, found = tiny.pretraining_config(tmp_path, max_steps=3), []
+    for settings in (config, derive(config, from_checkpoint=config.run.output_dir)):
+        stop = StopRequest()
 
-    def change(step, feeds):
-        stop.signal_name = "SIGTERM" if step == 2 else None
-        return feeds
+        def change(step, feeds, stop=stop):
+            stop.signal_name = "SIGTERM" if step in (1, 2) else None
+            return feeds
 
-    outcome = runs.run(config, 9, stop=stop, change=change).outcome
-    assert (outcome.step, outcome.finished, outcome.interrupted_by) == (3, False, "SIGTERM")
-    assert list_steps(config.checkpoint_dir()) == [3]
+        outcome = runs.run(settings, 3, stop=stop, change=change).outcome
+        found.append((outcome.step, outcome.finished, outcome.interrupted_by))
+    assert found == [(2, False, "SIGTERM"), (3, True, None)], "after the last update there is nothing to stop"
+    assert 3 in list_steps(config.checkpoint_dir())
 
 
 def test_evaluation_weighs_each_masked_token_and_each_sequence_alike():
