@@ -38,8 +38,8 @@ class SaveTimes:
 class CheckpointWriter:
     """Runs `capture()` at once and the write that it returns in a thread, or at once if not `asynchronous`."""
 
-    def __init__(self, asynchronous: bool) -> None:
-        self._asynchronous = asynchronous
+    def __init__(self, asynchronous: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._asynchronous, self._clock = asynchronous, clock
         self._saving: tuple[int, Future[SaveTimes]] | None = None
         self._times: list[SaveTimes] = []
 
@@ -57,21 +57,21 @@ class CheckpointWriter:
 
     def save(self, step: int, capture: Callable[[], Callable[[], None]]) -> None:
         """Copy the state now; write it in the thread. Raises SaveFailed: this save, or the one before."""
-        begin = time.monotonic()
+        begin = self._clock()
         self.finish()
-        waited = time.monotonic() - begin
+        waited = self._clock() - begin
         write = capture()
-        copied = time.monotonic() - begin - waited
+        copied = self._clock() - begin - waited
         future: Future[SaveTimes] = Future()
 
         def run() -> None:
-            begin = time.monotonic()
+            begin = self._clock()
             try:
                 write()
             except BaseException as error:  # raised again in the training thread
                 future.set_exception(error)
             else:
-                future.set_result(SaveTimes(step, waited, copied, time.monotonic() - begin))
+                future.set_result(SaveTimes(step, waited, copied, self._clock() - begin))
 
         self._saving = (step, future)
         if self._asynchronous:

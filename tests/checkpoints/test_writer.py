@@ -3,12 +3,10 @@
 import re
 import shutil
 import threading
-from types import SimpleNamespace
 
 import pytest
 
-from bert.checkpoints import writer
-from bert.checkpoints.writer import CheckpointWriter, DiskWatch, SaveFailed
+from bert.checkpoints.writer import CheckpointWriter, DiskWatch, SaveFailed, SaveTimes
 from tests.support.waiting import wait_until
 
 
@@ -41,31 +39,37 @@ def test_the_caller_waits_for_the_copy_and_not_for_the_disk():
     assert disk.written == [3] and times.step == 3 and writer.check() == []
 
 
-def test_one_save_is_in_flight_and_the_next_waits_for_it(monkeypatch):
-    """The disk, which takes 5 s by the clock, begins when the second save asks what time it is."""
-    disk, saver, copies, now, asked = Disk(), CheckpointWriter(asynchronous=True), [], 0.0, 0
+def test_one_save_is_in_flight_and_the_next_waits_for_it():
+    """By a clock that the write of step 3 moves by 5 s, the copy by 2 s and the write of step 4 by 1 s."""
+    disk, now, copies = Disk(), [0.0], []
 
     def clock() -> float:
-        nonlocal asked
-        before, asked = now, asked + (threading.current_thread() is threading.main_thread())
-        if asked == 4:  # three times by the first save
+        if waiting:
             disk.release.set()
-        return before
+        return now[0]
 
-    def write() -> None:
-        nonlocal now
-        assert disk.release.wait(60)
-        disk.written.append(3)
-        now += 5.0
+    def writes(step: int, seconds: float):
+        write = disk.save_of(step)()
 
-    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=clock))
-    saver.save(3, lambda: write)
-    saver.save(4, lambda: copies.append(list(disk.written)) or (lambda: disk.written.append(4)))
+        def timed() -> None:
+            write()
+            now[0] += seconds
+
+        return timed
+
+    def copy():
+        copies.append(list(disk.written))
+        now[0] += 2.0
+        return writes(4, 1.0)
+
+    waiting = False
+    writer = CheckpointWriter(asynchronous=True, clock=clock)
+    writer.save(3, lambda: writes(3, 5.0))
+    waiting = True
+    writer.save(4, copy)
     assert copies == [[3]], "the second copy was made before the first was on the disk"
-    saver.finish()
-    first, second = saver.check()
-    assert disk.written == [3, 4]
-    assert (first.wait_seconds, first.write_seconds, second.wait_seconds) == (0.0, 5.0, 5.0)
+    writer.finish()
+    assert writer.check() == [SaveTimes(3, 0.0, 0.0, 5.0), SaveTimes(4, 5.0, 2.0, 1.0)] and disk.written == [3, 4]
 
 
 @pytest.mark.parametrize("where", ["check", "finish", "save"])
