@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from bert.config.batch_settings import BatchSchedule
+from bert.randomness import stream_key
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.global_batches import deal
 from bert.samples.loader import PretrainingLoader, evaluation_batches, evaluation_unigram_entropy
 from bert.samples.manifest import read_manifest, write_manifest
 from bert.samples.mixture import MIXTURE_NAME, write_mixture
 from bert.samples.order import SampleOrder
+from bert.samples.sample_table import concatenate
 from bert.samples.settings import LoaderSettings
 from tests.support.corpora import random_table, vocabulary, write_shards
 from tests.support.waiting import wait_until
@@ -526,6 +528,30 @@ def test_a_pass_takes_of_each_folder_what_the_mixture_says(mixed):
         for number, row in enumerate(rows_of(feed)):
             masks.setdefault(row, set()).add(tuple(places[places // width == number] % width))
     assert sum(len(found) > 1 for found in masks.values()) >= 20
+
+
+def test_masks_are_those_of_the_sample_its_reading_and_the_epoch(mixed):
+    """In an epoch that has a sample several times, the number of the reading counts the samples of all folders on."""
+    write_mixture(mixed, {".": 20, "b": 100})
+    data = dataset(mixed)
+    loader = PretrainingLoader(data, global_batch_size=12, micro_batch_size=12)
+    table, lengths = concatenate([data.load_shard(index) for index in range(len(data.shard_counts))]), lengths_of(data)
+    order, readings = data.order(12), set()
+    for index, (feed,) in enumerate(take(loader, 22)):
+        samples = [
+            (place, sample, number)
+            for window, places, rows, number in order.parts(index)
+            for place, sample in zip(places.tolist(), order.sample_ids(window, rows).tolist(), strict=True)
+        ]
+        samples = [(sample, number) for _, sample, number in sorted(samples)]
+        own = np.array([sample for sample, _ in samples])
+        dealt = deal(lengths[own], 1, 1)
+        ids = np.array([sample + number * 85 for sample, number in samples])[dealt]
+        key = stream_key(42, "dynamic masks", index // 10)
+        expected = data.collation.collate(table, own[dealt], key, ids).feed
+        assert all(np.array_equal(feed[name], expected[name]) for name in expected)
+        readings |= {number for _, number in samples}
+    assert len(readings) > 8
 
 
 @pytest.mark.parametrize("mixes", ["", "[]}", '[{"samples": {".": -1}}]}', "[{}, {}]}"])
