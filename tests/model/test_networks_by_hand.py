@@ -8,6 +8,7 @@ import pytest
 
 from bert.config.architecture import FusedKernels
 from bert.model.attention import FlashPackedSequences
+from bert.model.modeling import activation_function
 from bert.model.objectives import (
     EncoderObjective,
     MaskedLMObjective,
@@ -19,7 +20,7 @@ from bert.model.objectives import (
     TokenClassificationObjective,
 )
 from bert.runtime.paddle_api import paddle, place_of, static, unique_name
-from tests.references.encoders import bert, cross_entropies, dense, modern_bert, pooled, prediction_head
+from tests.references.encoders import bert, cross_entropies, dense, gelu, modern_bert, pooled, prediction_head
 from tests.support import tiny
 
 MODERN = tiny.MODEL.model_copy(
@@ -128,6 +129,44 @@ def test_each_state_of_an_encoder_is_that_of_the_papers(monkeypatch, model, has_
         assert_near(ours[REAL], expected[REAL], f"layer {number}")
     assert_near(found["last_hidden_state"][REAL], states[-1][REAL], "last")
     assert_near(found["pooler_output"], first, "pooled")
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_tanh", "relu"])
+def test_activations_are_their_formulas(name):
+    """Hendrycks and Gimpel (2016): exact, and approximated by a hyperbolic tangent."""
+    x = np.linspace(-4, 4, 81).astype("float32")
+    expected = {
+        "gelu": gelu(x),
+        "gelu_tanh": 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+        "relu": np.maximum(x, 0),
+    }[name]
+    main = static.Program()
+    with static.program_guard(main, static.Program()):
+        found = activation_function(name)(static.data("x", [81], "float32"))
+    value = static.Executor(place_of("cpu")).run(main, feed={"x": x}, fetch_list=[found])[0]
+    np.testing.assert_allclose(value, expected, atol=1e-6)
+
+
+def dropouts(objective) -> list[float]:
+    """The rates of the dropout operators of a network in training, in order."""
+    main = static.Program()
+    with static.program_guard(main, static.Program()), unique_name.guard():
+        feed, network = objective.inputs(with_labels=False), objective.network()
+        network.train()
+        objective.outputs(feed, network)
+    return [round(op.attr("dropout_prob"), 6) for op in main.global_block().ops if op.type == "dropout"]
+
+
+def test_dropout_is_where_the_papers_have_it():
+    """After embeddings, on attention's shares, before each residual sum, and before a classifier; in ModernBERT on the
+    output of attention with attention's rate, and inside of the feed-forward block."""
+    rates = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2}
+    model, modern = BERT.model_copy(update=rates), MODERN.model_copy(update={**rates, "num_hidden_layers": 2})
+    assert dropouts(EncoderObjective(model)) == [0.1, *[0.2, 0.1, 0.1] * 2]
+    assert dropouts(QuestionAnsweringObjective(model)) == [0.1, *[0.2, 0.1, 0.1] * 2]
+    for kind in (SequenceClassificationObjective, TokenClassificationObjective):
+        assert dropouts(kind(model)) == [0.1, *[0.2, 0.1, 0.1] * 2, 0.1]
+    assert dropouts(EncoderObjective(modern)) == [0.1, *[0.2, 0.2, 0.1] * 2]
 
 
 def test_the_layers_that_are_asked_for_come_in_their_order():
