@@ -96,6 +96,12 @@ def run(request: PredictRequest) -> int:
     if bad or request.output:
         counted = f", {bad:,} of them bad" if bad else ""
         print(f"{rows:,} {'line' if rows == 1 else 'lines'}{counted}", file=sys.stderr)
+    if model.num_truncated:
+        print(
+            f"{model.num_truncated:,} of {model.num_read:,} texts were longer than {model.max_seq_length} tokens: "
+            "their ends were not read",
+            file=sys.stderr,
+        )
     return exit_codes.BAD_INPUT if bad and bad == rows else exit_codes.OK
 
 
@@ -175,7 +181,8 @@ class _Prediction:
             files.append([output.end(self.num_rows, self.num_bad)])
             output.finish(files.files[0], self.num_rows)
         if self._request.form() == "npy":
-            write_atomically(Path(f"{path}.json"), json.dumps(command, indent=1, default=str).encode())
+            facts = {**(command or {}), "texts_read": self._model.num_read, "texts_cut": self._model.num_truncated}
+            write_atomically(Path(f"{path}.json"), json.dumps(facts, indent=1, default=str).encode())
 
     def _contents(self, done: int) -> Iterator[tuple[bytes, int]]:
         """What windows append to the output, and the number of their first row; windows of done rows are left out."""

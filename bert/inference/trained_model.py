@@ -35,6 +35,9 @@ class TrainedModel:
 
     Args:
         top_k: fills of a mask, or answers to a question, that a result lists.
+    Attributes:
+        num_read, num_truncated: texts (or pairs) that were made sequences so far, and those of them that were longer
+            than `max_seq_length`: their ends were not read. Questions, masks and entities are read in windows.
     """
 
     task: str
@@ -58,6 +61,7 @@ class TrainedModel:
         self.opened, self.forward, self.max_seq_length = opened, opened.forward, length
         self.labels = opened.labels or ()  # of a classifier
         self.batch_size, self.top_k = batch_size, top_k
+        self.num_read = self.num_truncated = 0
         self.vocabulary = opened.tokens.vocabulary
         self.tokenizer = text_tokenizer(self.vocabulary, opened.tokens.normalization)
 
@@ -163,7 +167,10 @@ class TrainedModel:
 
     def table(self, requests: Sequence[Request]) -> FeatureTable:
         """Texts, or pairs of texts (not both), as sequences."""
-        return sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)[0]
+        table, counts = sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)
+        self.num_read += len(requests)
+        self.num_truncated += counts["truncated"]
+        return table
 
     def batches(self, table: FeatureTable) -> Iterator[PredictionBatch]:
         """The rows of a batch and its feed, by length."""

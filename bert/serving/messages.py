@@ -32,6 +32,7 @@ class Figures(NamedTuple):
     tokens: int
     padded_tokens: int
     seconds: float
+    truncated: int = 0  # inputs whose ends were not read
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,8 @@ class ModelServer:
             except ValueError as error:
                 outcomes[number] = Outcome(REFUSED, _json(str(error)))
         outcomes |= zip(requests, self._run(batch.kind, list(requests.values())), strict=True)
-        figures = Figures(self._tokens, self._padded_tokens, time.monotonic() - start)
+        truncated, self.model.num_truncated = self.model.num_truncated, 0
+        figures = Figures(self._tokens, self._padded_tokens, time.monotonic() - start, truncated)
         return figures, [outcomes[number] for number in range(len(batch.inputs))]
 
     def _run(self, kind: str, requests: list[tuple[Request, int]]) -> list[Outcome]:

@@ -32,6 +32,9 @@ _BATCH_SECONDS = Histogram(
     "bert_batch_seconds", "Time of the model process for a batch", buckets=_SECONDS, registry=METRICS
 )
 _TOKENS = Counter("bert_tokens", "Tokens run, without padding", registry=METRICS)
+_TRUNCATED = Counter(
+    "bert_truncated_inputs", "Inputs longer than the model reads: their ends were left out", registry=METRICS
+)
 _PADDING = Counter("bert_padding_tokens", "Padding run", registry=METRICS)
 
 
@@ -45,6 +48,7 @@ def _count_batch(num_inputs: int, figures: Figures) -> None:
     _BATCH_SECONDS.observe(figures.seconds)
     _TOKENS.inc(figures.tokens)
     _PADDING.inc(figures.padded_tokens - figures.tokens)
+    _TRUNCATED.inc(figures.truncated)
 
 
 class Service:

@@ -125,6 +125,20 @@ def test_questions_and_entities_from_the_command_line(folders, tmp_path, capsys)
         assert text[entity["start"] : entity["end"]] == entity["text"] and entity["type"] == "PER"
 
 
+def test_texts_whose_ends_were_not_read_are_counted(folders, tmp_path, capsys):
+    """A text has [CLS] and [SEP] beside its words: 10 words are 12 tokens, and fit."""
+    (tmp_path / "in.txt").write_text("".join("word3 " * number + "\n" for number in (1, 10, 11, 30)))
+    words = (tmp_path / "in.txt", "--max-seq-length", 12, "--output")
+    _, err = run(capsys, folders["sequence-classification"], *words, tmp_path / "classes.csv")
+    assert err.splitlines()[-1] == "2 of 4 texts were longer than 12 tokens: their ends were not read"
+    _, err = run(capsys, folders["token-classification"], *words, tmp_path / "v.npy", "--encode")
+    assert err.splitlines()[-1] == "2 of 4 texts were longer than 12 tokens: their ends were not read"
+    record = json.loads((tmp_path / "v.npy.json").read_text())
+    assert (record["texts_read"], record["texts_cut"]) == (4, 2)
+    (tmp_path / "in.txt").write_text("word3 word4\n")
+    assert "were not read" not in run(capsys, folders["sequence-classification"], *words, tmp_path / "short.csv")[1]
+
+
 def test_vectors_as_json_and_as_npy(folders, tmp_path, capsys):
     (tmp_path / "in.txt").write_text("\nword1\n\nword2 word3\n")
     found, _ = run(capsys, folders["token-classification"], tmp_path / "in.txt", "--encode")

@@ -34,7 +34,7 @@ class Worker:
         await self.may_answer.wait()
         texts = [texts[-1] for texts, _ in batch.inputs]
         done = [self.outcomes.get(text, Outcome(DONE, json.dumps(text).encode())) for text in texts]
-        return Figures(7, 12, 0.25), done
+        return Figures(7, 12, 0.25, 1), done
 
     async def stop(self) -> None:
         pass
@@ -217,13 +217,20 @@ def test_an_answer_that_does_not_come_in_time_is_504(running, monkeypatch):
 
 
 def test_the_metrics_of_a_batch_are_its_figures(running):
-    names = ("batch_inputs_sum", "batch_inputs_count", "batch_seconds_sum", "tokens_total", "padding_tokens_total")
+    names = (
+        "batch_inputs_sum",
+        "batch_inputs_count",
+        "batch_seconds_sum",
+        "tokens_total",
+        "padding_tokens_total",
+        "truncated_inputs_total",
+    )
     registry = request_handling.METRICS
 
     async def test(service, worker, ask):
         before = [registry.get_sample_value(f"bert_{name}") for name in names]
         await ask("a", "b", "c")
         after = [registry.get_sample_value(f"bert_{name}") for name in names]
-        assert [new - old for new, old in zip(after, before, strict=True)] == [3, 1, 0.25, 7, 5]
+        assert [new - old for new, old in zip(after, before, strict=True)] == [3, 1, 0.25, 7, 5, 1]
 
     running(test)
