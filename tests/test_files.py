@@ -136,7 +136,7 @@ def test_a_lock_is_waited_for_as_long_as_was_said(tmp_path, holder, monkeypatch)
         assert clock.slept == 0
         with pytest.raises(BlockingIOError):
             lock(file, 2.0)
-        assert 2.0 <= clock.now - 100 <= 2.2
+        assert 2.0 <= clock.now - 100 <= 2.15
         clock = Clock(monkeypatch, 60.0, lambda: (holder.stdin.write("go\n"), holder.stdin.flush(), holder.wait()))
         assert lock(file, math.inf) is True
         assert clock.now >= 160
@@ -146,8 +146,8 @@ def test_who_waits_for_a_lock_says_for_whom(tmp_path, holder, monkeypatch, capsy
     Clock(monkeypatch, 5.0, lambda: (holder.stdin.write("go\n"), holder.stdin.flush(), holder.wait()))
     with waiting_lock(tmp_path / "lock", "download of the model"):
         assert capsys.readouterr().err == "waiting for another download of the model\n"
-    with waiting_lock(tmp_path / "new/lock", "download"):
-        assert (tmp_path / "new/lock").read_bytes() == b"" and capsys.readouterr().err == ""
+    with waiting_lock(tmp_path / "new/er/lock", "download"):
+        assert (tmp_path / "new/er/lock").read_bytes() == b"" and capsys.readouterr().err == ""
 
 
 def test_a_file_system_without_locks_locks_nothing(monkeypatch, tmp_path):
@@ -168,7 +168,7 @@ def test_a_second_writer_of_a_folder_is_refused_after_two_seconds(tmp_path, monk
             only_writer(tmp_path / "a" / "b"),
         ):
             pass
-        assert 2.0 <= clock.now - 100 <= 2.2, "the workers of a killed run release its lock a little later"
+        assert 2.0 <= clock.now - 100 <= 2.15, "the workers of a killed run release its lock a little later"
     with only_writer(tmp_path / "a" / "b"):
         pass
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "b", "file"], "no lock file"

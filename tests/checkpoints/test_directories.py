@@ -79,7 +79,7 @@ def newest(tmp_path) -> Path:
 def test_what_is_written_verifies_and_leaves_nothing_else(tmp_path, refusals):
     directory = write_checkpoint(tmp_path, 5, files())
     assert directory == tmp_path / "5"
-    assert verify(directory).manifest == json.loads((directory / MANIFEST).read_text())
+    assert (directory / MANIFEST).read_text() == json.dumps(verify(directory).manifest, indent=1), "for people too"
     assert verify(directory).manifest == {
         "format_version": 1,
         "step": 5,
@@ -196,6 +196,18 @@ def test_missing_added_and_foreign_files_are_refused_with_the_reason(newest, ref
         assert not leftover.exists()
         write_checkpoint(newest.parent, 5, files())
     assert contents_of(newest_valid(newest.parent).directory) == CONTENTS
+
+
+def test_all_missing_files_and_all_further_ones_are_named_in_order(newest):
+    for name in CONTENTS:
+        (newest / name).unlink()
+    with pytest.raises(CheckpointError, match=f"5 lacks {', '.join(sorted(CONTENTS))}, which its manifest.json lists"):
+        verify(newest)
+    further = [f"file{number}" for number in range(6)]
+    for name, content in [*CONTENTS.items(), *((name, b"") for name in further)]:
+        (newest / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"5 has {', '.join(further)}, which its manifest.json does not list"):
+        verify(newest)
 
 
 def test_a_card_may_be_there_be_edited_or_be_missing(newest):
@@ -520,5 +532,5 @@ def test_a_second_run_is_refused_and_told_of_the_first_alone(tmp_path):
         with pytest.raises(CheckpointError) as error, run_lock(tmp_path):
             pass
         assert f"{tmp_path} is in use by another run ({holder}); wait for it, stop it, or" in str(error.value)
-    with run_lock(tmp_path):
-        assert not list(tmp_path.glob(".saving-*"))
+    with run_lock(tmp_path / "a" / "b"):
+        assert (tmp_path / "a/b/.lock").read_text() == holder

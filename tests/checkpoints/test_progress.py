@@ -13,6 +13,28 @@ def written_and_read(state: LoopState) -> LoopState:
     return LoopState.read(json.loads(json.dumps(asdict(state))))
 
 
+def test_the_state_of_a_run_that_has_not_begun():
+    assert asdict(LoopState()) == {
+        "version": 2,
+        "spikes": {"losses": [], "pending": (None, 0.0, 0.0), "skipped_batches": []},
+        "divergence": {"first": None, "above": 0},
+        "evaluations": {
+            "before": None,
+            "metrics_before": {},
+            "best": None,
+            "last": None,
+            "since_best": 0,
+            "above": 0,
+            "ends_with_best": False,
+        },
+        "totals": dict.fromkeys(("sequences", "tokens", "flops", "seconds", "rank_seconds", "total_seconds"), 0.0),
+        "warmup_steps": None,
+        "started_from": None,
+        "decay": None,
+        "fitting": 1.0,
+    }
+
+
 def test_every_part_of_the_state_survives_a_checkpoint():
     state = LoopState(totals=Totals(1.0, 2.0, 3.0, 4.0, 5.0, 6.0), warmup_steps=7, started_from="weights", fitting=0.5)
     state.spikes.losses, state.spikes.pending = [3.0], (5, 2.0, 1.0)

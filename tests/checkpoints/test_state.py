@@ -301,10 +301,11 @@ def test_a_loss_scale_of_another_kind_is_refused(scale, counters, rule):
 
 def test_every_difference_is_listed_and_another_dtype_is_one():
     expected = {"a": np.zeros((2, 3), "float32"), "b": np.zeros(3, "float32"), "c": np.zeros(1, "float32")}
-    found = {"a": np.zeros((2, 3), "float64"), "b": np.zeros((3, 1), "float32"), "d": np.zeros((4, 5), "float32")}
+    found = {"a": np.zeros((2, 3), "float64"), "b": np.zeros((3, 1), "float32")}
+    found |= {name: np.zeros((4, 5), "float32") for name in ("g", "e", "d", "f")}
     assert checkpoint.differences(found, expected) == [
         "missing: c [1]",
-        "unknown: d [4, 5]",
+        *(f"unknown: {name} [4, 5]" for name in "defg"),
         "differs: a is float64 [2, 3], needed float32 [2, 3]",
         "differs: b is float32 [3, 1], needed float32 [3]",
     ]
@@ -340,9 +341,8 @@ def test_a_save_has_what_other_tools_read(tmp_path):
         with safe_open(directory / name, "numpy") as file:
             assert file.metadata() == {"format": "pd"}
         assert (directory / name).stat().st_mode & 0o777 == 0o644
-    assert json.loads((directory / "bert_progress.json").read_text()) == json.loads(
-        json.dumps(dataclasses.asdict(progress))
-    )
+    expected = json.dumps(dataclasses.asdict(progress), indent=1, sort_keys=True)
+    assert (directory / "bert_progress.json").read_text() == expected
     loaded = load(directory)
     tiny.assert_identical(loaded[0], parameters)
     tiny.assert_identical(loaded[1], optimizer)
@@ -353,10 +353,10 @@ def test_a_save_needs_the_room_of_its_tensors_and_a_megabyte(tmp_path, monkeypat
     captured, needed = Scope(3.0).capture(), []
     monkeypatch.setattr(checkpoint_files, "require_space", lambda folder, size: needed.append((folder, size)))
     monkeypatch.setattr(checkpoint_files, "make_room", lambda folder, size, keep: needed.append((folder, size, keep)))
-    checkpoint.save(tmp_path / "new", "bert", *captured, {}, keep=4)
+    checkpoint.save(tmp_path / "new/er", "bert", *captured, {}, keep=4)
     size = (6 + 3 + 6) * 4 + 1024**2
-    assert needed == [(tmp_path / "new", size, 4), (tmp_path / "new", size)]
-    checkpoint.save(tmp_path / "new", "bert", *captured, {})
+    assert needed == [(tmp_path / "new/er", size, 4), (tmp_path / "new/er", size)]
+    checkpoint.save(tmp_path / "new/er", "bert", *captured, {})
     assert len(needed) == 3, "without a number to keep nothing is pruned"
 
 
@@ -367,7 +367,10 @@ def test_an_amendment_changes_the_state_of_the_loop_and_the_texts_alone(tmp_path
     state.evaluations.best = (3, 2.5)
     checkpoint.amend(tmp_path, "bert", 3, state, {"labels.txt": "new"})
     loaded = load(tmp_path / "3")
-    assert loaded[2] == dataclasses.replace(progress, carried=state)
+    amended = dataclasses.replace(progress, carried=state)
+    assert loaded[2] == amended
+    expected = json.dumps(dataclasses.asdict(amended), indent=1, sort_keys=True)
+    assert (tmp_path / "3/bert_progress.json").read_text() == expected
     tiny.assert_identical(loaded[0], parameters)
     assert (tmp_path / "3/labels.txt").read_text() == "new" and (tmp_path / "3/vocab.txt").read_text() == "a\n"
 
