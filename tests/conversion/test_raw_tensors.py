@@ -151,3 +151,12 @@ def test_an_untrusted_deep_description_is_refused_in_one_line(tmp_path):
     with pytest.raises(ConversionError) as refusal:
         read_json(tmp_path / "a", "sizes")
     assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_without_words_only_the_words_are_missing():
+    """Their sizes, which other tensors share, are then not known."""
+    parameters = {name: np.zeros(shape) for name, shape in foreign.shapes().items() if "word_embeddings" not in name}
+    with pytest.raises(
+        ConversionError, match="^title:\n  missing: bert.embeddings.word_embeddings.weight .'any', 'any'.$"
+    ):
+        check_parameters(parameters, "title")

@@ -64,3 +64,14 @@ def test_the_plan_of_an_update_has_its_batch_its_growth_and_its_warm_up():
     assert "after 0 steps of warm-up" in update_rows(always_full, 2)["optimizer"]
     run = config.run.model_copy(update={"max_steps": -1})  # as many as epochs need
     assert "after 25.0% of the steps of warm-up" in update_rows(config.model_copy(update={"run": run}), 2)["optimizer"]
+
+
+def test_what_is_not_used_has_no_strategy():
+    config = derive(RECIPES_OF_PRETRAINING["phase1_large"](), batch_size=16, global_batch_size=128)
+    either = "losses are equal either way (--fleet-strategies)"
+    for world_size, amp, strategy in (
+        (8, True, f"amp: ours; {either}"),
+        (4, False, f"gradient_merge: ours; {either}"),
+        (8, False, ""),
+    ):
+        assert update_rows(derive(config, amp=amp), world_size)["strategy"] == strategy

@@ -294,3 +294,22 @@ def test_a_plan_has_a_range_and_the_sources_of_its_figures_and_h100_is_called_op
             "sources    memory and operators: the recorded programs; peaks, bandwidth and links: data sheets" in report
         )
         assert ("optimistic by up to a quarter" in report) == (name == "8xH100-80GB")
+
+
+def test_one_matrix_for_queries_keys_and_values_reads_its_input_once():
+    """Bytes count where a micro-batch has few tokens; with many, arithmetic takes longer."""
+    few = {"batch_size": 1, "length": 64}
+    assert plan(**few).update.products < plan(**few, fuse_mha=False).update.products
+    assert plan().update.products == plan(fuse_mha=False).update.products
+
+
+def test_a_mean_length_is_cut_to_the_longest_of_each_of_several_runs_alone():
+    (question,) = parse_launch_arguments(
+        "--config large --plan --hardware 8xA100-80GB --mean-padded-length 300".split()
+    ).questions
+    launch = parse_launch_arguments(["--config", "large"])
+    assert "sequences of 128 tokens" in question(launch.phases, 8) and "sequences of 300 tokens" in question(
+        launch.phases, 8
+    )
+    with pytest.raises(ValueError, match="mean_padded_length=300 must be from 1 to max_seq_length=128"):
+        question(launch.phases[:1], 8)

@@ -211,3 +211,22 @@ def test_curves_are_shown_without_reports_to_the_maker():
         "--disable-telemetry --language en --port 8040"
     )
     assert "'a b'" in command
+
+
+def test_the_row_of_the_table_names_each_curve_once(tmp_path):
+    calls = []
+    tracker = VisualDL(tmp_path)
+    tracker.writer, tracker._tags, tracker.hyper_parameters = (
+        types.SimpleNamespace(
+            add_scalar=lambda *scalar: calls.append(scalar),
+            add_hparams=lambda *row: calls.append(row),
+            close=lambda: calls.append("closed"),
+        ),
+        [],
+        {"run": {"seed": 3}},
+    )
+    for step in (1, 2):
+        tracker.write(step, {"train/loss": 1.0 / step, "train/mfu": 0.5})
+    tracker.end()
+    assert calls[:4] == [("train/loss", 1.0, 1), ("train/mfu", 0.5, 1), ("train/loss", 0.5, 2), ("train/mfu", 0.5, 2)]
+    assert calls[4:] == [({"seed": 3}, ["train/loss", "train/mfu"]), "closed"]

@@ -1,6 +1,7 @@
 """A run's record from files written by hand."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -116,3 +117,10 @@ def test_a_run_without_rows_says_so(tmp_path):
         "metrics.jsonl has no rows: the run has not reached its first log line",
     ]
     assert (run.last_step(), run.settings, run.legs, run.scores) == (None, {}, [], {})
+
+
+def test_runs_may_be_named_by_paths_of_both_kinds(tmp_path, monkeypatch):
+    for name in ("a/phase1", "b/phase1"):
+        lines(tmp_path / name / "metrics.jsonl", ROWS)
+    monkeypatch.chdir(tmp_path)
+    assert [run.name for run in read_runs([Path("a"), tmp_path / "b"])] == ["a/phase1", "b/phase1"]
