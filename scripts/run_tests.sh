@@ -8,8 +8,20 @@
 #   bash scripts/run_tests.sh --paddle 3.1              what depends on Paddle's version, on that version (or 2.6)
 set -euo pipefail
 
-# What Paddle's version may change: programs, ranks, checkpoints, training and fine-tuning.
-OF_PADDLE=(tests/{test_program.py,model,runtime,checkpoints,training,finetuning,labels,glue})
+# What Paddle's version may change: programs and kernels, ranks, checkpoints, the loop, and one training of each task.
+OF_PADDLE=(
+  tests/test_program.py tests/model tests/runtime/test_{cpu_kernels,distributed,hardware,paddle_api}.py
+  tests/checkpoints/test_{golden_checkpoints,state}.py tests/training/test_{feeding,fused_kernels,memory,trainer}.py
+  tests/finetuning/test_task.py::test_a_run_learns_scores_and_leaves_its_files
+  tests/finetuning/squad/test_squad.py::test_it_learns_and_tells_the_official_scores_under_the_known_names
+  tests/finetuning/ner/test_ner.py::test_predictions_are_in_the_files_form_and_score_what_was_said
+  tests/glue/test_glue.py::test_a_task_is_learned_scored_and_predicted
+)
+# Long ones of these: a checkpoint of one Paddle is continued by the other, and two ranks are one.
+LONG_OF_PADDLE=(
+  tests/checkpoints/test_across_paddles.py
+  "tests/runtime/test_distributed.py::test_two_ranks_with_and_without_accumulation_equal_one_rank_with_one_pass[float32_2_passes]"
+)
 # Each starts whole programs, which takes minutes; --long runs them beside the long tests.
 DOORS=(tests/documents)
 # Minutes each, one after the other: Slurm and two hosts, newcomers, what models learn.
@@ -64,6 +76,7 @@ case "${suite}" in
   *)
     if [[ -n "${version}" ]]; then
       quick_tests "${OF_PADDLE[@]}" || code=$?
+      "${PYTHON}" -m pytest "${LONG_OF_PADDLE[@]}" || code=$?
       exit "${code}"
     fi
     ruff check .
