@@ -1,6 +1,7 @@
 """Layers of settings, files of settings, and words of other trainers."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Literal
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from bert.config.command_line import SettingsParser, answered, take_questions, with_dashes
+from bert.config.command_line import SettingsParser, answered, take_questions, usage_errors, with_dashes
 from bert.config.entry_point import Inquiry, Rule
 from bert.config.nvidia_image import built_in_model, with_own_vocabulary
 from bert.config.setting_errors import explain, suggest
@@ -243,3 +244,18 @@ def test_paths_of_nvidias_image_stand_for_built_in_models_and_downloaded_vocabul
     (tmp_path / "vocab").mkdir()
     (tmp_path / name).write_text("[PAD]\n")
     assert with_own_vocabulary({"vocab_file": name}, has_weights=True) == {"vocab_file": name}
+
+
+def test_a_recipe_may_hold_some_settings_and_name_another():
+    recipes = {**PRETRAINING.recipes, "own": lambda: {"config": "quickstart_phase1", "seed": 9, "log_freq": 2}}
+    config = resolve_config({"config": "own", "log_freq": "5"}, replace(PRETRAINING, recipes=recipes))
+    whole = resolve_config({"config": "quickstart_phase1"}, PRETRAINING)
+    assert (config.run.seed, config.run.log_freq, config.run.max_steps) == (9, 5, whole.run.max_steps)
+
+
+def test_a_closed_pipe_before_a_run_is_no_success(monkeypatch):
+    """A run writes to several places, and has not begun."""
+    monkeypatch.setattr("bert.command_errors.discard_output", lambda: None)
+    with pytest.raises(SystemExit) as ended, usage_errors():
+        raise BrokenPipeError
+    assert ended.value.code == 2
