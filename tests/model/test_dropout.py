@@ -34,6 +34,33 @@ def two_places(first_rate: float, second_rate: float):
     return main, take_masks_from_host(main), (once.name, twice.name, gradient.name)
 
 
+@pytest.mark.parametrize("rates", [(0.25, 0.25), (0.25, 0.5)], ids=["one pool", "two pools"])
+def test_what_is_kept_is_scaled_and_its_gradient_too(rates):
+    """Each place reads masks of its own; the loss is the sum of what is left, so the gradient is its factors."""
+    main, pools, names = two_places(*rates)
+    scope, rows = static.Scope(), 50
+    for pool in pools:
+        pool.draw(scope, CPU, {"input_ids": np.zeros(rows), "attention_mask": np.zeros((1, 1))}, np.uint64(1))
+    masks = [np.array(scope.find_var(pool.variable).get_tensor()) for pool in pools]
+    first = masks[0][: 3 * rows].reshape(rows, 3)
+    second = (masks[0][3 * rows :] if len(pools) == 1 else masks[1])[: 3 * rows].reshape(rows, 3)
+    x = np.random.RandomState(0).randn(rows, 3).astype("float32")
+    once, twice, gradient = static.Executor(CPU).run(main, feed={"x": x}, fetch_list=list(names), scope=scope)
+    factors = [mask / (1 - rate) for mask, rate in zip((first, second), rates, strict=True)]
+    np.testing.assert_allclose(once, x * factors[0], rtol=1e-6)
+    np.testing.assert_allclose(twice, 2 * x * factors[0] * factors[1], rtol=1e-6)
+    np.testing.assert_allclose(gradient, 2 * factors[0] * factors[1], rtol=1e-6)
+    assert [pool.rate for pool in pools] == sorted(set(rates))
+
+
+@pytest.mark.parametrize(("rate", "threshold"), [(0.1, 6554), (0.5, 32768), (1 - 1e-9, 65535)])
+def test_a_rate_is_the_nearest_of_65536_shares(monkeypatch, rate, threshold):
+    asked = []
+    monkeypatch.setattr("bert.arrays.compiled.draw_at_least", lambda key, least, masks: asked.append((key, int(least))))
+    pool(rate, 10).draw(static.Scope(), CPU, {"input_ids": np.zeros(1)}, np.uint64(9))
+    assert asked == [(np.uint64(9) ^ stream_key("masks"), threshold)]
+
+
 def test_too_few_masks_are_refused():
     main, (pool,), names = two_places(0.1, 0.1)
     scope = static.Scope()

@@ -9,6 +9,7 @@ import pytest
 import program
 from bert.config.optimizer_settings import OptimizerSettings
 from bert.model.gradient_accumulation import AccumulatedGradients
+from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import GRADIENT_NORM
 from bert.runtime.paddle_api import paddle
 from bert.training.feeding import Feeding
@@ -74,6 +75,35 @@ def test_norm_and_loss_do_not_depend_on_the_number_of_micro_steps(of_one_micro_s
     session = tiny.Session(micro_steps=3)
     assert norm_and_loss(session, 3) == of_one_micro_step
     assert session.value("applied_updates") == 1
+
+
+def test_parameters_are_cast_in_the_first_micro_step_alone(monkeypatch):
+    """As on a GPU: this build of Paddle has no half-precision kernels, and would insert no casts."""
+    amp_lists = program._amp_lists
+
+    def of_all_operators(precision):
+        lists = amp_lists(precision)
+        lists.unsupported_list = set()
+        return lists
+
+    monkeypatch.setattr(program, "_amp_lists", of_all_operators)
+    monkeypatch.setattr(program, "use_cpu_kernels", lambda *_, **__: None)
+    tiny.join(tiny.ONE_RANK)
+    steps = {"gradient_accumulation_steps": 2, "num_scheduled_steps": 9}
+    built = build_training_program(PretrainingObjective(tiny.MODEL), tiny.LAMB, tiny.FLOAT16, tiny.ONE_RANK, **steps)
+    operators = built.main.global_block().ops
+    is_first, once = operators[:2]
+    assert is_first.type == "equal" and once.type == "conditional_block"
+    assert [*is_first.input("X"), *is_first.input("Y")] == ["gradient_merge_step", "gradient_merge_zero"]
+    assert once.input("Cond") == is_first.output("Out")
+    casts = built.main.block(once.attr("sub_block").id).ops
+    assert {operator.type for operator in casts} == {"cast"}
+    cast = [operator.input("X")[0] for operator in casts]
+    weights = {name for name in built.parameters if name.endswith("dense.weight")}
+    assert weights <= set(cast) <= set(built.parameters) and len(set(cast)) == len(cast)
+    assert not [op for op in operators if op.type == "cast" and op.input("X")[0] in built.parameters]
+    copies = [built.main.global_block().var(operator.output("Out")[0]) for operator in casts]
+    assert all(copy.persistable and copy.dtype == paddle.float16 for copy in copies)
 
 
 @pytest.fixture(scope="module")

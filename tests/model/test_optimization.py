@@ -121,6 +121,8 @@ def test_twenty_updates_equal_the_float64_reference(name, max_grad_norm, always_
         "embedding_rate_factor": 1.0 if max_grad_norm else 3.0,
         "head_rate_factor": 2.0 if max_grad_norm else 1.0,
     }
+    if weight_decay:
+        sizes |= {"beta1": 0.8, "beta2": 0.97, "epsilon": 1e-2}
     settings = OptimizerSettings(optimizer=name, always_adapt=always_adapt, **sizes)
     rig = Rig(settings)
     for step in range(NUM_UPDATES):

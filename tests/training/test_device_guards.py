@@ -21,6 +21,11 @@ class Ranks(Collective):
         super().__init__(group, None)
         self._others, self.gathered = others, 0
 
+    def count_differences(self, program, names, scope):
+        counts = np.zeros(len(names), "int64")
+        counts[list(self._others)] = 2
+        return counts
+
     def gather(self, values):
         self.gathered += 1
         table = np.array([values] * self.group.world_size)
@@ -28,8 +33,10 @@ class Ranks(Collective):
         return table
 
 
-def device_of(values: dict[str, np.ndarray], world_size: int = 1, others: tuple[int, ...] = ()) -> Device:
-    scope, place, group = static.Scope(), place_of("cpu"), Group(0, world_size, "cpu")
+def device_of(
+    values: dict[str, np.ndarray], world_size: int = 1, others: tuple[int, ...] = (), kind: str = "cpu"
+) -> Device:
+    scope, place, group = static.Scope(), place_of("cpu"), Group(0, world_size, kind)
     for name, value in values.items():
         scope.var(name).get_tensor().set(value, place)
     return Device(None, scope, place, group, Ranks(group, others), 1.0)
@@ -63,7 +70,7 @@ def test_three_skipped_updates_in_a_row_end_the_run_once_the_scale_is_down(skipp
 
 
 NAMES = ("a", "b", "c", "d", "e")
-PROGRAM = SimpleNamespace(parameters=NAMES)
+PROGRAM = SimpleNamespace(parameters=NAMES, main=None)
 VALUES = {name: np.full(3, number, "float32") for number, name in enumerate(NAMES)}
 
 
@@ -86,3 +93,11 @@ def test_parameters_that_drifted_are_named():
     ) as error:
         guard.after_update(4)
     assert error.value.exit_code == DIVERGED
+
+
+def test_gpus_compare_on_the_device():
+    device = device_of(VALUES, 2, others=(1, 4), kind="gpu")
+    with pytest.raises(RanksDiffer, match=r"at step 3 the ranks hold .* of 2 of 5 parameters \(b, e\.\.\.\)"):
+        RankGuard(PROGRAM, device, 3).after_update(3)
+    assert device.collective.gathered == 0
+    RankGuard(PROGRAM, device_of(VALUES, 2, kind="gpu"), 3).after_update(3)
