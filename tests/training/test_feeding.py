@@ -2,12 +2,17 @@
 
 import dataclasses
 import logging
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from bert.runtime.distributed import Group
-from bert.runtime.paddle_api import core, place_of
+from bert.model.contrastive import BATCH_VECTORS
+from bert.runtime.distributed import Collective, Group
+from bert.runtime.paddle_api import core, place_of, static, unique_name
+from bert.samples.collation import MicroBatch
 from bert.training import feeding
+from bert.training.devices import Device
 from bert.training.feeding import MOST_IN_FLIGHT, Feeding
 from tests.support import tiny
 
@@ -70,3 +75,46 @@ def test_without_page_locked_memory_training_goes_on_and_says_so_once(monkeypatc
     assert [record.getMessage() for record in caplog.records] == [
         "no page-locked memory (cudaHostAlloc: out of memory): batches are copied while the host waits"
     ]
+
+
+class Doubled(Collective):
+    """Of two ranks whose vectors are at other places: the sum has this rank's, and ones at the place 4."""
+
+    def sum(self, values):
+        table = values.reshape(-1, 2).copy()
+        table[4] += 1
+        return table.reshape(-1)
+
+
+def vectors_program(with_vectors: bool = True):
+    """A program that makes vectors [n, 2] of twice its feed `x`, and then reads those of the batch."""
+    main = static.Program()
+    with static.program_guard(main, static.Program()), unique_name.guard():
+        doubled = static.data("x", [-1, 2], "float32") * 2
+        if with_vectors:
+            static.data(BATCH_VECTORS, [-1, 2], "float32").sum()
+    objective = SimpleNamespace(model=SimpleNamespace(hidden_size=2))
+    return SimpleNamespace(main=main, objective=objective, outputs={"vectors": doubled.name}, accumulation_varies=False)
+
+
+@pytest.mark.parametrize(("number", "world_size"), [(2, 1), (1, 1), (1, 2)])
+def test_the_vectors_of_a_batch_are_computed_before_its_micro_steps(number, world_size):
+    """At the places of their texts, with the dropout of their micro-step; a micro-batch that is alone needs none."""
+    group, executor = Group(0, world_size, "cpu"), static.Executor(place_of("cpu"))
+    collective = Collective(group, executor) if world_size == 1 else Doubled(group, executor)
+    device = Device(executor, static.Scope(), place_of("cpu"), group, collective, 1.0)
+    places, drawn = [np.array([0, 3]), np.array([2])][:number], []
+    shared = {"not_negatives": np.zeros((2, 3), "float32")}  # of two pairs and one text more
+    feeds = [{"x": np.full((len(at), 2), 5.0 + at[0], "float32"), "text_places": at, **shared} for at in places]
+    batches = [MicroBatch(feed, len(feed["x"]), 1, 1, 0) for feed in feeds]
+    found = Feeding(vectors_program(), device).with_batch_vectors(iter(batches), lambda *step: drawn.append(step[0]))
+    expected = np.zeros((5, 2))
+    if number * world_size > 1:
+        expected[[0, 3]] = 10
+        expected[2] = 14 if number == 2 else 0
+        expected[4] = world_size - 1
+    assert len(found) == number and drawn == list(range(number if number * world_size > 1 else 0))
+    for batch, feed in zip(found, feeds, strict=True):
+        assert batch.feed[BATCH_VECTORS].tolist() == expected.tolist() and batch.feed["x"] is feed["x"]
+    plain = Feeding(vectors_program(with_vectors=False), device)
+    assert plain.with_batch_vectors(batches, lambda *_: pytest.fail("no other objective has them")) is batches
