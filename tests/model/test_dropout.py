@@ -22,7 +22,7 @@ def masks_of(pool: MaskPool, *key) -> np.ndarray:
     return np.array(scope.find_var(pool.variable).get_tensor())[: pool.size(feed)]
 
 
-def two_places(first_rate: float, second_rate: float):
+def two_places(first_rate: float, second_rate: float, onednn: bool = True):
     """x [n, 3] -> dropout -> * 2 -> dropout -> sum; returns program, pools and the variables of interest."""
     main = static.Program()
     with static.program_guard(main, static.Program()):
@@ -31,13 +31,14 @@ def two_places(first_rate: float, second_rate: float):
         once = F.dropout(x, first_rate)
         twice = F.dropout(once * 2.0, second_rate)
         ((_, gradient),) = static.append_backward(twice.sum(), parameter_list=[x])
-    return main, take_masks_from_host(main), (once.name, twice.name, gradient.name)
+    return main, take_masks_from_host(main, onednn), (once.name, twice.name, gradient.name)
 
 
+@pytest.mark.parametrize("onednn", [True, False])
 @pytest.mark.parametrize("rates", [(0.25, 0.25), (0.25, 0.5)], ids=["one pool", "two pools"])
-def test_what_is_kept_is_scaled_and_its_gradient_too(rates):
+def test_what_is_kept_is_scaled_and_its_gradient_too(rates, onednn):
     """Each place reads masks of its own; the loss is the sum of what is left, so the gradient is its factors."""
-    main, pools, names = two_places(*rates)
+    main, pools, names = two_places(*rates, onednn)
     scope, rows = static.Scope(), 50
     for pool in pools:
         pool.draw(scope, CPU, {"input_ids": np.zeros(rows), "attention_mask": np.zeros((1, 1))}, np.uint64(1))
