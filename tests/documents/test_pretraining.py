@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.documents.document import DIVISOR, command, example, output_of, try_suggestions
+from tests.documents.document import DIVISOR, command, example, note, output_of, try_suggestions
 from tests.support.launching import free_ports
 from tests.support.shell import started
 from tests.support.suggestions import answer_of
@@ -151,6 +151,7 @@ def test_reports_are_written(clone, quickstart):
 
 def test_what_the_outputs_suggest_runs(clone, quickstart):
     """Of the tests above, and of the quickstart alone if this test is run alone."""
+    note(quickstart["line"], clone, quickstart["continued"])
     tried = try_suggestions(clone)
     parts = ("visualdl --logdir results/quickstart", "-max-steps", "run_squad.sh", "run_predict.py results/squad_small")
     missing = [part for part in parts if not any(part in line for line in tried)]
