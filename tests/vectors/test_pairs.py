@@ -298,6 +298,18 @@ def test_equal_queries_and_nearly_equal_passages_are_no_negatives_of_each_other(
     assert notes[-1] == "3 pairs share a query, or nearly a passage, with another: these are no negatives of each other"
 
 
+@pytest.mark.parametrize(
+    ("shared", "others", "is_named"), [(50, 9, False), (51, 9, True), (60, 540, False), (60, 539, True)]
+)
+def test_a_group_is_named_from_more_than_fifty_pairs_on_which_are_over_a_tenth(tmp_path, shared, others, is_named):
+    rows = [(f"query {number}", "to all") for number in range(shared)]
+    rows += [(f"other {number}", f"answer {number}") for number in range(others)]
+    text = "".join(f"{query}\t{passage}\n" for query, passage in rows)
+    (file := tmp_path / "pairs.tsv").write_text(f"query\tpassage\n{text}")
+    cleaned(table_pairs(file, None, None, DETECTED, []), file, notes := [])
+    assert any(note.startswith(f"{shared} pairs ({shared / (shared + others):.0%})") for note in notes) == is_named
+
+
 def test_one_group_of_many_pairs_is_named(tmp_path):
     """Sixty queries get one canned answer, and an answer of their own each; forty others only theirs."""
     rows = [f"query {n}\tthe answer to all" for n in range(60)] + [f"query {n}\tanswer {n}" for n in range(100)]
