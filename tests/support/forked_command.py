@@ -27,7 +27,7 @@ import numpy as np
 COLD_START = "BERT_COLD_START"
 # Read when a package is imported, or by the interpreter when it starts: with another value than here, a cold start.
 _READ_EARLY = re.compile(
-    r"(FLAGS|OMP|KMP|MKL|MALLOC|GLOG|LD|GLIBC|NUMBA|NUMEXPR|OPENBLAS|GOTO|ARROW|HF|HUGGINGFACE|TRANSFORMERS)_\w+|LC_\w+|"
+    r"(FLAGS|OMP|KMP|MKL|MALLOC|GLOG|LD|GLIBC|NUMBA|NUMEXPR|OPENBLAS|GOTO|ARROW)_\w+|LC_\w+|"
     r"LANG|TZ|PYTHON(?!PATH$|SAFEPATH$|UNBUFFERED$)\w+"
 )
 _MODULES = re.compile(r"(bert(?!\.doctor$)|data|tests\.benchmarks)(\.|$)|paddle\.distributed\.launch$")

@@ -26,7 +26,7 @@ from typing import Any
 PACKAGES = (
     "numpy paddle paddle.distributed.fleet paddle.distributed.launch.main paddle.static.amp numba pyarrow "
     "pyarrow.parquet pyarrow.csv pydantic yaml safetensors.numpy tokenizers scipy.stats scipy.special requests tqdm "
-    "psutil xxhash crc32c zstandard charset_normalizer h5py huggingface_hub sentencex visualdl pandas sklearn.metrics "
+    "psutil xxhash crc32c zstandard charset_normalizer h5py sentencex visualdl pandas sklearn.metrics "
     "sklearn.feature_extraction.text sklearn.linear_model rich.console rich.table importlib.metadata logging.handlers "
     "concurrent.futures multiprocessing.connection tomllib zipfile html.parser unittest.mock"
 ).split()
