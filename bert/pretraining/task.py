@@ -153,11 +153,11 @@ class HeldOutEvaluation(Evaluation):
         assert session.program is not None
         self._config, self._device, self._held_out, self._probe = config, session.device, held_out, probe
         self._training_data, self._objective = training_data, session.program.objective
-        self._program = build_evaluation_program(self._objective, config.precision)
         self._unigram_entropy: float | None = None
         carried = session.progress.carried.warmup_steps if session.progress else None
         self._warmup = config.warmup_steps() if carried is None else carried
         if held_out:
+            self._program = build_evaluation_program(self._objective, config.precision)
             self._samples = max(1, config.run.eval_samples // len(held_out))
             self._unigram_entropy = sum(
                 part.weight * evaluation_unigram_entropy(part.data, self._samples) for part in held_out if part.weight
