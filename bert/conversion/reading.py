@@ -19,7 +19,6 @@ from bert.conversion import locating, tensor_layout, tensor_names
 from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels, read_usage
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, read_json, regular_file
-from bert.conversion.tensorflow_file import read_tensorflow
 from bert.conversion.torch_file import read_torch
 from bert.printable import printable
 from bert.tokenization.vocabulary_files import vocabulary_beside
@@ -162,9 +161,15 @@ def read_safetensors(path: Path) -> RawTensors:
     return RawTensors(tensors, path, metadata or {})
 
 
+def _read_tensorflow(path: Path) -> RawTensors:
+    from bert.conversion.tensorflow_file import read_tensorflow  # loads protobuf and pyarrow
+
+    return read_tensorflow(path)
+
+
 _READERS: dict[str, Callable[[Path], RawTensors]] = {
     "safetensors": read_safetensors,
     "torch": read_torch,
     "paddle": read_pdparams,
-    "tensorflow": read_tensorflow,
+    "tensorflow": _read_tensorflow,
 }
