@@ -20,6 +20,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -54,6 +55,8 @@ def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> 
         yield from (function(*task) for task in tasks)
         return
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # or the library warns of each fork
+    if "bert.arrays.compiled" in sys.modules:  # of tasks that may call compiled loops: once, not in each process
+        sys.modules["bert.arrays.compiled"].load_numba()
     context = multiprocessing.get_context("fork")
     workers: dict[Connection, BaseProcess] = {}
     results: dict[int, Any] = {}

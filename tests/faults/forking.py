@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bert  # noqa: F401 - before Paddle, whichever module loads it
+from bert.arrays.compiled import load_numba
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
@@ -47,6 +48,7 @@ runs.build_training_program = lru_cache(maxsize=None)(runs.build_training_progra
 
 def warm(command: str, argv: list[str]) -> None:
     """Build the programs of a command once: forks find them made."""
+    load_numba()
     (entry, evaluating, build_other), group = COMMANDS[command], distributed.Group(0, 1, "cpu")
     task = load_task(entry.task).open(parse_arguments(entry, argv), group)
     config, objective = task.config, replace(task.objective, kernels=choose_kernels(task.config, group))
