@@ -5,6 +5,7 @@ Read from the source, so nothing needs to be importable.
 
 import ast
 import importlib.metadata
+import json
 import re
 import subprocess
 import sys
@@ -158,17 +159,76 @@ def test_the_graph_of_imports():
     assert [module for module in free if direct[0] in reachable(module)] == []
 
 
+# Packages that a command which trains or predicts nothing has no use for; each costs tenths of a second at every start.
+HEAVY = (
+    "paddle numba llvmlite sklearn pandas scipy scipy.stats requests urllib3 pyarrow h5py matplotlib visualdl "
+    "huggingface_hub transformers torch tensorflow onnx datasketch charset_normalizer"
+).split()
+_LAUNCHERS = [f"bert.commands {task}" for task in ("pretraining", "squad", "glue", "classify", "ner", "vectors")]
+_NEED_PYARROW = "balance_shards import_shards inspect preprocess_bert_pretrain train_vocabulary import_text".split()
+STARTS = {  # the words of a command -> the packages of HEAVY that it may load
+    **dict.fromkeys((f"{task} --help" for task in _LAUNCHERS), ()),
+    **dict.fromkeys((f"{path.name} --help" for path in REPOSITORY.glob("run_*.py")), ()),
+    **dict.fromkeys(("bert.serving --help", "bert.doctor --help", "bert.reporting --help"), ()),
+    **{
+        f"data.{path.stem} --help": ("pyarrow",) if path.stem in _NEED_PYARROW else ()
+        for path in (REPOSITORY / "data").glob("*.py")
+        if path.stem not in ("__init__", "download_books")  # which prints that it is gone
+    },
+    "bert.commands pretraining --config base --dry-run": (),
+    "bert.commands pretraining --config quickstart --show-config": (),
+}
+# In a fork for each command, so that what most of them need is loaded once: it must be free of HEAVY too.
+_STARTING = """
+import json, os, runpy, sys
+import numpy, bert.pretraining.entry, bert.commands.fine_tuning, bert.samples.manifest
+result = {}
+for words in json.loads(sys.argv[1]):
+    reading, writing = os.pipe()
+    if not (child := os.fork()):
+        sys.argv = words.split()
+        for number in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        try:
+            start = runpy.run_path if sys.argv[0].endswith(".py") else runpy._run_module_as_main
+            start(*([sys.argv[0], None, "__main__"] if start is runpy.run_path else [sys.argv[0]]))
+            code = 0
+        except SystemExit as ended:
+            code = ended.code or 0
+        os.write(writing, json.dumps([code, *(name for name in sys.argv_heavy if name in sys.modules)]).encode())
+        os._exit(0)
+    os.close(writing)
+    result[words] = json.loads(os.read(reading, 65536))
+    os.waitpid(child, 0)
+print(json.dumps(result))
+""".replace("sys.argv_heavy", repr(HEAVY))
+
+
+def test_commands_start_without_packages_that_they_do_not_need():
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTING, json.dumps([*STARTS])],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=REPOSITORY,
+    )
+    found = json.loads(done.stdout)
+    assert found.keys() == STARTS.keys()
+    failed = {words: code for words, (code, *_) in found.items() if code}
+    loaded = {words: {*names} - {*STARTS[words]} for words, (_, *names) in found.items()}
+    assert (failed, {words: names for words, names in loaded.items() if names}) == ({}, {})
+
+
 @pytest.mark.parametrize(
-    "modules, heavy",
+    ("modules", "heavy"),
     [
         ("run_convert, run_export, run_predict, bert.inference.trained_model", "scipy.stats sklearn huggingface_hub"),
-        ("run_convert", "paddle torch tensorflow transformers"),
         ("run_pretraining, bert.pretraining.config, bert.conversion.locating", "huggingface_hub"),
         ("data.preprocess_bert_pretrain", "pydantic datasketch"),
+        ("bert.labels.task, bert.training.training_run", "scipy.stats sklearn pandas numba"),  # of a rank
     ],
 )
-def test_commands_start_without_packages_that_they_may_not_need(modules, heavy):
-    """Each costs tenths of a second at every start."""
+def test_what_only_some_runs_need_is_not_loaded_before(modules, heavy):
     code = f"import sys, {modules}; sys.exit(' '.join(set('{heavy}'.split()) & set(sys.modules)) or None)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
