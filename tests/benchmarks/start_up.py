@@ -4,7 +4,7 @@
 
 Each round runs every command once in this checkout and, with --baseline, once in another, in turns. The first run of
 each is not counted: it compiles modules and loops. The table has the least of the rounds, which other processes disturb
-least. Both checkouts run with this interpreter. PART selects the commands that contain it, such as `--help`.
+least. Both checkouts run with this interpreter. PART selects the commands that contain it, such as `help`.
 """
 
 import argparse
