@@ -248,11 +248,6 @@ def test_a_table_of_labels_becomes_a_model_and_a_predicted_table(clone, quicksta
 
 def test_what_the_outputs_suggest_runs(clone, quickstart, reader, judge, finder, labels):
     tried = try_suggestions(clone)
-    parts = (
-        "run_predict.py results/squad",
-        "run_predict.py results/glue",
-        "run_export.py",
-        "run_predict.py results/labels",
-    )
+    parts = [f"run_predict.py results/{model}" for model in ("squad_quickstart", "glue_quickstart", "labels")]
     missing = [part for part in parts if not any(part in line for line in tried)]
     assert not missing, tried
