@@ -270,6 +270,25 @@ def test_a_run_of_the_same_length_keeps_its_schedule_and_patience(tmp_path):
     assert fresh.carried.decay is not None, "nothing is resumed at step 0"
 
 
+def test_a_run_that_outlasts_its_decay_is_stable_again(tmp_path):
+    found = []
+    for max_steps in (20, 60):
+        plan = Plan(tmp_path, 10, max_steps=max_steps)
+        progress = runs.fresh_progress(derive(plan.config, max_steps=20), step=10)
+        progress.carried.decay = DecayState(8, 20, 8, 8, 0.01)
+        resume_schedule(plan.config, plan.device, progress)
+        found.append(progress.carried.decay is None)
+    assert found == [False, True]
+
+
+def test_a_benchmark_says_nothing_of_its_length(tmp_path):
+    plan = Plan(tmp_path, 8, max_steps=32)
+    progress = runs.fresh_progress(derive(plan.config, max_steps=8), step=8)
+    with messages() as said:
+        resume_schedule(derive(plan.config, benchmark=True), plan.device, progress)
+    assert said == []
+
+
 def test_the_warm_up_of_a_run_by_time_is_a_share_of_the_updates_that_were_expected(tmp_path):
     values = {"finish_in": 100, "expected_steps": 60, "warmup_proportion": 0.1}
     plan = Plan(tmp_path, 8, max_steps=1000, **values)

@@ -1,6 +1,7 @@
 """Checkpoints of a run of three variables: what is written when, what is restored, and which weights are the best."""
 
 import json
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,12 +28,12 @@ PROGRAM = SimpleNamespace(
 class Run:
     """A rank's scope and checkpoints; the value of its variables is a number."""
 
-    def __init__(self, config, texts=None, metric="eval_loss", resumed=None, rank=0):
+    def __init__(self, config, texts=None, metric="eval_loss", resumed=None, rank=0, writer=None):
         self.config, self.group, place, scope = config, Group(rank, 1, "cpu"), place_of("cpu"), static.Scope()
         self.device = Device(None, scope, place, self.group, Collective(self.group, None), 1.0)
         self.put(0)
         self.start = runs.fresh_progress(config)
-        self.writer = CheckpointWriter(asynchronous=False)
+        self.writer = writer or CheckpointWriter(asynchronous=False)
         self.checkpoints = Checkpoints(
             config, PROGRAM, self.device, self.start, self.writer, texts, metric, resumed=resumed
         )
@@ -108,6 +109,21 @@ def test_of_a_step_that_was_saved_only_what_came_later_is_written(config, monkey
     assert written == [3, 4]
 
 
+def test_what_changes_while_a_save_is_written_is_not_in_it(config, monkeypatch):
+    """The thread writes a copy of the loop's state and of the texts."""
+    may_write, save, texts = threading.Event(), state.save, {"labels.txt": "old"}
+    monkeypatch.setattr(state, "save", lambda *arguments: may_write.wait(60) and save(*arguments))
+    run, loop = Run(config, texts=texts, writer=CheckpointWriter(asynchronous=True)), best(3, 2.5)
+    run.save(3, loop)
+    loop.evaluations.best, texts["labels.txt"] = (3, 1.0), "new"
+    run.put(9)
+    may_write.set()
+    run.checkpoints.finish()
+    parameters, _, progress = state.load(config.checkpoint_dir() / "3")
+    assert parameters["a"][0] == 3 and progress.carried.evaluations.best == (3, 2.5)
+    assert (config.checkpoint_dir() / "3/labels.txt").read_text() == "old"
+
+
 def test_only_rank_0_saves(config):
     Run(config, rank=1).save(3)
     assert not config.checkpoint_dir().exists()
@@ -124,8 +140,14 @@ def test_a_roll_back_restores_and_sets_the_later_ones_aside(config):
     assert (progress.step, run.value("a"), run.value("m"), texts) == (3, 3.0, 3.0, {"labels.txt": "3"})
     assert steps_of(config) == [3] and (config.checkpoint_dir() / "5.set-aside-1").is_dir()
     assert run.checkpoints.restore(2) is None and run.value() == 3.0
-    run.save(3)
-    assert state.load(config.checkpoint_dir() / "3")[0]["a"][0] == 3
+    run.checkpoints.restore(3)
+    run.put(8)
+    run.checkpoints.save(3, 1, LoopState())
+    assert state.load(config.checkpoint_dir() / "3")[0]["a"][0] == 8, "after a roll back a step is written anew"
+    run.checkpoints.restore(3)
+    run.put(9)
+    run.checkpoints.save(3, 1, LoopState())
+    assert state.load(config.checkpoint_dir() / "3")[0]["a"][0] == 9
     (config.checkpoint_dir() / "3" / MANIFEST).unlink()
     assert run.checkpoints.restore(9) is None, "it is damaged"
 

@@ -88,7 +88,7 @@ def test_given_weights_begin_a_run_of_its_own(tmp_path):
     tiny.assert_identical(started.values(), weights(6))
     path = tmp_path / "given/bert/phase1/6"
     assert (progress.step, progress.carried.started_from) == (0, str(path))
-    assert started.said[-1] == f"starting from the weights of {path}"
+    assert started.said == [f"starting from the weights of {path}"], "nothing is repeated or left out"
     name_step(path.parent, BEST, 4, {"is_final": True})
     started.load(config)
     tiny.assert_identical(started.values(), weights(4))
@@ -108,6 +108,19 @@ def test_phase_2_takes_the_final_weights_of_phase_1_or_older_ones_if_they_are_da
     name_step(phase1, BEST, 4, {"is_final": True})
     started.load(config)
     tiny.assert_identical(started.values(), weights(4))
+
+
+def test_only_given_weights_may_lack_a_head(tmp_path):
+    """None of the tensors of phase 1 may be missing."""
+    started, bias = Started(), "cls.predictions.bias"
+    started.program.parameters = (*started.program.parameters, bias)
+    started.device.scope.var(bias).get_tensor().set(np.ones(104, "float32"), started.device.place)
+    save(tmp_path / "given", 2, 2)
+    started.load(settings(tmp_path, from_pretrained_params=tmp_path / "given"))
+    assert any("no masked-LM head in the weights, it starts from its random" in line for line in started.said)
+    assert (started.values()[bias] == 1).all()
+    with pytest.raises(CheckpointError, match="missing: cls.predictions.bias"):
+        started.load(settings(tmp_path, phase=2, from_phase1_final_params=tmp_path / "given"))
 
 
 def test_fewer_positions_are_repeated_for_longer_sequences(tmp_path):
