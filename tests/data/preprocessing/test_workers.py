@@ -194,8 +194,9 @@ def end_at_three(number, how):
     "how,message",
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), r"by signal 9 \(Killed\), .*fewer workers"),
+        (lambda: os._exit(0), "with status 0, and start again"),
         (lambda: os._exit(5), "with status 5, and start again: finished work is kept"),
-        (lambda: os.kill(os.getpid(), signal.SIGSEGV), r"by signal 11 \(Segmentation fault\), and start again"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), r"by signal 15 \(Terminated\), and start again"),
     ],
 )
 def test_a_worker_that_is_lost_is_an_error_and_not_a_wait(how, message):

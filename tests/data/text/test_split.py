@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from data import import_text
 from data.text.held_out_split import Documents, _read_document, check_groups, held_out_bytes, plan_split
+from data.text.lddl_writer import character_start
+from data.text.sentences import last_start
 
 
 def prose(rng: random.Random, num_bytes: int) -> str:
@@ -138,7 +140,20 @@ def test_text_without_sentences_is_cut_at_words_or_characters(tmp_path, letters,
     assert sorted("".join(found).replace(" ", "")) == sorted("".join(words))
 
 
-@settings(max_examples=60, deadline=None)
+def blocks_of(text: bytes, number: int) -> list[bytes]:
+    """Blocks of about equal size, cut at the last start of a sentence in the second half of each."""
+    blocks, start = [], 0
+    for place in range(1, number):
+        block = text[start : len(text) * place // number]
+        low, high = (character_start(block, place) for place in (len(block) // 2, len(block) - 4))
+        window = block[low:high].decode()
+        cut = low + len(window[: last_start(window, 0, len(window))].encode())
+        blocks.append(block[:cut])
+        start += cut
+    return [*blocks, text[start:]]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.lists(st.text(alphabet="ab. \u4e2d\U0001f600", min_size=40, max_size=400), min_size=1, max_size=5),
     st.integers(1, 6),
@@ -150,6 +165,8 @@ def test_blocks_are_the_text(texts, num_blocks):
         identifier, blocks = _read_document(file, len(text.encode()), num_blocks if len(text) > 30 else 1)
         found = [block.decode() for block in blocks]
         assert identifier == b"id%d" % number and "".join(found) == text + "\n"
+        expected = blocks_of(text.encode(), len(found))
+        assert [block.encode() for block in found] == [*expected[:-1], expected[-1] + b"\n"]
 
 
 def planned(hashes: list[int], sizes: list[int], grouped: list[bool], fraction: float) -> tuple[list[int], list[bool]]:
