@@ -236,6 +236,7 @@ def leave_a_thread(number, folder):
 def test_a_worker_that_does_not_end_after_its_last_task_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "_SECONDS_TO_END", 0.2)
     assert list(run_ordered(leave_a_thread, [(0, tmp_path), (1, tmp_path)], 2)) == [0, 1]
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists(), "not even as an entry that nobody waits for"
     assert not multiprocessing.active_children() and not (tmp_path / "ended").exists()
 
 
