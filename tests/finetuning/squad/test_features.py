@@ -144,6 +144,16 @@ def test_a_paragraph_that_just_fits_is_one_window_and_a_token_more_makes_two(tmp
         assert features.lengths().tolist() == [16, 14][:windows]
 
 
+def test_an_answer_at_the_first_word_is_counted_as_one(tmp_path):
+    """Of its five windows, four are without it; a question without an answer has none to miss."""
+    context = "the nile is a long river in egypt and the sea is a sea ."
+    first, none = question("q", "What is long?", ("the", 0)), question("n", "What is long?", is_impossible=True)
+    file = file_of(tmp_path / "f.json", paragraph(context, first, none))
+    features, counts = build(file, version_2=True, max_seq_length=12, doc_stride=3)
+    assert len(features) == 10 and counts["windows_without_answer"] == 4
+    assert features.labels["start_positions"].tolist() == [6, *[0] * 9]  # [CLS] what is long ? [SEP]
+
+
 def test_half_of_the_questions_are_enough_to_train_on(tmp_path):
     for good, bad in ((2, 2), (1, 2)):
         questions = [question(f"g{number}", "What?", ("Nile", 4)) for number in range(good)]
