@@ -1,5 +1,6 @@
 """Checkpoints of a run of three variables: what is written when, what is restored, and which weights are the best."""
 
+import errno
 import json
 import threading
 from types import SimpleNamespace
@@ -178,7 +179,7 @@ def test_a_run_killed_before_it_named_its_best_names_it_when_it_is_resumed(confi
     assert json.loads((config.checkpoint_dir() / BEST).read_text()) == facts
 
 
-def test_the_best_weights_are_used_if_they_are_whole(config):
+def test_the_best_weights_are_used_if_they_are_whole(config, monkeypatch):
     run = Run(config)
     with messages() as said:
         assert use_best_weights(config, run.device, 5) == 0
@@ -195,3 +196,9 @@ def test_the_best_weights_are_used_if_they_are_whole(config):
     with messages() as said:
         assert use_best_weights(config, run.device, 5) == 0 and run.value() == 7.0
     assert said[0].startswith("the best checkpoint was refused: ")
+
+    def unreadable(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr("bert.checkpoints.directories.verify", unreadable)
+    assert use_best_weights(config, run.device, 5) == 0 and run.value() == 7.0
