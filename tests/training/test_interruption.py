@@ -310,6 +310,7 @@ def test_a_rank_that_gives_up_writes_its_stacks_tells_the_others_and_ends(tmp_pa
     with watched:
         with pytest.raises(Ended):
             Watchdog._give_up(watched, "rank 3: nothing moved", is_first)
+        assert watched.armed[0] == 8 + 2 * 5, "the guard begins with the block"
         assert codes == [STALLED] and slept == ([5.0] if is_first else []) and watched.armed[-1] == 11.0
         stacks = (tmp_path / "stacks/rank3.txt").read_text()
         assert "rank 3: nothing moved\n" in stacks and "test_a_rank_that_gives_up" in stacks
