@@ -181,7 +181,7 @@ def launch(
             node_options = _node_options(ranks, runner)
         settings_file, job_id = config.stage_dir() / "launch.yaml", job_id or config.stage()
         options = ["--log_level", "ERROR", "--job_id", job_id, *node_options]
-        program = [script, "--config", settings_file]
+        program: list[str | Path] = [script, "--config", settings_file]
         begun = start_of_ranks(ranks, config.hardware.device, devices, log_dir, program, options)
         code = runner.train(begun.command, config, log_dir, log_file, begun.variables)
         if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there
