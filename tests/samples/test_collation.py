@@ -11,6 +11,7 @@ from bert.randomness import hash64, stream_key
 from bert.samples.collation import CollationRule, padded_predictions, padded_width
 from bert.samples.masking import MaskingRule, choose_positions, corrupt
 from bert.samples.mixture import read_mixture, shares, write_mixture
+from bert.samples.packing import Packing
 from bert.samples.sample_table import (
     LocatedSamples,
     SampleTable,
@@ -178,6 +179,15 @@ def test_a_batch_without_masks_is_divided_by_one():
     batch = rule(dynamic=False).collate(table, np.arange(3), KEY, np.arange(3))
     assert batch.feed["masked_lm_normalizer"].tolist() == [1.0] and batch.num_masked == 0
     assert "position_ids" not in batch.feed and batch.num_documents == 0
+
+
+def test_a_packed_batch_has_as_many_places_as_its_program_reads():
+    batch = rule(dynamic=False).collate(random_table(3, masked=True), np.arange(3), KEY, np.arange(3))
+    packed = batch.packed(Packing(2, 0, per_token=False))
+    assert packed.num_padded_tokens == len(packed.feed["input_ids"]) == (batch.num_tokens // 8 + 1) * 8
+    assert batch.num_padded_tokens == batch.feed["input_ids"].size > packed.num_padded_tokens
+    assert (packed.num_tokens, packed.num_masked) == (batch.num_tokens, batch.num_masked)
+    assert batch.packed(None).feed is batch.feed
 
 
 def test_each_cls_of_a_row_begins_a_document_with_position_0():
