@@ -53,6 +53,17 @@ def loops_are_compiled(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
+def signal_handlers_are_put_back():
+    """A command that a test runs in this process takes the signals, which later tests and their forks would miss."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
+@pytest.fixture(autouse=True)
 def driver_is_asked_anew():
     """A test may stand in for nvidia-smi, whose answers a process keeps."""
     nvidia_smi.cache_clear()

@@ -219,7 +219,8 @@ def _outputs_of_task(texts: Mapping[str, str]) -> Outputs | None:
     labels, usage = json.loads(texts.get(LABELS_FILE, "[]")), json.loads(texts.get(TASK_FILE, "{}"))
     if not labels and not usage.get("regression"):
         return None
-    return _outputs(labels, usage["regression"], usage["label_separator"] is not None, usage["name"] == "ner")
+    has_several, is_tagger = usage.get("label_separator") is not None, usage.get("name") == "ner"
+    return _outputs(labels, bool(usage.get("regression")), has_several, is_tagger)
 
 
 def _outputs(labels: Sequence[str], is_regression: bool, has_several: bool, is_tagger: bool) -> Outputs:

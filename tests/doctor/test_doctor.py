@@ -1,6 +1,7 @@
 """The doctor's checks on facts of other machines, and its facts about this one."""
 
 import dataclasses
+import importlib.metadata
 import os
 import stat
 import subprocess
@@ -204,7 +205,7 @@ def test_gpus_are_what_the_driver_lists(tmp_path, monkeypatch, driver):
 
 def test_an_installed_package_accepts_newer_versions(monkeypatch):
     ranges = ["numpy>=1.26,<2", "tqdm<1", "none==1"]
-    monkeypatch.setattr(environment.importlib.metadata, "requires", lambda name: ranges)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: ranges)
     unmet = environment.unmet_by_installation()
     assert [line.split(" is ")[0] for line in unmet] == ["tqdm", "none"] and unmet[1].endswith("missing, wanted ==1")
     monkeypatch.undo()
