@@ -22,8 +22,6 @@ LONG_OF_PADDLE=(
   tests/checkpoints/test_across_paddles.py
   "tests/runtime/test_distributed.py::test_two_ranks_with_and_without_accumulation_equal_one_rank_with_one_pass[float32_2_passes]"
 )
-# Each starts whole programs, which takes minutes; --long runs them beside the long tests.
-DOORS=(tests/documents)
 # Minutes each, one after the other: Slurm and two hosts, newcomers, what models learn.
 ON_REQUEST=(tests/{cluster,newcomer,figures})
 
@@ -59,9 +57,11 @@ export PATH
 
 all_cores=(--numprocesses logical --maxprocesses 4 --durations 20)
 quick_tests() { "${PYTHON}" -m pytest -m "not long and not nightly" "${all_cores[@]}" --dist worksteal "$@"; }
-# loadgroup keeps the tests of the documents that share a model in one process, and begins with these longest groups.
+# The documents' commands run beside the long tests. loadgroup keeps those that share a model in one process, and begins
+# with them, which take longest. A folder that is in norecursedirs and in another argument's folder is not collected.
 long_tests() {
-  "${PYTHON}" -m pytest -m "long and not nightly" "${all_cores[@]}" --dist loadgroup tests "${DOORS[@]}"
+  "${PYTHON}" -m pytest -m "long and not nightly" "${all_cores[@]}" --dist loadgroup \
+    -o "norecursedirs=.* tests/gpu/selftest ${ON_REQUEST[*]}"
 }
 nightly_tests() { "${PYTHON}" -m pytest -m nightly "${all_cores[@]}" --dist worksteal; }
 

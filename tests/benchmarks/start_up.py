@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.start_up [--baseline FOLDER] [--rounds N] [PART ...]
 
-Each round runs every command once in this checkout and, with --baseline, once in another, in turns. The first run of
-each is not counted: it compiles modules and loops. The table has the least of the rounds, which other processes disturb
-least. Both checkouts run with this interpreter. PART selects the commands that contain it, such as `help`.
+Each round runs every command once in this checkout and, with --baseline, once in another, in
+turns. The first run of each is not counted: it compiles modules and loops. The table has the
+least of the rounds, which other processes disturb least. Both checkouts run with this
+interpreter. PART selects the commands that contain it, such as `help`.
 """
 
 import argparse
