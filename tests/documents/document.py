@@ -22,7 +22,9 @@ NOT_FROM_INSIDE += ("bash scripts/run_gpu_record.sh", "bash scripts/run_mutation
 # and the quickstarts of fine-tuning from it are short as well.
 DIVISOR = int(os.environ.get("BERT_DIVIDE_UPDATES", "1"))
 SHORT = " --epochs 2" if DIVISOR > 1 else ""
-_SUGGESTING = re.compile(r"(bash scripts/|\S*python )run_(pretraining|squad|glue|ner|convert|export|predict)\b")
+_SUGGESTING = re.compile(
+    r"(bash scripts/|\S*python )run_(pretraining|squad|glue|ner|classify|vectors|convert|export|predict)\b"
+)
 _TYPED: dict[Path, list[tuple[str, str]]] = defaultdict(list)  # clone -> entry points' lines, and their outputs
 
 
