@@ -138,8 +138,11 @@ FLOPS_OF_A_SECOND = 0.2e12  # of a core
 
 MOST_SLOWNESS = 4.0  # of the machine, that some seconds can show: other work may end
 # Seconds beside the updates, times the slowness of the machine; the steps are set from the time that is really left.
-# START: of the ranks, on a CPU 3.6 to 4.4 in ten runs of two cores; until their first step, LAUNCH_SHARE of them.
-START_SECONDS, LAUNCH_SHARE = {"cpu": 4.5, "gpu": 12.0}, 2 / 3
+# START: of the ranks. FIRST_STEP: of that until the ranks that measure the speed begin, on an idle machine: a rank on a
+# CPU 1.4 to 1.6 in six starts, two ranks, which Paddle's launcher starts, 6.0 to 8.7 in six (two cores of an EPYC).
+START_SECONDS = {"cpu": 4.5, "gpu": 12.0}
+FIRST_STEP_SECONDS = {"cpu": 1.8, "gpu": 8.0}
+LAUNCHER_SECONDS = {"cpu": 5.0, "gpu": 0.0}  # more of several ranks
 END_SECONDS = 10.0  # end of the ranks, picture, table, and what the model can do
 MOST_ENDS = 7 * END_SECONDS  # seconds of all for each END_SECONDS of the end, at least
 MOST_FASTER = 3.0  # than it is estimated a machine may be: models that are too slow even then are not measured

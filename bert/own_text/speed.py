@@ -71,6 +71,14 @@ def probe_settings(candidate: Candidate, batch: float) -> dict[str, Any]:
     }
 
 
+def _slowness(seconds: float, placement: Placement) -> float:
+    """The start-up time of the ranks here divided by that on an idle machine: at least 1, at most MOST_SLOWNESS."""
+    usual = constants.FIRST_STEP_SECONDS[placement.device]
+    if placement.ranks > 1:
+        usual += constants.LAUNCHER_SECONDS[placement.device]
+    return min(constants.MOST_SLOWNESS, max(1.0, seconds / usual))
+
+
 def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str, float], float]:
     with tempfile.TemporaryDirectory() as folder:
         files = {name: Path(folder) / f"{name}.yaml" for name in configs}
@@ -98,6 +106,5 @@ def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str
                 f"measuring the speed of this machine ended with exit code {process.returncode}: {last}; "
                 f"`{shell_command('bert.doctor')}` examines the machine"
             )
-        usual = constants.LAUNCH_SHARE * constants.START_SECONDS[placement.device]
-        slowness = min(constants.MOST_SLOWNESS, max(1.0, (measured["began"] - begun) / usual))
+        slowness = _slowness(measured["began"] - begun, placement)
         return {name: speeds[str(file)] for name, file in files.items() if str(file) in speeds}, slowness
