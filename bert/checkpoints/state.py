@@ -186,7 +186,7 @@ def initialize_from(
 def _heads_that_differ(lines: list[str]) -> Iterator[str]:
     """A line for each head that is missing or not used, from those of `differences`."""
     for kind, text in (
-        ("missing: ", "no {head} in the weights, it starts from its random initialisation: {names}"),
+        ("missing: ", "no {head} is taken from the weights, it starts from its random initialisation: {names}"),
         ("unknown: ", "{head} not used by this model: {names}"),
     ):
         for head, tensors in HEAD_TENSORS.items():
