@@ -455,7 +455,7 @@ def test_heads_that_differ_are_called_by_their_names_and_only_where_allowed(trai
     run = runs.run(config_of(tmp_path, from_pretrained_params=tmp_path / "encoder.safetensors"), 1, train=False)
     reported = [line for line in run.said if "starts from its random initialisation" in line]
     assert sum(line.count(" [") for line in reported) == len(weights) - len(encoder) == 9
-    heads = [line.split(": no ")[1].split(" in the weights")[0] for line in reported]
+    heads = [line.split(": no ")[1].split(" is taken from the weights")[0] for line in reported]
     assert heads == ["pooler", "masked-LM head", "next-sentence head"]
     assert "cls.seq_relationship.weight [32, 2]" in reported[2]
     for name, value in encoder.items():
