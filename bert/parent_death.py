@@ -17,9 +17,8 @@ _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 _PADDLES = re.compile(rb"paddle|fleetrun")  # in the words of a launcher
 CALLER = "BERT_CALLER"  # environment variable of a command: the process of the Python function that started it
-LAUNCHER = (
-    "BERT_LAUNCHER"  # environment variable of ranks: the process that started Paddle's launcher, or the only rank
-)
+# Environment variable of ranks: the process that started Paddle's launcher, or the only rank.
+LAUNCHER = "BERT_LAUNCHER"
 _BACKUP = "PADDLE_BACKUP_ENV_PATH"  # environment variable of the ranks that Paddle's launcher starts
 
 

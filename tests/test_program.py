@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import program
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.model.objectives import PretrainingObjective
 from bert.model.optimization import COUNTERS, LEARNING_RATE
@@ -87,15 +86,7 @@ def types_read(main) -> dict[str, set]:
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Casts as on a GPU: this build of Paddle has no half-precision kernels, and would insert none."""
-    amp_lists = program._amp_lists
-
-    def of_all_operators(precision):
-        lists = amp_lists(precision)
-        lists.unsupported_list = set()
-        return lists
-
-    monkeypatch.setattr(program, "_amp_lists", of_all_operators)
-    monkeypatch.setattr(program, "use_cpu_kernels", lambda *_, **__: None)
+    tiny.build_as_on_a_gpu(monkeypatch)
 
 
 def test_on_a_gpu_all_between_products_is_half_and_losses_and_outputs_are_not(as_on_a_gpu):

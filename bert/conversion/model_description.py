@@ -198,8 +198,7 @@ def read_usage(folder: Path) -> Usage:
 
 def refuse_unread_vectors(folder: Path) -> None:
     """ConversionError if a model of sentence-transformers makes its vectors by steps that are not computed here."""
-    form, unread = _sentence_transformers_form(folder)
-    if form is None and unread:
+    if unread := unread_vector_steps(folder):
         raise ConversionError(
             f"{folder} makes its vectors with {', '.join(unread)} (sentence-transformers), which is not computed here: "
             "other vectors would come out; pass --pooling mean (pooling=) for means of the last layer's states, or use "
@@ -208,7 +207,10 @@ def refuse_unread_vectors(folder: Path) -> None:
 
 
 def unread_vector_steps(folder: Path) -> list[str]:
-    """Steps by which a model of sentence-transformers makes vectors and that are not computed here: "Dense" ..."""
+    """Steps by which a model of sentence-transformers makes vectors and that are not computed here: "Dense" ...
+
+    Empty if there is a task.json, which `read_usage` follows.
+    """
     return _sentence_transformers_form(folder)[1] if not (folder / TASK_FILE).is_file() else []
 
 

@@ -120,6 +120,13 @@ def test_vectors_that_are_made_in_another_way_are_refused(models, tmp_path, kind
     np.testing.assert_allclose(load_model(folder, pooling="mean").encode(TEXTS)[0], states.mean(0), atol=1e-6)
 
 
+def test_what_our_own_training_wrote_comes_before_the_modules_beside_it(models, tmp_path):
+    folder = Path(export(models / "mean", tmp_path / "x", "--format", "hf"))
+    wanted = load_model(folder).encode(TEXTS)
+    (folder / "modules.json").write_text(json.dumps([{"type": "Transformer"}, {"type": "Pooling"}, {"type": "Dense"}]))
+    np.testing.assert_array_equal(load_model(folder).encode(TEXTS), wanted)
+
+
 def test_modules_that_are_no_list_are_refused(models, tmp_path):
     folder = Path(export(models / "mean", tmp_path / "x", "--format", "hf"))
     (folder / TASK_FILE).unlink()

@@ -79,15 +79,7 @@ def test_norm_and_loss_do_not_depend_on_the_number_of_micro_steps(of_one_micro_s
 
 def test_parameters_are_cast_in_the_first_micro_step_alone(monkeypatch):
     """As on a GPU: this build of Paddle has no half-precision kernels, and would insert no casts."""
-    amp_lists = program._amp_lists
-
-    def of_all_operators(precision):
-        lists = amp_lists(precision)
-        lists.unsupported_list = set()
-        return lists
-
-    monkeypatch.setattr(program, "_amp_lists", of_all_operators)
-    monkeypatch.setattr(program, "use_cpu_kernels", lambda *_, **__: None)
+    tiny.build_as_on_a_gpu(monkeypatch)
     tiny.join(tiny.ONE_RANK)
     steps = {"gradient_accumulation_steps": 2, "num_scheduled_steps": 9}
     built = build_training_program(PretrainingObjective(tiny.MODEL), tiny.LAMB, tiny.FLOAT16, tiny.ONE_RANK, **steps)

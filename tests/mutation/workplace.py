@@ -24,7 +24,7 @@ import psutil
 import pytest
 
 # Folders of tests that take minutes, and of these here.
-_UNUSUAL = {"cluster", "documents", "figures", "journeys", "mutation", "newcomer", "selftest"}
+_UNUSUAL = {"cluster", "documents", "figures", "mutation", "newcomer", "selftest"}
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 

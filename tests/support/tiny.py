@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from safetensors.numpy import save_file
 
+import program
 from bert.checkpoints.directories import write_checkpoint
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.config.training_settings import BertConfig
@@ -238,3 +239,16 @@ def pretraining_config(directory, **changes) -> PretrainingConfig:
         hardware={"device": "cpu", "visualdl": False, "peak_tflops": 1.0},
     )
     return derive(config, **{"log_freq": 1, "num_steps_per_checkpoint": 1000, **changes})
+
+
+def build_as_on_a_gpu(monkeypatch) -> None:
+    """Let programs have a GPU's casts: a build of Paddle without half-precision kernels inserts none."""
+    amp_lists = program._amp_lists
+
+    def of_all_operators(precision):
+        lists = amp_lists(precision)
+        lists.unsupported_list = set()
+        return lists
+
+    monkeypatch.setattr(program, "_amp_lists", of_all_operators)
+    monkeypatch.setattr(program, "use_cpu_kernels", lambda *_, **__: None)
