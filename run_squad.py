@@ -2,15 +2,15 @@
 
 import sys
 
-from bert.config.command_line import parse_arguments, usage_errors
+from bert.config.command_line import settings_of
 from bert.config.entry_point import load_task
+from bert.config.setting_errors import usage_errors
 from bert.finetuning.squad.config import ENTRY
 
 
 def main(argv: list[str] | None = None) -> int:
-    config = parse_arguments(ENTRY, argv)
+    config = settings_of(ENTRY, argv)
     with usage_errors():
-        config.prepare_files()
         # Paddle takes a second to load: not for --help or an error in the settings.
         if config.run.interactive:
             from bert.inference.terminal import answer_from_terminal

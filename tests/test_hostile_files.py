@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 from bert import REPOSITORY
 from bert.config.architecture import BertConfig
-from bert.config.setting_sources import read_yaml
+from bert.config.plain_yaml import read_yaml
 from bert.finetuning.squad.answer_settings import read_reader_settings
 from bert.inference.predictor import Predictor
 from bert.own_text.record import read_record

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from bert import REPOSITORY
 from bert.commands.fine_tuning import FineTuningLauncher, Form, plan_of, train
-from bert.config.command_line import usage_errors
+from bert.config.setting_errors import usage_errors
 from bert.config.settings_base import Settings
 from bert.config.training_settings import derive
 from bert.exit_codes import OK

@@ -8,8 +8,8 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import TypeVar
 
-from bert.config.command_line import usage_errors
 from bert.config.flags import Formatter, Parser
+from bert.config.setting_errors import usage_errors
 from bert.conversion.converting import Request, convert, table
 from bert.conversion.model_card import CardRequest
 from bert.conversion.writers import FORMATS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert import exit_codes
 from bert.commands.convert import request_of, source_parser
-from bert.config.command_line import usage_errors
+from bert.config.setting_errors import usage_errors
 from bert.conversion.converting import table
 from bert.inference.export_files import ExportRequest
 from bert.inference.exporting import PRECISIONS, TOLERANCES, export

@@ -10,8 +10,9 @@ from typing import Any
 
 from bert import REPOSITORY
 from bert.checkpoints.directories import list_steps, weights_folder
-from bert.config.command_line import resolve_config, take_questions, usage_errors
-from bert.config.setting_sources import read_settings
+from bert.config.command_line import take_questions
+from bert.config.setting_errors import usage_errors
+from bert.config.setting_sources import read_settings, resolve_config
 from bert.exit_codes import OK
 from bert.files import read_json, require_writable
 from bert.finetuning.config import FineTuningConfig, with_global_batch

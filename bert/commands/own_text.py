@@ -6,7 +6,7 @@ it continues; with more --hours, --epochs or --max-steps it trains longer. Exit 
 
 import time
 
-from bert.config.command_line import usage_errors
+from bert.config.setting_errors import usage_errors
 from bert.exit_codes import OK
 from bert.files import only_writer, require_writable
 from bert.launching.arguments import CommandLine

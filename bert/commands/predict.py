@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert import exit_codes
-from bert.config.command_line import usage_errors
+from bert.config.setting_errors import usage_errors
 from bert.files import write_atomically
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output

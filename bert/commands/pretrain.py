@@ -20,9 +20,10 @@ import psutil
 
 from bert import REPOSITORY
 from bert.command_errors import discard_output
-from bert.config.command_line import resolve_config, suggest, take_questions, usage_errors
+from bert.config.command_line import take_questions
 from bert.config.flags import flag_name
-from bert.config.setting_sources import merged, read_settings
+from bert.config.setting_errors import suggest, usage_errors
+from bert.config.setting_sources import merged, read_settings, resolve_config
 from bert.exit_codes import OK
 from bert.files import read_json
 from bert.help_parser import wrapped

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert.config.command_line import usage_errors
+from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, write_atomically
 from bert.glue.task_table import TASKS

@@ -15,8 +15,8 @@ from typing import Any
 from bert.checkpoints.directories import list_steps
 from bert.commands.pretrain import main as pretraining
 from bert.commands.pretrain import parse_launch_arguments
-from bert.config.command_line import usage_errors
 from bert.config.flags import flat_fields
+from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import read_json
 from bert.help_parser import wrapped

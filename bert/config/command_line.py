@@ -4,7 +4,6 @@ The flags are generated from the fields of the settings, so every field has its 
 """
 
 import argparse
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -12,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from bert import exit_codes
-from bert.command_errors import command
 from bert.config.entry_point import START, EntryPoint, load_task
 from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
-from bert.config.setting_errors import explain, suggest
-from bert.config.setting_sources import dump_yaml, resolve_config
+from bert.config.run_file import dump_yaml, given_run_file, rank_settings
+from bert.config.setting_errors import suggest, usage_errors
+from bert.config.setting_sources import resolve_config
 from bert.parent_death import end_with_launcher
 
 WORLD_SIZE = "PADDLE_TRAINERS_NUM"  # environment variable of Paddle's launcher
@@ -39,11 +38,24 @@ def parse_arguments(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any
         return config
 
 
-def run_entry(entry: EntryPoint, argv: Sequence[str] | None = None) -> int:
-    """Read the settings, check the files and run the task; returns the exit code."""
+def settings_of(entry: EntryPoint, argv: Sequence[str] | None = None) -> Any:
+    """The settings of a run_*.py: those of a run file as they are, else of flags, with the files checked.
+
+    Raises:
+        SystemExit: as `parse_arguments`.
+    """
+    if (file := given_run_file(argv)) is not None:
+        return rank_settings(file, entry.config_class)
     config = parse_arguments(entry, argv)
     with usage_errors():
         config.prepare_files()
+    return config
+
+
+def run_entry(entry: EntryPoint, argv: Sequence[str] | None = None) -> int:
+    """Run the task of an entry point with its settings; returns the exit code."""
+    config = settings_of(entry, argv)
+    with usage_errors():
         # Paddle takes a second to load: not for --help or an error in the settings.
         return load_task("bert.training.training_run:run")(config, load_task(entry.task).open)
 
@@ -66,11 +78,6 @@ def answered(questions: Sequence[Question], configs: Sequence[Any], num_ranks: i
     if questions:
         print("\n".join(question(configs, num_ranks) for question in questions))
     return bool(questions)
-
-
-def usage_errors() -> contextlib.AbstractContextManager[None]:
-    """A context in which wrong settings end the command with one line for each mistake."""
-    return command(place=None, explain=explain)
 
 
 class SettingsParser(Parser):

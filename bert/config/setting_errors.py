@@ -1,5 +1,6 @@
 """Errors of settings in one line each: the value, the rule, the remedy."""
 
+import contextlib
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from bert.command_errors import command
 from bert.config.flags import choices_of, field_at, flag_name, is_optional, value_flags
 from bert.config.settings_base import Settings
 
@@ -18,6 +20,11 @@ _RULES = {  # by the type of a pydantic error, whose own words are for programme
     "path_type": "must be a path, in quotes if it is of digits alone",
     "string_pattern_mismatch": "must be of letters, digits, '.', '_' and '-', the first a letter or digit",
 }
+
+
+def usage_errors() -> contextlib.AbstractContextManager[None]:
+    """A context in which wrong settings end the command with one line for each mistake."""
+    return command(place=None, explain=explain)
 
 
 def explain(error: ValueError, source: str | None = None) -> list[str]:

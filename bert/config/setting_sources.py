@@ -5,13 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-from pydantic import BaseModel
-
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import flat_fields, is_optional, members
 from bert.config.nvidia_image import built_in_model, with_own_vocabulary
+from bert.config.plain_yaml import read_yaml
 from bert.config.setting_errors import suggest
 from bert.config.settings_base import Settings
 
@@ -19,8 +17,6 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 _NOT_GIVEN = ("None", "none", "null", "", "-1")
 _WEIGHTS = ("from_pretrained_params", "from_checkpoint", "from_phase1_final_params")
-_DEEPEST = 3  # levels of a YAML file
-_LONGEST_VALUE = 3000  # characters: a number of as many hexadecimal digits can still be printed
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
 
 
@@ -52,14 +48,6 @@ def merged(layers: Iterable[Mapping[str, Any]], rules: Sequence[Rule]) -> dict[s
     return values
 
 
-def dump_yaml(config: BaseModel) -> str:
-    """All settings as flat YAML, by section; `--config FILE` reads it back to an equal config."""
-    blocks = []
-    for section, values in config.model_dump(mode="json").items():
-        blocks.append(f"# {section}\n" + yaml.safe_dump(values, sort_keys=False, width=1000))
-    return "\n".join(blocks)
-
-
 def _load_layer(name_or_file: str, entry: EntryPoint) -> dict[str, Any]:
     if name_or_file in entry.recipes:
         recipe = entry.recipes[name_or_file]()
@@ -72,57 +60,6 @@ def _load_layer(name_or_file: str, entry: EntryPoint) -> dict[str, Any]:
         hint = suggest(name_or_file, entry.recipes, listed)
         raise ValueError(f"config={name_or_file} must be a recipe or a YAML file; {hint}")
     return _read_yaml(path, entry)
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key given twice, which YAML readers usually accept."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise ValueError(f"line {key.start_mark.line + 1} must be `name: value`; the name is not a word")
-            if key.value in seen:
-                raise ValueError(f"{key.value} is given twice (again in line {key.start_mark.line + 1}); remove one")
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _check_yaml(text: str) -> None:
-    """Refuse what no setting needs and takes time or memory without end: references, nesting, endless values."""
-    depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        what = f"nesting of more than {_DEEPEST} levels" if depth > _DEEPEST else None
-        if isinstance(event, yaml.AliasEvent):
-            what = f"the reference *{event.anchor}"
-        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > _LONGEST_VALUE:
-            what = f"a value of {len(event.value)} characters"
-        if what:
-            assert event.start_mark is not None  # only where a caller makes events
-            raise ValueError(f"line {event.start_mark.line + 1} has {what}; write plain values of settings")
-
-
-def plain_yaml(text: str) -> Any:
-    """The value of YAML that is as plain as settings are; ValueError for any other."""
-    try:
-        _check_yaml(text)
-        return yaml.load(text, _StrictLoader)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"a value is not what its tag, as !!float, says ({error}); write plain values") from None
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The names and values of a file of settings; ValueError, naming the file."""
-    try:
-        values = plain_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"config={path} must be readable YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict):
-        raise ValueError(f"config={path} must hold lines of `name: value`, not {str(values)[:40]!r}")
-    return values
 
 
 def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:

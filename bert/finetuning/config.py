@@ -13,7 +13,7 @@ from bert.checkpoints.directories import weights_folder
 from bert.config.batch_settings import BatchSettings
 from bert.config.flags import flag_name
 from bert.config.optimizer_settings import OptimizerSettings
-from bert.config.setting_sources import read_yaml
+from bert.config.plain_yaml import read_yaml
 from bert.config.settings_base import MayDiffer
 from bert.config.training_settings import BUILT_IN_MODELS, AnyConfig, RunSettings, TrainingConfig, derive
 from bert.conversion.locating import resolve

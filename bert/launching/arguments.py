@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bert.config.command_line import SettingsParser, explain, suggest, with_dashes
+from bert.config.command_line import SettingsParser, with_dashes
 from bert.config.entry_point import START, EntryPoint
 from bert.config.flags import add_flag, flag_name, flat_fields, value_flags
+from bert.config.setting_errors import explain, suggest
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
 from bert.launching.settings import LaunchSettings

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert.checkpoints.directories import final_step, list_steps, newest_valid, step_directory
 from bert.config.flags import flat_fields
-from bert.config.setting_sources import read_yaml
+from bert.config.plain_yaml import read_yaml
 from bert.config.settings_base import MAY_DIFFER
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
@@ -17,7 +17,7 @@ _LARGE_BYTES = 1_000_000_000  # of a checkpoint, of which sha256 takes half a se
 
 
 def settings_asked_for(config: TrainingConfig) -> Path:
-    """The file of the settings that the user asked for; launch.yaml in the stage's folder also names the start."""
+    """The file of the settings that the user asked for; the run file also names the start."""
     return config.run.output_dir / f"{config.stage()}.yaml"
 
 

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert.checkpoints.directories import list_steps
-from bert.config.command_line import dump_yaml, usage_errors
+from bert.config.run_file import RUN_FLAG, dump_yaml, run_file, run_file_content
+from bert.config.setting_errors import usage_errors
 from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer, read_json, require_writable, write_atomically
@@ -153,7 +154,7 @@ def launch(
     """Run a training script to its end; returns its exit code, INTERRUPTED where the same command continues it.
 
     Args:
-        script: a run_*.py, which reads its settings from OUTPUT_DIR/STAGE/launch.yaml.
+        script: a run_*.py, which reads its settings from the run file.
         config: the settings that were asked for; what only the start knows is laid over them here.
         start: what they begin from while there is no checkpoint, if that is not what was asked for.
     Raises:
@@ -171,17 +172,16 @@ def launch(
                 (config.stage_dir() / "launch").chmod(0o700)
             if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
                 stack.enter_context(only_writer(log_dir))
-            records = {config.stage_dir() / "launch.yaml": started}  # which the ranks read
+            records = {run_file(config): run_file_content(started)}
             if config.trains():
-                records[settings_asked_for(config)] = config
+                records[settings_asked_for(config)] = dump_yaml(config).encode()
             before = {path: path.read_bytes() for path in records if path.exists()}
             print(wrapped(_announcement(config, started, ranks, devices), indent="  "), flush=True)
-            for path, settings in records.items():  # other nodes may be reading them
-                write_atomically(path, dump_yaml(settings).encode())
+            for path, content in records.items():  # other nodes may be reading them
+                write_atomically(path, content)
             node_options = _node_options(ranks, runner)
-        settings_file, job_id = config.stage_dir() / "launch.yaml", job_id or config.stage()
-        options = ["--log_level", "ERROR", "--job_id", job_id, *node_options]
-        program: list[str | Path] = [script, "--config", settings_file]
+        options = ["--log_level", "ERROR", "--job_id", job_id or config.stage(), *node_options]
+        program: list[str | Path] = [script, RUN_FLAG, run_file(config)]
         begun = start_of_ranks(ranks, config.hardware.device, devices, log_dir, program, options)
         code = runner.train(begun.command, config, log_dir, log_file, begun.variables)
         if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there

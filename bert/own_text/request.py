@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError, model_validator
 
 from bert.config.architecture import BertConfig
-from bert.config.command_line import resolve_config, suggest
 from bert.config.flags import flag_name, flat_fields, is_optional
-from bert.config.setting_sources import read_settings
+from bert.config.setting_errors import suggest
+from bert.config.setting_sources import read_settings, resolve_config
 from bert.conversion.vocabularies import Tokens
 from bert.interpreter import shell_command
 from bert.launching.arguments import CommandLine

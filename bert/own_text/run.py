@@ -7,7 +7,7 @@ is bert/commands/own_text.py.
 
 from typing import Any
 
-from bert.config.command_line import dump_yaml
+from bert.config.run_file import dump_yaml
 from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED, OK
 from bert.files import read_json

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
-from bert.config.command_line import dump_yaml, resolve_config
+from bert.config.run_file import dump_yaml
+from bert.config.setting_sources import resolve_config
 from bert.files import read_json
 from bert.interpreter import shell_command
 from bert.launching.process_runner import start_process

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints.directories import list_steps
-from bert.config.command_line import resolve_config
-from bert.config.setting_sources import read_yaml
+from bert.config.plain_yaml import read_yaml
+from bert.config.setting_sources import resolve_config
 from bert.config.training_settings import derive
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import constants, corpus

@@ -10,14 +10,12 @@ from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.flags import ValueFlags
 from bert.config.settings_base import MayDiffer
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
-from bert.conversion.locating import resolve
 from bert.files import unset_variable
 from bert.interpreter import install_command
 from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary_copy
-from data.download_vocabulary import provide_vocabulary
 
 
 class DataSettings(LoaderSettings):
@@ -206,6 +204,9 @@ class PretrainingConfig(TrainingConfig):
 
     def prepare_files(self) -> None:
         """Find a published vocabulary, `check_files`, then fetch the weights if they are a published model's."""
+        from bert.conversion.locating import resolve  # not for ranks, which find all in place
+        from data.download_vocabulary import provide_vocabulary
+
         provide_vocabulary(self.data.vocab_file)
         self.check_files()
         if self.initialization.from_pretrained_params is not None:
@@ -233,4 +234,6 @@ class PretrainingConfig(TrainingConfig):
                 "tokenizer; drop --data-loader lddl"
             )
         if self.initialization.from_pretrained_params is not None:
+            from bert.conversion.locating import resolve
+
             resolve(self.initialization.from_pretrained_params, weights=False)

@@ -13,7 +13,6 @@ from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
 from bert.pretraining.expectation import expected_loss, judgement
 from bert.pretraining.labelled_lines import read_labelled_lines
-from bert.pretraining.lddl import LddlLoader
 from bert.pretraining.probe import PROBE_ACCURACY, Probe
 from bert.runtime.distributed import Collective, Group
 from bert.samples.collation import MicroBatch
@@ -86,9 +85,11 @@ class Pretraining(Task):
                 early_stopping=config.run.early_stopping,
                 counts_from=round(config.run.early_stopping_from * config.expected_steps()),
             )
-        self._loader: PretrainingLoader | LddlLoader
+        self._loader: "PretrainingLoader | LddlLoader"
         self._schedule = config.batch.schedule(group.world_size)
         if data.data_loader == "lddl":
+            from bert.pretraining.lddl import LddlLoader  # of NVIDIA's library
+
             self._loader = LddlLoader(config, self._train, group)
             self.fingerprint = self._loader.fingerprint
         else:

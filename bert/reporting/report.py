@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert.config.command_line import usage_errors
+from bert.config.setting_errors import usage_errors
 from bert.files import shown, write_atomically
 from bert.help_parser import HelpParser
 from bert.printable import printable

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bert.config.setting_sources import plain_yaml
+from bert.config.plain_yaml import plain_yaml
 from bert.files import json_of
 
 METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"

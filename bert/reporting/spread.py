@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert.config.setting_sources import plain_yaml
+from bert.config.plain_yaml import plain_yaml
 from bert.reporting.progress import metric_form
 from bert.reporting.run_record import RunRecord
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 
 from bert.files import checksum_of, json_of
-from bert.samples.formats import arrow, hdf5, parquet, tfrecord
+from bert.samples.formats import arrow, parquet
 from bert.samples.manifest import (
     CHECKSUMS_NAME,
     MANIFEST_NAME,
@@ -30,11 +31,23 @@ from bert.samples.sample_table import SampleTable
 from bert.tokenization.token_strings import TokenStrings
 from bert.tokenization.vocabulary import Vocabulary
 
-_FORMATS = {"parquet": parquet, "arrow": arrow, "hdf5": hdf5, "tfrecord": tfrecord}
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)(?P<number>\d+)\.(?P<kind>parquet|arrow)(?:_(?P<bin>\d+))?")
 _OTHER_NAMES = {"hdf5": re.compile(r"[^.].*\.(?:hdf5|h5)"), "tfrecord": re.compile(r"[^.].*\.tfrecord.*")}
 _TAIL_BYTES = 4096
 _DAMAGE = (OSError, pa.ArrowException, ValueError, KeyError, AttributeError, RuntimeError, TypeError, MemoryError)
+
+
+def _format(kind: str) -> ModuleType:
+    """The module of a format; those of older shards are loaded where there are any."""
+    if kind == "hdf5":
+        from bert.samples.formats import hdf5
+
+        return hdf5
+    if kind == "tfrecord":
+        from bert.samples.formats import tfrecord
+
+        return tfrecord
+    return {"parquet": parquet, "arrow": arrow}[kind]
 
 
 @dataclass(frozen=True)
@@ -178,7 +191,7 @@ def naming(path: Path) -> Iterator[None]:
 def described(shard: Shard) -> Shard:
     """The shard with the facts of its file; ValueError names one that cannot be read."""
     with naming(shard.path):
-        return replace(shard, **vars(_FORMATS[shard.kind].describe(shard.path)))
+        return replace(shard, **vars(_format(shard.kind).describe(shard.path)))
 
 
 class ShardDirectory:
@@ -224,7 +237,7 @@ class ShardDirectory:
                 self._check_bytes(checksum, self.manifest.shards[shard.name].xxh128, MANIFEST_NAME)
             elif before := self._first_readings.of(shard.name):
                 self._check_bytes(checksum, before, CHECKSUMS_NAME)
-            table = _FORMATS[shard.kind].read(data, self._strings)
+            table = _format(shard.kind).read(data, self._strings)
             if len(table) != shard.num_samples:
                 raise ValueError(
                     f"holds {len(table)} samples, {shard.num_samples} when it was opened; shards must not change while "

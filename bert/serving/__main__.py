@@ -4,7 +4,7 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 
-from bert.config.command_line import usage_errors
+from bert.config.setting_errors import usage_errors
 from bert.interpreter import install_command
 from bert.parent_death import end_with_caller
 from bert.serving.settings import parse_settings

@@ -17,7 +17,7 @@ import psutil
 from bert import exit_codes
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.writer import CheckpointWriter
-from bert.config.command_line import dump_yaml
+from bert.config.run_file import dump_yaml
 from bert.config.training_settings import TrainingConfig
 from bert.files import write_atomically
 from bert.model.objectives import Objective

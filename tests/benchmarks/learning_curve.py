@@ -20,7 +20,8 @@ import numpy as np
 
 from bert.command_errors import command
 from bert.config.architecture import BUILT_IN_MODELS
-from bert.config.command_line import dump_yaml, resolve_config
+from bert.config.run_file import dump_yaml
+from bert.config.setting_sources import resolve_config
 from bert.files import write_atomically
 from bert.help_parser import HelpParser
 from bert.pretraining.entry import ENTRY

@@ -17,7 +17,8 @@ STAND_IN = """
 import json, pathlib, signal, sys, time
 import yaml
 from bert.checkpoints.directories import write_checkpoint
-settings = yaml.safe_load(open(sys.argv[sys.argv.index("--config") + 1]))
+sections = json.load(open(sys.argv[sys.argv.index("--run") + 1]))
+settings = {name: value for section in sections.values() for name, value in section.items()}
 phase = settings["phase"]
 output = pathlib.Path(settings["output_dir"])
 folder = output / f"phase{phase}"
@@ -123,8 +124,8 @@ def test_both_phases_summary_picture_and_done(workplace):
     summary = json.loads((workplace / "out/summary.json").read_text())
     assert summary["phase1"]["steps"] == 7038 and summary["phase2"]["steps"] == 1563
     assert (workplace / "out/loss.png").stat().st_size > 1000
-    launched = (workplace / "out/phase2/launch.yaml").read_text()
-    assert "from_phase1_final_params: out/bert-large-uncased/phase1" in launched
+    launched = json.loads((workplace / "out/phase2/run.json").read_text())["initialization"]
+    assert launched["from_phase1_final_params"] == "out/bert-large-uncased/phase1"
     assert "from_phase1_final_params: null" in (workplace / "out/phase2.yaml").read_text()
     name = "bert_lamb_pretraining.paddle_bert_pretraining_phase1_amp_gbs65536.*.log"  # as NVIDIA's script has it
     assert [path.read_text() for path in (workplace / "out").glob(name)] == ["training 1\n"]

@@ -8,8 +8,10 @@ import pytest
 import yaml
 from pydantic import Field
 
-from bert.config.command_line import SettingsParser, dump_yaml, parse_arguments, parser_of, resolve_config, run_entry
+from bert.config.command_line import SettingsParser, parse_arguments, parser_of, run_entry
 from bert.config.flags import add_flag, choices_of, flat_fields, members
+from bert.config.run_file import dump_yaml
+from bert.config.setting_sources import resolve_config
 from bert.config.settings_base import Settings
 from bert.config.training_settings import BUILT_IN_MODELS
 from bert.pretraining.config import PretrainingConfig

@@ -9,11 +9,12 @@ import pytest
 import yaml
 from pydantic import Field
 
-from bert.config.command_line import SettingsParser, answered, take_questions, usage_errors, with_dashes
+from bert.config.command_line import SettingsParser, answered, take_questions, with_dashes
 from bert.config.entry_point import Inquiry, Rule
 from bert.config.nvidia_image import built_in_model, with_own_vocabulary
-from bert.config.setting_errors import explain, suggest
-from bert.config.setting_sources import merged, plain_yaml, read_settings, read_yaml, resolve_config
+from bert.config.plain_yaml import plain_yaml, read_yaml
+from bert.config.setting_errors import explain, suggest, usage_errors
+from bert.config.setting_sources import merged, read_settings, resolve_config
 from bert.config.settings_base import Settings, seconds_of
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from tests.config.test_training_settings import tiny_config

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.config.command_line import parser_of, resolve_config
+from bert.config.command_line import parser_of
+from bert.config.setting_sources import resolve_config
 from bert.finetuning.squad import config as squad
 from bert.glue import config as glue
 from data import download_glue, download_squad

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.config.command_line import resolve_config
+from bert.config.setting_sources import resolve_config
 from bert.glue.config import ENTRY, GLUE_RECIPES, GlueDataSettings
 from bert.glue.task_table import TASKS, find_task, task_name
 

@@ -9,8 +9,9 @@ import pytest
 from bert.checkpoints.directories import BEST, name_step, write_checkpoint
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.architecture import BUILT_IN_MODELS
-from bert.config.command_line import dump_yaml, parse_arguments
+from bert.config.command_line import parse_arguments
 from bert.config.flags import flat_fields
+from bert.config.run_file import dump_yaml
 from bert.config.settings_base import MAY_DIFFER
 from bert.config.training_settings import derive
 from bert.finetuning.ner.config import ENTRY as NER

@@ -49,7 +49,7 @@ sys.exit(run_pretraining.main())
 PROBE = """
 from types import SimpleNamespace
 from bert.commands.pretrain import parse_launch_arguments
-from bert.config.command_line import dump_yaml
+from bert.config.run_file import dump_yaml
 from bert.own_text.speed import _measure
 settings = dump_yaml(parse_launch_arguments([]).phases[0])
 _measure({f"model-{number}": settings for number in range(99)}, SimpleNamespace(device="cpu", ranks=2))  # minutes

@@ -1,6 +1,5 @@
 """One training is started so that the same command continues it, and another one is refused."""
 
-import json
 import socket
 import sys
 import threading
@@ -9,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.config.command_line import resolve_config
+from bert.config.run_file import read_run
+from bert.config.setting_sources import resolve_config
 from bert.files import only_writer
 from bert.glue.config import ENTRY
 from bert.launching import start_training as launching
@@ -48,6 +48,11 @@ class FakeRunner:
 @pytest.fixture
 def runner():
     return FakeRunner()
+
+
+def started(config):
+    """The settings that the ranks read."""
+    return read_run(config.stage_dir() / "run.json", type(config))
 
 
 def launch(config, ranks, runner):
@@ -115,13 +120,12 @@ def test_the_same_command_continues_and_another_one_is_refused(tmp_path, runner,
     command = runner.commands[0]
     assert command[:4] == [sys.executable, "-u", "-m", "paddle.distributed.launch"]
     assert command[command.index("--nproc_per_node") + 1] == "2"
-    assert command[-3].endswith("run_numbers.py") and command[-1] == str(config.stage_dir() / "launch.yaml")
-    assert "from_checkpoint: null" in (config.stage_dir() / "launch.yaml").read_text()
+    assert command[-3].endswith("run_numbers.py") and command[-1] == str(config.stage_dir() / "run.json")
+    assert command[-2] == "--run" and started(config).initialization.from_checkpoint is None
     (config.checkpoint_dir() / "5").mkdir(parents=True)
     assert launch(config, Ranks(num_processes=2), runner) == 0
-    settings = (config.stage_dir() / "launch.yaml").read_text()
-    assert f"from_checkpoint: {json.dumps(str(config.checkpoint_dir()))}".replace('"', "") in settings
-    assert "last_step_of_checkpoint: auto" in settings
+    start = started(config).initialization
+    assert (start.from_checkpoint, start.last_step_of_checkpoint) == (config.checkpoint_dir(), "auto")
     other = config_of(tmp_path, learning_rate=0.5)
     with pytest.raises(SystemExit):
         launch(other, Ranks(num_processes=2), runner)
@@ -132,7 +136,7 @@ def test_the_same_command_continues_and_another_one_is_refused(tmp_path, runner,
 def test_settings_that_the_ranks_refuse_are_not_recorded(tmp_path):
     assert launch(config_of(tmp_path), Ranks(num_processes=1), FakeRunner(75)) == 75
     config = config_of(tmp_path)
-    records = [config.stage_dir() / "launch.yaml", *config.run.output_dir.glob("*.yaml")]
+    records = [config.stage_dir() / "run.json", *config.run.output_dir.glob("*.yaml")]
     before = [path.read_bytes() for path in records]
     assert len(before) == 2
     other = config_of(tmp_path, batch_size=2)

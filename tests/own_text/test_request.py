@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert.commands.pretrain import parse_launch_arguments
-from bert.config.command_line import explain
+from bert.config.setting_errors import explain
 from bert.own_text.request import read_text_request
 from tests.support.launching import line_of
 

@@ -10,7 +10,7 @@ import yaml
 
 from bert.checkpoints.directories import write_checkpoint
 from bert.commands import own_text as command
-from bert.config.command_line import dump_yaml
+from bert.config.run_file import dump_yaml
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import constants, corpus, run, start
 from bert.own_text.facts import MachineFacts

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.config.command_line import resolve_config
+from bert.config.setting_sources import resolve_config
 from bert.config.training_settings import derive
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.expectation import ERROR, expected_loss, judgement, nats_below_frequency

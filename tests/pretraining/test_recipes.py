@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bert.config.command_line import dump_yaml, resolve_config
+from bert.config.run_file import dump_yaml
+from bert.config.setting_sources import resolve_config
 from bert.config.training_settings import BUILT_IN_MODELS
 from bert.pretraining.entry import ENTRY, dry_run_report
 from bert.pretraining.recipes import PRESETS, RECIPES

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from bert.commands.pretrain import parse_launch_arguments
-from bert.config.command_line import dump_yaml, parser_of
+from bert.config.command_line import parser_of
 from bert.config.entry_point import Rule
+from bert.config.run_file import dump_yaml
 from bert.config.setting_sources import merged, resolve_config
 from bert.config.training_settings import derive
 from bert.pretraining.entry import ENTRY, dry_run_report

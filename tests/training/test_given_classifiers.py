@@ -7,7 +7,7 @@ import pytest
 
 from bert.conversion.model_description import Usage, usage_texts
 from bert.conversion.reading import PretrainedWeights
-from bert.training.starts import weights_for_task
+from bert.training.given_weights import weights_for_task
 
 CLASSES, SEVERAL, TAGGER = Usage("custom"), Usage("custom", label_separator=";"), Usage("ner")
 NUMBER = Usage("STS-B", regression=True)

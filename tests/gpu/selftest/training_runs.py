@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.config.command_line import dump_yaml
+from bert.config.run_file import dump_yaml
 from bert.config.training_settings import derive
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import ranks_command
