@@ -68,8 +68,9 @@ def defined() -> tuple[set[str], set[str]]:
 
 
 def each(wrong: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    """What is wrong in each document, where something is."""
-    return {name: found for name in TEXTS if (found := wrong(name))}
+    """What is wrong in each document, where something is. The page of changes may name what was removed."""
+    names = [name for name in TEXTS if name != "CHANGELOG.md" or wrong is dead_links]
+    return {name: found for name in names if (found := wrong(name))}
 
 
 def test_relative_links_lead_somewhere():

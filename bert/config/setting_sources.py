@@ -1,7 +1,7 @@
 """Layers of settings: flags over YAML files over a recipe over defaults."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 _NOT_GIVEN = ("None", "none", "null", "", "-1")
 _WEIGHTS = ("from_pretrained_params", "from_checkpoint", "from_phase1_final_params")
+_REMOVED = {"probe_file": None, "best_by": "loss"}  # settings that files of 88b30792 have, and their value for "off"
 _EXTRA_KEYS = ("config", "config_file")  # accepted in YAML beside the fields: a parent, and the model's JSON
 
 
@@ -71,10 +72,21 @@ def _read_yaml(path: Path, entry: EntryPoint) -> dict[str, Any]:
         if not isinstance(layer.get(name, ""), (str, type(None))):
             raise ValueError(f"{name}={layer[name]!r} in {path} must be a name or a path; change it")
     known = [*flat_fields(entry.config_class), *_EXTRA_KEYS]
+    layer = without_removed(layer, known)
     for key in layer:
         if key not in known:
             raise ValueError(f"{key}={layer[key]!r} in {path} is not a setting; {suggest(key, known, 'see --help')}")
     return layer
+
+
+def without_removed(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """The values of a file without the removed settings that were off; a removed setting that was on stays.
+
+    Args:
+        known: names of the settings there are. `best_by` was removed from pre-training, and is a setting of labels.
+    """
+    off = {name for name, value in _REMOVED.items() if name not in known and values.get(name) == value}
+    return {name: value for name, value in values.items() if name not in off}
 
 
 def _architecture(layer: dict[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _decides(config: TrainingConfig, name: str) -> bool:
         return hasattr(config.run, "do_train")
     if name == "predict_file":
         return getattr(config.run, "do_eval", False) and "eval_file" not in flat_fields(type(config))
-    return name == "probe_file" and getattr(config.run, "best_by", "") == "probe"
+    return False
 
 
 def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> bool:

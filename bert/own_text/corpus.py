@@ -9,7 +9,6 @@ from typing import Any
 import psutil
 
 from bert.conversion.vocabularies import write_vocabulary
-from bert.files import sha256_of_file
 from bert.launching.process_runner import module_command
 from bert.own_text import constants
 from bert.own_text.facts import fingerprint
@@ -74,9 +73,7 @@ def data_facts(request: TextRequest, plan: TextPlan) -> dict[str, Any]:
     tokens, fraction, several = request.tokens, request.held_out_fraction, len(request.sources) > 1
     segmenter = plan.word_segmenter() if request.word_segmenter == "auto" else request.word_segmenter
     case = plan.normalization
-    labelled = request.setting("probe_file") if request.setting("best_by") == "probe" else None
     return {
-        "labelled_lines": None if labelled is None else sha256_of_file(labelled),
         "text": [word for source in request.sources for word in source.words()],
         "files": fingerprint(request.paths(), request.follow_links, request.source_code),
         "add_words": request.add_words,
@@ -104,13 +101,8 @@ def check_data(made: Mapping[str, Any], now: Mapping[str, Any], output_dir: Path
             f"the vocabulary differs from that with which the data of the run in {output_dir} were made; repeat the "
             "first command (without --vocab-file, if it was trained), or pass another --output-dir"
         )
-    if None not in (was := made.get("labelled_lines"), now["labelled_lines"]) and was != now["labelled_lines"]:
-        raise ValueError(
-            "the content of --probe-file, which chooses the best weights, differs from that of the run in "
-            f"{output_dir}; restore it, or pass another --output-dir"
-        )
     for name, value in {"weights": {}, "add_words": None, "strip_accents": None, **made}.items() if made else ():
-        if name not in ("text", "files", "labelled_lines") and now[name] != value:
+        if name not in ("text", "files", "labelled_lines") and now[name] != value:  # the last: of 88b30792
             raise ValueError(
                 f"{name}={_short(now[name])} differs from {_short(value)}, with which the data of the run in "
                 f"{output_dir} were made; repeat that, or pass another --output-dir"

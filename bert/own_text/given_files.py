@@ -1,4 +1,4 @@
-"""Reads the files that a command line for own text names: weights, vocabulary, labelled lines, documentation."""
+"""Reads the files that a command line for own text names: weights, vocabulary, documentation."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,6 @@ from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.own_text.facts import Weights
 from bert.own_text.request import TextRequest
-from bert.pretraining.labelled_lines import read_labelled_lines
 from data.examples import documentation
 
 
@@ -24,8 +23,6 @@ def with_given_files(request: TextRequest) -> TextRequest:
         if not file.is_file():
             raise ValueError(f"vocab_file={file} must be an existing vocabulary; correct it, or drop it to train one")
         given["tokens"] = find_tokens(file.parent, file, [])
-    if (lines := request.setting("probe_file")) is not None:
-        given["probe_lines"] = len(read_labelled_lines(lines).texts)
     return request.model_copy(update=given)
 
 

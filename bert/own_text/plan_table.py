@@ -169,7 +169,7 @@ def _model_rows(rules: Rules) -> Iterator[Row]:
 
 def _training_rows(rules: Rules) -> Iterator[Row]:
     """Optimizer, rates, dropout, and what is measured during the training."""
-    request, (rate, why) = rules.request, rules.learning_rate
+    rate, why = rules.learning_rate
     yield Row("optimizer", f"{rules.candidate.optimizer}, rate {rate:g}", why, "--optimizer, --learning-rate")
     value = f"{_warmup_updates(rules):,} of the {rules.updates:,} updates that are expected"
     yield Row("warm-up", value, f"{rules.warmup.value:.1%}; {rules.warmup.reason}", "--warmup-proportion")
@@ -180,22 +180,17 @@ def _training_rows(rules: Rules) -> Iterator[Row]:
     rates, why = rules.dropouts
     value = " and in attention ".join(f"{rate:g}" for rate in dict.fromkeys(rates.values()))
     yield Row("dropout", value, why, ", ".join(map(flag_name, rates)))
-    if lines := request.probe_lines:
-        result = "the best is the result" if request.setting("best_by") == "probe" else "for the log"
-        why = f"about {lines * rules.evaluation_seconds:.1f} s an evaluation; {result}"
-        yield Row("probe", f"{lines:,} labelled lines", why, "--probe-file, --best-by")
     patience, why = rules.early_stopping
-    flag = "--early-stopping" if rules.evaluated or request.setting("best_by") == "probe" else "--held-out-fraction"
-    yield Row(_EARLY_STOPPING, _patience(patience, request), why, flag)
+    flag = "--early-stopping" if rules.evaluated else "--held-out-fraction"
+    yield Row(_EARLY_STOPPING, _patience(patience), why, flag)
 
 
 def _warmup_updates(rules: Rules) -> int:
     return int(rules.warmup.value * rules.updates)
 
 
-def _patience(evaluations: int, request: TextRequest) -> str:
-    better = "a better probe" if request.setting("best_by") == "probe" else "a lower held-out loss"
-    return f"{evaluations} evaluations without {better}" if evaluations else "off"
+def _patience(evaluations: int) -> str:
+    return f"{evaluations} evaluations without a lower held-out loss" if evaluations else "off"
 
 
 def _rows_of_the_length(rules: Rules, plan: TextPlan) -> Iterator[Row]:
@@ -247,7 +242,7 @@ def _rows_of_this_command(request: TextRequest) -> Iterator[Row]:
     """The choices of this command for a run that exists."""
     length: Length = request.length
     if (patience := request.setting("early_stopping")) is not None:
-        yield Row(_EARLY_STOPPING, _patience(patience, request), GIVEN, "--early-stopping")
+        yield Row(_EARLY_STOPPING, _patience(patience), GIVEN, "--early-stopping")
     if length.max_steps is not None:
         yield Row(_UPDATES, f"{length.max_steps:,}", GIVEN, "--max-steps")
     elif length.epochs is not None:

@@ -31,12 +31,6 @@ def result_lines(plan: TextPlan, config: PretrainingConfig) -> Iterator[str]:
     if summary.get("stopped_early"):
         yield _stopped_early(summary)
     yield f"learned: {_learned(summary, config)}"
-    name = "eval_probe_accuracy"
-    if (accuracy := summary.get(name)) is not None:
-        best, before = summary.get(f"best_{name}"), summary.get(f"initial_{name}")
-        shown = f"probe: {accuracy:.1%} of the labelled lines right after the last update"
-        shown += f", {before:.1%} before the training" if before is not None else ""
-        yield shown + (f"; {best:.1%} after update {summary['best_step']:,}, which is the result" if best else "")
     name = f"eval_{REPLAY}_masked_lm_loss"
     before, after = summary.get(f"initial_{name}"), summary.get(name)
     if before is not None and after is not None:
@@ -55,9 +49,8 @@ def _stopped_early(summary: Mapping[str, Any]) -> str:
     stopped = f"stopped early: after update {summary['steps']:,}; "
     if "best_step" not in summary:
         return f"{stopped}its held-out loss was never finite: lower --learning-rate, in another --output-dir"
-    best = "probe was best" if "best_eval_probe_accuracy" in summary else "held-out loss was lowest"
     return (
-        f"{stopped}its {best} after update {summary['best_step']:,}. More text would help; "
+        f"{stopped}its held-out loss was lowest after update {summary['best_step']:,}. More text would help; "
         "--early-stopping 0 goes on without"
     )
 

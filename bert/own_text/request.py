@@ -60,8 +60,7 @@ class TextRequest(TextSettings):
         settings: of the training, by their flat names, typed; the length is not among them.
         pretrained: weights that are continued: a path, or the name of a published model.
         tokens: the vocabulary that was given, by a file or by pre-trained weights; None: it will be trained.
-        weights: what the pre-trained weights bring.
-        probe_lines: labelled lines of --probe-file. These three are read by `given_files`.
+        weights: what the pre-trained weights bring. Both are read by `given_files`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -77,7 +76,6 @@ class TextRequest(TextSettings):
     vocab_file: Path | None = None
     tokens: Tokens | None = None
     weights: Weights | None = None
-    probe_lines: int = 0
     job: JobSettings = JobSettings()
     line: InstanceOf[CommandLine] = CommandLine((), (), {}, {}, {})
 
@@ -227,10 +225,10 @@ def _refuse(given: Iterable[str], names: Iterable[str], rule: str, remedy: str) 
 
 def _refuse_unmeasured_stopping(settings: Mapping[str, Any], held_out_fraction: float | None) -> None:
     stopping = settings.get("early_stopping", 0)
-    if stopping and held_out_fraction == 0 and settings.get("best_by") != "probe":
+    if stopping and held_out_fraction == 0:
         raise ValueError(
             f"early_stopping={stopping} needs held-out text, of which --held-out-fraction 0 leaves none; drop one of "
-            "the two, or pass --probe-file with --best-by probe"
+            "the two"
         )
 
 

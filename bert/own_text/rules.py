@@ -63,7 +63,7 @@ class Rules:
         updates, epochs: that are expected; epochs are passes over the text.
         warmup: share of those updates.
         evaluated: held-out sequences of an evaluation.
-        evaluation_seconds: of one of them, or of a labelled line.
+        evaluation_seconds: of one of them.
         eval_interval: updates between evaluations; None without any.
         early_stopping: evaluations without a better one that end the training.
         disk_bytes: of text, shards and checkpoints.
@@ -137,12 +137,12 @@ class Rules:
         self.evaluated = min(self.eval_samples, held_out_samples) if held_out else 0
         self.evaluation_seconds = constants.EVALUATION_COST / self.speed
         self.eval_interval: int | None = None
-        if count := self.evaluated + request.probe_lines:
+        if count := self.evaluated:
             number = max(2, int(_EVALUATION_SHARE * self.training_seconds / (self.evaluation_seconds * count)))
             self.eval_interval = -(-self.updates // min(constants.EVALUATIONS, number))
         given = request.setting("early_stopping")
         self.early_stopping = choice(given, constants.EARLY_STOPPING, "the best is the result")
-        if not self.evaluated and request.setting("best_by") != "probe":
+        if not self.evaluated:
             self.early_stopping = Choice(0, "nothing is held out to measure")
 
     def _held_out(self) -> Choice[float]:

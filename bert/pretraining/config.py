@@ -12,7 +12,6 @@ from bert.config.settings_base import MayDiffer
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.files import unset_variable
 from bert.interpreter import install_command
-from bert.pretraining.labelled_lines import read_labelled_lines
 from bert.samples.masking import MASKED_SHARE, predictions_of
 from bert.samples.settings import LoaderSettings
 from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary_copy
@@ -83,16 +82,6 @@ class PretrainingRunSettings(RunSettings):
         description="end the phase after this many evaluations without a lower held-out loss, and take the weights "
         "with the lowest as its result; 0: off",
     )
-    probe_file: MayDiffer[Path | None] = Field(
-        None,
-        description="table with the columns text and label: at each evaluation, how well a linear classifier on the "
-        "frozen model's mean states tells its labels apart",
-    )
-    best_by: Literal["loss", "probe"] = Field(
-        "loss",
-        description="what decides the best checkpoint and early stopping; probe: the accuracy on --probe-file, whose "
-        "best weights are the result",
-    )
     early_stopping_from: MayDiffer[float] = Field(
         0.0,
         ge=0,
@@ -123,8 +112,6 @@ class PretrainingRunSettings(RunSettings):
                 f"max_steps={self.max_steps} is no length: --max-steps must be given, at least 1, or --epochs, or a "
                 "recipe with --config"
             )
-        if self.best_by == "probe" and self.probe_file is None:
-            raise ValueError("best_by=probe needs labelled lines; pass --probe-file, or drop --best-by")
         if self.early_stopping and not self.keep_best_checkpoint:
             raise ValueError(
                 f"early_stopping={self.early_stopping} ends with the best checkpoint, which keep_best_checkpoint=false "
@@ -225,8 +212,6 @@ class PretrainingConfig(TrainingConfig):
             raise ValueError(
                 f"data_loader=lddl needs NVIDIA's library; {install_command('lddl')}, or drop --data-loader lddl"
             )
-        if self.run.probe_file is not None:
-            read_labelled_lines(self.run.probe_file)
         check_vocabulary_file(self.data.vocab_file, self.model)
         if self.data.data_loader == "lddl" and vocabulary_copy(self.data.vocab_file)[0] != "vocab.txt":
             raise ValueError(

@@ -12,8 +12,6 @@ from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps
 from bert.pretraining.expectation import expected_loss, judgement
-from bert.pretraining.labelled_lines import read_labelled_lines
-from bert.pretraining.probe import PROBE_ACCURACY, Probe
 from bert.runtime.distributed import Collective, Group
 from bert.samples.collation import MicroBatch
 from bert.samples.dataset import PretrainingDataset
@@ -61,27 +59,16 @@ class Pretraining(Task):
                 dataset.separate_documents()
         normalization = Normalization.recorded(self._train.directory.made_with)
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), normalization)
-        self._probe: Probe | None = None
-        if (file := config.run.probe_file) is not None and group.is_main:
-            lines = read_labelled_lines(file)
-            self._probe = Probe(
-                lines, config, data.max_seq_length, vocabulary, normalization or vocabulary.normalization()
-            )
-            guess = f"guessing the most frequent label is right for {lines.most_frequent_share:.1%}"
-            logger.info(f"probe: {len(lines.texts):,} lines; {guess}")
-        self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out or config.run.probe_file)
+        self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out)
         self._samples = samples = sample_set(config)
         self._passes = samples.passes_over_text if samples and config.run.epochs_of == "text" else 1
         config = self.config = with_steps(config, sum(self._train.mix.values()), group.world_size)
         self.evaluates_first = self.evaluates
-        by_probe = config.run.best_by == "probe"
-        if self._held_out or by_probe:
+        if self._held_out:
             self.best_metric = BestMetric(
-                PROBE_ACCURACY if by_probe else HELD_OUT_LOSS,
-                larger_is_better=by_probe,
+                HELD_OUT_LOSS,
                 keeps=config.run.keep_best_checkpoint,
-                is_result=by_probe,
-                overfitting_evaluations=0 if by_probe else config.run.overfitting_evaluations,
+                overfitting_evaluations=config.run.overfitting_evaluations,
                 early_stopping=config.run.early_stopping,
                 counts_from=round(config.run.early_stopping_from * config.expected_steps()),
             )
@@ -109,7 +96,7 @@ class Pretraining(Task):
         return self._loader.batches(step, packing)
 
     def evaluation(self, session: Session) -> "HeldOutEvaluation":
-        evaluation = HeldOutEvaluation(self.config, session, self._held_out, self._train.describe(), self._probe)
+        evaluation = HeldOutEvaluation(self.config, session, self._held_out, self._train.describe())
         if self._samples is not None:
             run, steps = self.config.run, self.config.expected_steps()
             about = "" if run.finish_in is None else "about " if run.expected_steps else "at most "
@@ -144,15 +131,10 @@ class HeldOutEvaluation(Evaluation):
     """Evaluation of one phase on one rank."""
 
     def __init__(
-        self,
-        config: PretrainingConfig,
-        session: Session,
-        held_out: list[HeldOutSet],
-        training_data: Any,
-        probe: Probe | None = None,
+        self, config: PretrainingConfig, session: Session, held_out: list[HeldOutSet], training_data: Any
     ) -> None:
         assert session.program is not None
-        self._config, self._device, self._held_out, self._probe = config, session.device, held_out, probe
+        self._config, self._device, self._held_out = config, session.device, held_out
         self._training_data, self._objective = training_data, session.program.objective
         self._unigram_entropy: float | None = None
         carried = session.progress.carried.warmup_steps if session.progress else None
@@ -192,8 +174,6 @@ class HeldOutEvaluation(Evaluation):
             if expected is not None:
                 metrics[EXPECTED_LOSS] = expected
                 logger.info(judgement(metrics[HELD_OUT_LOSS], expected))
-        if self._probe is not None:
-            metrics[PROBE_ACCURACY] = self._probe.accuracy(device)
         return metrics
 
     def figures(self) -> dict[str, Any]:

@@ -18,8 +18,6 @@ _ROWS = (  # title, key of summary.json, format
     ("masked-LM loss before training, held out (nats)", "initial_eval_masked_lm_loss", ".3f"),
     ("masked-LM loss, held out (nats)", "eval_masked_lm_loss", ".3f"),
     ("lowest masked-LM loss, held out (nats)", "best_eval_masked_lm_loss", ".3f"),
-    ("labelled lines right, probe", "eval_probe_accuracy", ".1%"),
-    ("most labelled lines right, probe", "best_eval_probe_accuracy", ".1%"),
     ("... after update, kept as a checkpoint", "best_step", ","),
     ("unigram entropy, to be below (nats)", "unigram_entropy", ".3f"),
     ("masked-LM accuracy, held out", "eval_masked_lm_accuracy", ".1%"),

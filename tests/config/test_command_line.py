@@ -35,7 +35,6 @@ COMPANIONS = {
     "finish_in": {"lr_schedule": "wsd"},
     "data_loader": {"masking": "static"},
     "model_type": {"objective": "mlm"},
-    "best_by": {"probe_file": "lines.csv"},
     "batch_size_warmup_min_size": {"batch_size_warmup_sequences": 9},
     "batch_size_warmup_sequences": {"batch_size_warmup_min_size": 9},
 }
@@ -247,6 +246,8 @@ def test_show_config_and_dry_run_are_answered_and_end(capsys):
         ("--config phase1_large --lerning-rate 3", "--lerning-rate is not a flag; did you mean --learning-rate?"),
         ("--config phase1_large --learning-rates 3", "--learning-rates is not a flag; give each --learning-rate an"),
         ("--config phase1_large --no-fit-batch-size", "a batch that does not fit"),
+        ("--config phase1_large --probe-file a.csv", "--probe-file is not a flag; fine-tune the finished model on the"),
+        ("--config phase1_large --best-by probe", "--best-by is not a flag; the weights with the lowest held-out loss"),
         ("--config phase1_large --learning-r 3", "--learning-r is not a flag"),
         ("--config phase1_large --lr 3", "--lr is not a flag; did you mean --learning-rate?"),
         ("--config phase1_large --per_device_train_batch_size 3", "did you mean --batch-size?"),

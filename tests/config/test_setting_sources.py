@@ -13,6 +13,7 @@ from bert.config.command_line import SettingsParser, answered, take_questions, w
 from bert.config.entry_point import Inquiry, Rule
 from bert.config.nvidia_image import built_in_model, with_own_vocabulary
 from bert.config.plain_yaml import plain_yaml, read_yaml
+from bert.config.run_file import dump_yaml
 from bert.config.setting_errors import explain, suggest, usage_errors
 from bert.config.setting_sources import merged, read_settings, resolve_config
 from bert.config.settings_base import Settings, seconds_of
@@ -97,6 +98,17 @@ def test_a_file_that_holds_no_settings_is_refused(tmp_path, content, problem):
     with pytest.raises(ValueError, match=problem):
         read_yaml(path)
         resolve_config({"config": str(path)}, PRETRAINING)
+
+
+def test_a_file_with_a_removed_setting_that_was_off_is_read(tmp_path):
+    """config.yaml as commit 88b30792 wrote it: that version had two more settings."""
+    path, complete = tmp_path / "config.yaml", dump_yaml(tiny_config())
+    path.write_text(complete + "\nprobe_file: null\nbest_by: loss\n")
+    assert resolve_config({"config": str(path)}, PRETRAINING) == tiny_config()
+    for name, value in (("probe_file", "lines.csv"), ("best_by", "probe")):
+        path.write_text(f"{complete}\n{name}: {value}\n")
+        with pytest.raises(ValueError, match=f"{name}='{value}' in .* is not a setting; .*scripts/run_classify.sh"):
+            resolve_config({"config": str(path)}, PRETRAINING)
 
 
 def test_none_and_variables_are_read_in_values(monkeypatch):

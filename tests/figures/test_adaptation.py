@@ -1,6 +1,5 @@
-"""A published model is adapted to a domain: words, replay, probe. Minutes of CPU."""
+"""A published model is adapted to a domain with new words and replay. Minutes of CPU."""
 
-import csv
 import gzip
 import json
 import subprocess
@@ -38,7 +37,7 @@ def odd_files(folder: Path) -> None:
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n")
 
 
-def test_words_replay_and_a_probe(package: zipfile.ZipFile, tmp_path):  # noqa: F811
+def test_words_are_added_and_general_text_is_replayed(package: zipfile.ZipFile, tmp_path):  # noqa: F811
     weights = tmp_path / "minilm"
     weights.mkdir()
     for name in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"):
@@ -47,29 +46,23 @@ def test_words_replay_and_a_probe(package: zipfile.ZipFile, tmp_path):  # noqa: 
     odd_files(tmp_path / "general")
     for number, file in enumerate(sorted((tmp_path / "general").glob("*.md"))):
         file.write_text(f"Number {number}. " + file.read_text().replace("the", "a"))
-    things = {"file": "data", "socket": "data", "buffer": "data", "river": "nature", "forest": "nature"}
-    rows = [(f"{verb} the {thing}", things[thing]) for verb in ("read", "write", "open", "close") for thing in things]
-    with open(tmp_path / "lines.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("text", "label"), *rows])
     line = (
         "pretraining --text domain --replay general --replay-share 0.2 --from-pretrained-params minilm --add-words 30 "
-        "--probe-file lines.csv --best-by probe --max-steps 2 --eval-freq 1 --eval-samples 8 --max-seq-length 32 "
+        "--max-steps 2 --eval-freq 1 --eval-samples 8 --max-seq-length 32 "
         "--global-batch-size 8 --duplicate-factor 1 --output-dir out --log-freq 1"
     )
     variables = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "bert.commands", *line.split()]
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "on general text (--replay), held out:" in done.stdout and "probe:" in done.stdout
+    assert "on general text (--replay), held out:" in done.stdout
     assert "30 words are added, each with the mean of its pieces" in done.stdout
     metrics = [json.loads(row) for row in (tmp_path / "out/phase1/metrics.jsonl").read_text().splitlines()]
     evaluated = [row for row in metrics if "eval_masked_lm_loss" in row]
     assert [row["step"] for row in evaluated] == [0, 1, 2]
-    assert all(row["eval_replay_masked_lm_loss"] > 0 and 0 <= row["eval_probe_accuracy"] <= 1 for row in evaluated)
+    assert all(row["eval_replay_masked_lm_loss"] > 0 for row in evaluated)
     old, new = ((tmp_path / name).read_text().split("\n") for name in ("minilm/vocab.txt", "out/data/vocab.txt"))
     assert new[: len(old) - 1] == old[:-1] and len(new) == len(old) + 30
-    summary = json.loads((tmp_path / "out/phase1/summary.json").read_text())
-    assert summary["best_eval_probe_accuracy"] >= summary["eval_probe_accuracy"] and "ends_with_best" in summary
     convert = [sys.executable, str(REPOSITORY / "run_convert.py"), "--from", "out", "--to", "hf", "--to-format", "hf"]
     subprocess.run(convert, cwd=tmp_path, env=variables, check=True, capture_output=True)
     assert len(load_file(tmp_path / "hf/model.safetensors")["bert.embeddings.word_embeddings.weight"]) == 30_552
