@@ -1,5 +1,6 @@
 """Atomic writes, hashes and locks of files and folders."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -153,6 +154,13 @@ def only_writer(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def refuse_busy(folder: Path) -> None:
+    """ValueError if another run is writing to the folder. Nothing is made or kept."""
+    if folder.is_dir():
+        with only_writer(folder):
+            pass
+
+
 def require_writable(folder: Path) -> None:
     """Make a folder if it does not exist; OSError, naming it, if files cannot be written there."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,6 +168,18 @@ def require_writable(folder: Path) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(folder)) from None
+
+
+def refuse_read_only(folder: Path) -> None:
+    """OSError, naming it, if the folder, or the one in which it would be made, does not let files be made in it.
+
+    Nothing is written: `require_writable` also finds what only an attempt shows, as a full disk.
+    """
+    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(nearest))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(nearest))
 
 
 def shown(path: str | bytes | os.PathLike[str]) -> str:

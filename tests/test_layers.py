@@ -49,6 +49,7 @@ ORDER = (
     "bert.conversion",
     "bert.training",
     "bert.launching",
+    "bert.jobs",
     "bert.pretraining",
     "bert.finetuning",
     "bert.labels",

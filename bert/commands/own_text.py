@@ -4,39 +4,54 @@ The plan is made from the text, the machine and its measured speed, and printed 
 it continues; with more --hours, --epochs or --max-steps it trains longer. Exit codes as in `bert.commands.pretrain`.
 """
 
-import time
+import os
 
-from bert.config.setting_errors import usage_errors
+from bert.config.setting_errors import Mistakes, usage_errors
 from bert.exit_codes import OK
-from bert.files import only_writer, require_writable
+from bert.files import refuse_busy, refuse_read_only
+from bert.jobs.execution import execute
+from bert.jobs.job import Job
+from bert.jobs.record import JobRecord
 from bert.launching.arguments import CommandLine
-from bert.own_text.given_files import collect_documentation, with_given_files
-from bert.own_text.request import read_text_request
-from bert.own_text.run import TextRun, show
+from bert.own_text.given_files import with_given_files
+from bert.own_text.request import TextRequest, read_text_request
 from bert.own_text.start import record_of
+from bert.own_text.steps import Documentation, text_job
+from bert.own_text.summary import show
 from bert.reporting.trackers import check_trackers
 
 
-def main(line: CommandLine, started: float | None = None) -> int:
+def main(line: CommandLine, begun: float | None = None) -> int:
     """Plan, and unless only the plan was asked for, run.
 
     Args:
-        started: time of the start of the command, from which its hours count; None: now.
+        begun: when the hours of the command began to count (time.monotonic); None: now.
     """
-    begun = time.monotonic() - (0.0 if started is None else max(0.0, time.time() - started))
     with usage_errors():
+        Mistakes(line.mistakes).refuse()
         request = read_text_request(line)
+        request.job.require_code()
         check_trackers(request.setting("report_to", "none").split(","))  # before anything is read or measured
-        if not {"show_config", "dry_run"}.isdisjoint(line.launch):
-            with line.notices_on_stderr_if_config_is_printed():
-                request = with_given_files(request)
-                record = record_of(request, begun, may_measure=False)
-            show(request, record)
-            return OK
-        with only_writer(request.output_dir):
-            require_writable(request.output_dir)
-            if request.documentation is not None:
-                collect_documentation(request.documentation)
+        refuse_read_only(request.output_dir)
+        refuse_busy(request.output_dir)
+        is_question = not {"show_config", "dry_run"}.isdisjoint(line.launch)
+    if request.documentation is not None and not is_question:
+        if code := execute(_collection(request), begun):
+            return code
+    with usage_errors():
+        record = JobRecord.of(request.output_dir)
+        with line.notices_on_stderr_if_config_is_printed():
             request = with_given_files(request)
-            record = record_of(request, begun)
-            return TextRun(request, record, show(request, record), begun).run()
+            text = record_of(request, record, begun, may_measure=not is_question)
+        config = show(request, text, record)
+        if is_question:
+            return OK
+    text.keep_in(record)
+    return execute(text_job(request, text, config), begun, record)
+
+
+def _collection(request: TextRequest) -> Job:
+    """The job that makes the text of the evening's recipe: the plan reads the text."""
+    assert request.documentation is not None
+    step = Documentation(request.documentation, num_workers=os.cpu_count() or 1)
+    return Job("documentation", request.output_dir, (step,))

@@ -9,25 +9,26 @@ the code of the process that failed.
 """
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
-
-import psutil
+from typing import Any, ClassVar, NamedTuple
 
 from bert import REPOSITORY
 from bert.command_errors import discard_output
 from bert.config.command_line import take_questions
 from bert.config.flags import flag_name
-from bert.config.setting_errors import suggest, usage_errors
+from bert.config.setting_errors import Mistakes, suggest, usage_errors
 from bert.config.setting_sources import merged, read_settings, resolve_config
 from bert.exit_codes import OK
 from bert.files import read_json
 from bert.help_parser import wrapped
 from bert.interpreter import is_installed, shell_command
+from bert.jobs.execution import Execution, execute
+from bert.jobs.job import Job, Step
+from bert.jobs.questions import answer
+from bert.jobs.record import command_began
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
     POSITIONAL_PLAN,
@@ -40,24 +41,21 @@ from bert.launching.arguments import (
     settings_of_nvidia,
     sorted_by_owner,
 )
-from bert.launching.previous_run import is_done, kept_start, without_effect
-from bert.launching.process_runner import Runner
+from bert.launching.previous_run import kept_start, without_effect
 from bert.launching.ranks import gpus_for, num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
-from bert.launching.start_training import check_start, explain_exit
 from bert.own_text.flags import add_text_flags, is_about_own_text, refuse_without_text
+from bert.planning.estimates import training_flops_per_sequence
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.epochs import with_known_steps
 from bert.pretraining.launch_settings import Preparation, PretrainingLaunch
-from bert.pretraining.phases import train_phase
-from bert.pretraining.preparation import prepare_data
+from bert.pretraining.phases import TrainPhase, phase_step
+from bert.pretraining.preparation import data_steps
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
 from bert.reporting.curves import curves_command
 from bert.reporting.results import next_commands, show_figures
 
-MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
-SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 POSITIONAL = (
     Positional("batch_size", "256", "phase1_batch_size"),
     Positional("learning_rate", "6e-3", "phase1_learning_rate"),
@@ -123,20 +121,28 @@ def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
 
 
 def plan_of(line: CommandLine) -> LaunchPlan:
-    refuse_without_text(line.launch)
-    flags = dict(line.launch)
+    mistakes, flags = Mistakes(line.mistakes), dict(line.launch)
+    with mistakes.noted():
+        refuse_without_text(line.launch)
     questions = take_questions(flags, ENTRY)
-    form = _form(line)
+    form, launch, configs = _Form("", {}, {}), PretrainingLaunch(), list[PretrainingConfig]()
+    with mistakes.noted():
+        form = _form(line)
     phases = [phase for phase in form.phases if line.training.get("phase") in (None, phase)]
     for phase, settings in line.phases.items():
-        if settings and phase not in phases:
-            raise ValueError(f"--phase{phase}-... has no effect here: only phase {phases[0]} is trained; drop it")
-    configs = [_phase(line, phase, form.phases[phase], form.device) for phase in phases]
-    if form.name == "quickstart":
-        _refuse_own_data(configs, flags)
-    launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
-    for config in configs:
-        config.batch.schedule(launch.nodes.world_size())
+        if settings and phases and phase not in phases:
+            mistakes.add(f"--phase{phase}-... has no effect here: only phase {phases[0]} is trained; drop it")
+    for phase in phases:
+        with mistakes.noted():
+            configs.append(_phase(line, phase, form))
+    with mistakes.noted():
+        if form.name == "quickstart":
+            _refuse_own_data(configs, flags)
+    with mistakes.noted():
+        launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
+        for config in configs:
+            config.batch.schedule(launch.nodes.world_size())
+    mistakes.refuse()
     return LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions)
 
 
@@ -197,10 +203,11 @@ def _positional_form(line: CommandLine) -> _Form:
     return _Form(POSITIONAL_PLAN, launch, phases)
 
 
-def _phase(line: CommandLine, phase: int, layer: Mapping[str, Any], device: Mapping[str, Any]) -> PretrainingConfig:
+def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
+    timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
     with errors_of_phase(phase, line.phases[phase]):
-        flags = merged([layer, line.training, device, line.phases[phase]], ENTRY.rules)
-        config: PretrainingConfig = resolve_config(flags, ENTRY)
+        layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
+        config: PretrainingConfig = resolve_config(merged(layers, ENTRY.rules), ENTRY)
         return config
 
 
@@ -223,84 +230,100 @@ def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, An
 
 
 def main(argv: Sequence[str]) -> int:
-    # The start of the shell that became this process; an installation of packages before does not count.
-    started = max(psutil.Process().create_time(), time.time() - MOST_SECONDS_OF_A_SHELL)
+    begun = command_began()
     with usage_errors():
         line = read_command_line(LAUNCHER, argv)
     if is_about_own_text(line.launch):  # reads text and weights, which needs more packages
         from bert.commands import own_text
 
-        return own_text.main(line, started)
+        return own_text.main(line, begun)
     with usage_errors():
         plan = plan_of(line)
-        if plan.answers():
+        job = job_of(plan, line.words)
+        if answer(plan, job, is_dry_run="dry_run" in line.launch):
             return OK
-        plan = replace(plan, phases=[with_known_steps(config, plan.world_size()) for config in plan.phases])
-        plan.launch.start.require_code()
-        for config in plan.phases:
-            check_start(config, plan.ranks)  # before data are made for it
+        job.check()
+        job.check_here()
     if plan.name == "quickstart" and (cards := num_gpus()) > 1:  # where NVIDIA's script of this name trains on all
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
-    return _run(plan, Runner(), line.words)
+    return execute(job, begun)
 
 
-def _run(plan: LaunchPlan, runner: Runner, words: Sequence[str]) -> int:
-    started, unfinished = time.monotonic(), [config for config in plan.phases if not is_done(config)]
-    output_dir = plan.phases[0].run.output_dir
-    if not unfinished:
-        print(wrapped(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)"))
-        print("".join(map(without_effect, plan.phases)), end="")
-    for config in unfinished:
-        with usage_errors():
-            code = prepare_data(plan, config, runner.run)
-        if code:
-            return explain_exit(code, config, runner)
-        with usage_errors():
-            config = with_known_steps(config, plan.world_size())
-        if code := train_phase(plan, config, runner):
-            return code
-        if not (config.run.benchmark or _is_done_here(plan, config)):
-            print(f"phase {config.run.phase} has steps left; the same command continues")
+def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:
+    """Missing data and the training of each phase, then the results."""
+    launch, first = plan.launch, plan.phases[0]
+    phases = []
+    for config in plan.phases:
+        data = data_steps(plan.name, config, launch.shards, plan.ranks)
+        step = phase_step(config, first, launch.start, plan.ranks, data)
+        phases.append(replace(step, share=_work(config, plan.world_size())))
+    results = PretrainingResults(plan.name, tuple(phases), tuple(words))
+    return Job(plan.name, first.run.output_dir, (*phases, results), plan.ranks, plan.hours)
+
+
+def _work(config: PretrainingConfig, world_size: int) -> float:
+    """The arithmetic of a phase, by which --hours are divided; of one whose updates are not known yet, of an update."""
+    data, schedule = config.data, config.batch.schedule(world_size)
+    flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
+    return float(flops * schedule.sequences(max(1, with_known_steps(config, world_size).run.max_steps)))
+
+
+@dataclass(frozen=True)
+class PretrainingResults(Step):
+    """Shows the figures of the phases, the picture and the next commands.
+
+    Attributes:
+        words: of the command, which its longer form repeats.
+    """
+
+    takes_time: ClassVar[bool] = False
+    preset: str
+    phases: tuple[TrainPhase, ...]
+    words: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return "showing the results"
+
+    def run(self, execution: Execution) -> int:
+        configs = [step.settled(execution).config for step in self.phases]
+        if not execution.has_worked:
+            output_dir = configs[0].run.output_dir
+            print(wrapped(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)"))
+            print("".join(map(without_effect, configs)), end="")
+        if not execution.job.is_first_node():
             return OK
-    is_first_node = plan.ranks.node_rank in (None, 0)
-    for config in plan.phases if is_first_node and plan.phases[0].run.benchmark else ():
-        rate = read_json(config.log_dir() / "summary.json").get("training_sequences_per_second") or 0.0
-        print(wrapped(f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})"))
-    if is_first_node and not plan.phases[0].run.benchmark:
+        if configs[0].run.benchmark:
+            for config in configs:
+                rate = read_json(config.log_dir() / "summary.json").get("training_sequences_per_second") or 0.0
+                figure = f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})"
+                print(wrapped(figure))
+            return OK
         try:
-            show_figures(plan.name, plan.phases, time.monotonic() - started if unfinished else None)
-            print(next_commands(_next_commands(plan, words)))
-            for config in plan.phases[1:]:
-                if notice := kept_start(config, plan.phases[0]):
+            show_figures(self.preset, configs, execution.seconds() if execution.has_worked else None)
+            print(next_commands(_next_commands(self.preset, configs, self.words)))
+            for config in configs[1:]:
+                if notice := kept_start(config, configs[0]):
                     print(notice)
             sys.stdout.flush()
         except BrokenPipeError:  # no reader (`| head`); the files are written
             discard_output()
-    return OK
+        return OK
 
 
-def _is_done_here(plan: LaunchPlan, config: PretrainingConfig) -> bool:
-    """Whether the phase is done, as this node sees it."""
-    waits = plan.ranks.num_nodes > 1 and not config.run.steps_this_run
-    deadline = time.monotonic() + (SUMMARY_PATIENCE_SECONDS if waits else 0.0)
-    while not (done := is_done(config)) and time.monotonic() < deadline:
-        time.sleep(1.0)
-    return done
-
-
-def _next_commands(plan: LaunchPlan, words: Sequence[str]) -> list[tuple[str, str]]:
+def _next_commands(preset: str, phases: Sequence[PretrainingConfig], words: Sequence[str]) -> list[tuple[str, str]]:
     """(purpose, command); `words` are those of the command that ran, which its longer form repeats."""
-    pretrain, first, last = "scripts/run_pretraining.sh", plan.phases[0], plan.phases[-1]
+    pretrain, first, last = "scripts/run_pretraining.sh", phases[0], phases[-1]
     longer = [f"--phase{first.run.phase}-max-steps", str(2 * first.run.max_steps), "--output-dir", "results/longer"]
     weights = ["--from-pretrained-params", last.checkpoint_dir()]
     on_squad = ["--config", "squad_large", "--download"] if first.model.hidden_size >= 768 else []
     large = shell_command(pretrain, "--config", "large", "--dry-run")
     commands = [curves_command(first.run.output_dir)]
-    if not any("epochs" in word for word in words):  # which go with no number of steps
+    if not any("epochs" in word or "hours" in word for word in words):  # which go with no number of steps
         twice = f"the same, phase {first.run.phase} twice as long"
         commands.append((twice, shell_command(pretrain, *words, *longer)))
     commands.append(("fine-tune it on questions", shell_command("scripts/run_squad.sh", *on_squad, *weights)))
-    if plan.name == "quickstart":
+    if preset == "quickstart":
         commands.append(("what BERT-large on 8 GPUs would take", large))
     return commands

@@ -17,16 +17,18 @@ from bert.commands.pretrain import main as pretraining
 from bert.commands.pretrain import parse_launch_arguments
 from bert.config.flags import flat_fields
 from bert.config.setting_errors import usage_errors
-from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
+from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.help_parser import wrapped
+from bert.jobs.execution import execute
+from bert.jobs.job import Job
 from bert.launching.arguments import PRECISIONS, one_of
 from bert.launching.previous_run import is_done
-from bert.launching.process_runner import Runner, flags_of
+from bert.launching.process_runner import flags_of
 from bert.launching.settings import LaunchPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.launch_settings import PretrainingLaunch
-from bert.pretraining.preparation import prepare_data
+from bert.pretraining.preparation import data_steps
 from bert.samples.manifest import UNFINISHED_NAME
 
 MAX_RUNS_WITHOUT_PROGRESS = 3
@@ -161,13 +163,13 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
                 ask = "where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8 ..."
                 raise ValueError(f"{error}; {ask}") from None
         note_progress(plan, environment)
-    runner = Runner()
-    for config in () if when == "never" else plan.phases:
-        with usage_errors():
-            code = OK if is_done(config) else prepare_data(plan, config, runner.run, only_this_node=True)
-        if code:
-            return INTERRUPTED if runner.stop_requested else code
-    return OK
+    if when == "never":
+        return OK
+    steps = []
+    for config in plan.phases:
+        if not is_done(config):
+            steps += data_steps(plan.name, config, plan.launch.shards, plan.ranks, for_all_nodes=True)
+    return execute(Job("shards", plan.phases[0].run.output_dir, tuple(steps)))
 
 
 def note_progress(plan: LaunchPlan, environment: Mapping[str, str]) -> None:

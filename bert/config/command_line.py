@@ -14,7 +14,7 @@ from bert import exit_codes
 from bert.config.entry_point import START, EntryPoint, load_task
 from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
 from bert.config.run_file import dump_yaml, given_run_file, rank_settings
-from bert.config.setting_errors import suggest, usage_errors
+from bert.config.setting_errors import Mistakes, suggest, usage_errors
 from bert.config.setting_sources import resolve_config
 from bert.parent_death import end_with_launcher
 
@@ -87,14 +87,18 @@ class SettingsParser(Parser):
         super().__init__(allow_abbrev=False, argument_default=argparse.SUPPRESS, formatter_class=Formatter, **texts)
 
     def read(self, words: Sequence[str] | None) -> dict[str, Any]:
-        """Flat name -> string, for the flags that were given."""
+        """Flat name -> string, for the flags that were given; ValueError, a line each, for others."""
+        values, mistakes = self.read_known(words)
+        Mistakes(mistakes).refuse()
+        return values
+
+    def read_known(self, words: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+        """(flat name -> string, for the flags that were given; a line for each word that is no flag)."""
         flags, unknown = self.parse_known_args(
             [with_dashes(word) for word in (sys.argv[1:] if words is None else words)]
         )
-        if unknown:
-            flag = unknown[0].split("=")[0]
-            raise ValueError(f"{flag} is not a flag; {self.hint(flag)}")
-        return dict(vars(flags))
+        others = [word.split("=")[0] for word in unknown if word.startswith("-")] or unknown[:1]
+        return dict(vars(flags)), [f"{flag} is not a flag; {self.hint(flag)}" for flag in others]
 
     def hint(self, flag: str) -> str:
         return suggest(flag, self._option_string_actions, "see --help")

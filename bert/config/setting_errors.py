@@ -2,7 +2,7 @@
 
 import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,41 @@ _RULES = {  # by the type of a pydantic error, whose own words are for programme
 }
 
 
+class SeveralMistakes(ValueError):
+    """The mistakes of one command line, each in a line of its own."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = list(lines)
+
+
+class Mistakes:
+    """Collects the mistakes of one command line, so that all of them are shown together.
+
+    Args:
+        lines: mistakes that were found before.
+    """
+
+    def __init__(self, lines: Iterable[str] = ()) -> None:
+        self._lines = list(lines)
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """A context whose ValueError is noted, and ends it."""
+        try:
+            yield
+        except ValueError as error:
+            self._lines += explain(error)
+
+    def add(self, line: str) -> None:
+        self._lines.append(line)
+
+    def refuse(self) -> None:
+        """Raise `SeveralMistakes` if there are any."""
+        if self._lines:
+            raise SeveralMistakes(list(dict.fromkeys(self._lines)))
+
+
 def usage_errors() -> contextlib.AbstractContextManager[None]:
     """A context in which wrong settings end the command with one line for each mistake."""
     return command(place=None, explain=explain)
@@ -29,6 +64,8 @@ def usage_errors() -> contextlib.AbstractContextManager[None]:
 
 def explain(error: ValueError, source: str | None = None) -> list[str]:
     """One line for each mistake; `source` is where the values can be changed, their flags by default."""
+    if isinstance(error, SeveralMistakes):
+        return error.lines
     if not isinstance(error, ValidationError):
         return [str(error)]
     settings = [subclass for subclass in _subclasses(Settings) if subclass.__name__ == error.title][-1]

@@ -20,8 +20,8 @@ from bert.conversion.locating import published_model
 from bert.conversion.model import Model
 from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
-from bert.files import read_json
 from bert.model.head_specs import HEADS
+from bert.reporting.job_file import job_facts
 from bert.reporting.progress import duration
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
@@ -234,7 +234,7 @@ def _facts(run: RunRecord) -> list[list[str]]:
 
 
 def _text(run: RunRecord) -> str:
-    own = read_json(run.directory.parent / "own_text.json")
+    own = job_facts(run.directory.parent, "own_text")
     if own.get("text"):
         about = "about " if own["text"].get("is_estimate") else ""
         counts = _filled("{words:,} words, {characters:,} characters, {documents:,} documents", own["text"])

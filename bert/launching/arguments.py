@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from bert.config.command_line import SettingsParser, with_dashes
 from bert.config.entry_point import START, EntryPoint
 from bert.config.flags import add_flag, flag_name, flat_fields, value_flags
-from bert.config.setting_errors import explain, suggest
+from bert.config.setting_errors import Mistakes, explain, suggest
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
 from bert.launching.settings import LaunchSettings
@@ -75,6 +75,7 @@ class CommandLine(NamedTuple):
     launch: dict[str, Any]  # also --config, and questions such as --dry-run
     training: dict[str, Any]  # of all phases
     phases: dict[int, dict[str, Any]]  # of one phase
+    mistakes: Sequence[str] = ()  # a line for each word that is no flag
 
     def notices_on_stderr_if_config_is_printed(self) -> contextlib.AbstractContextManager[Any]:
         """A context whose output goes to standard error if there is --show-config, which prints YAML alone."""
@@ -84,9 +85,9 @@ class CommandLine(NamedTuple):
 def read_command_line(launcher: Launcher, words: Sequence[str]) -> CommandLine:
     """Parse a command line; the words before the first flag are positional (`-` and negative numbers are no flags)."""
     first = next((index for index, word in enumerate(words) if word.startswith("--") or word == "-h"), len(words))
-    flags = LauncherParser(launcher).read(words[first:])
+    flags, mistakes = LauncherParser(launcher).read_known(words[first:])
     _refuse_other_order(launcher, words[:first])
-    return CommandLine(words, words[:first], *sorted_by_owner(launcher, flags))
+    return CommandLine(words, words[:first], *sorted_by_owner(launcher, flags), mistakes)
 
 
 def sorted_by_owner(
@@ -127,22 +128,30 @@ class LauncherParser(SettingsParser):
         self.add_argument("-h", "--help", nargs="?", const="", action=_Help, metavar="TOPIC", help=SUPPRESS)
         self.add_settings(launcher.entry)
         for name, (section, setting) in flat_fields(launcher.settings).items():
-            add_flag(self.group(START if section == "start" else section), name, setting, _ALIASES.get(name, ()))
+            add_flag(
+                self.group(START if section in ("start", "time") else section), name, setting, _ALIASES.get(name, ())
+            )
         launcher.add_flags(self)
 
-    def read(self, words: Sequence[str] | None) -> dict[str, Any]:
-        """Flat name -> string; `--phase1-NAME VALUE` gives `phase1_NAME`, where NAME is a setting of the training."""
+    def read_known(self, words: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+        """As of every parser; `--phase1-NAME VALUE` gives `phase1_NAME`, where NAME is a setting of the training."""
         flags = list[list[str]]()  # each with its values
         for word in map(with_dashes, sys.argv[1:] if words is None else words):
             if word.startswith("--") or not flags:
                 flags.append([])
             flags[-1].append(word)
-        values = super().read([word for flag in flags if self._phase_of(flag[0]) is None for word in flag])
+        common = [word for flag in flags if self._phase_of(flag[0]) is None for word in flag]
+        values, mistakes = super().read_known(common)
         for flag in flags:
             if phase := self._phase_of(flag[0]):
                 own = [f"--{flag[0].removeprefix(f'--{phase}-')}", *flag[1:]]
-                values |= {f"{phase}_{name}": value for name, value in self._read_of_phase(phase, own).items()}
-        return values
+                try:
+                    of_phase = self._read_of_phase(phase, own)
+                except ValueError as error:
+                    mistakes += explain(error)
+                else:
+                    values |= {f"{phase}_{name}": value for name, value in of_phase.items()}
+        return values, mistakes
 
     def _phase_of(self, flag: str) -> str | None:
         """phase1 of --phase1-NAME; None for a flag of the whole command."""
@@ -159,7 +168,9 @@ class LauncherParser(SettingsParser):
         if action is not None and not (is_known and action.dest in of_phases):
             raise ValueError(f"{typed} is not a flag; it is not a setting of a phase: give it without {phase}-")
         try:
-            return super().read(words)
+            values, mistakes = super().read_known(words)
+            Mistakes(mistakes).refuse()
+            return values
         except ValueError as error:
             text = re.sub(rf"{re.escape(flag)}(?![\w-])", typed, str(error))
             raise ValueError(text.replace("mean --", f"mean --{phase}-")) from None

@@ -24,12 +24,15 @@ def settings_asked_for(config: TrainingConfig) -> Path:
 def is_done(config: TrainingConfig) -> bool:
     """Whether all updates were made, or early stopping or a decay ended them, and their checkpoint is valid.
 
-    A benchmark is never done, nor is a run whose number of updates is not known yet. A damaged checkpoint is reported:
-    the run continues from the one before.
+    A benchmark is never done. Where the number of updates is not known yet, the run is done if one with these epochs
+    is. A damaged checkpoint is reported: the run continues from the one before.
     """
     run, summary = config.run, read_json(config.stage_dir() / "summary.json")
-    if run.benchmark or run.max_steps < 1:
+    if run.benchmark:
         return False
+    if run.max_steps < 1:
+        is_same = bool(summary.get("finished")) and not _differences(config).keys() & {"epochs", "max_steps"}
+        return is_same and newest_saved(config) == summary.get("steps")
     step, is_longer = summary.get("steps", 0), run.max_steps > summary.get("max_steps", 0)
     since_best = summary.get("early_stopping", 0) if summary.get("stopped_early") and not is_longer else 0
     last_step = None if is_longer else summary.get("last_step")

@@ -4,14 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from bert.config.command_line import Question, answered
 from bert.config.settings_base import Settings
 from bert.launching.ranks import Ranks
 
 
+class JobTime(Settings):
+    hours: float | None = Field(
+        None,
+        gt=0,
+        description="time of the whole command, of all its starts together: the rate begins to fall early enough "
+        "(--lr-schedule wsd), and updates and epochs are the most; none: they decide the end",
+    )
+
+
 class LaunchSettings(Settings):
     """The settings of every launch. A task adds sections; the flags of `start` are listed beside --config."""
 
+    time: JobTime = JobTime()
     nodes: Ranks = Ranks()
 
 
@@ -28,6 +40,12 @@ class LaunchPlan:
     def ranks(self) -> Ranks:
         ranks: Ranks = self.launch.nodes
         return ranks
+
+    @property
+    def hours(self) -> float | None:
+        """Of the whole command."""
+        hours: float | None = self.launch.time.hours
+        return hours
 
     def world_size(self) -> int:
         return self.ranks.world_size()

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from bert.checkpoints.directories import list_steps
 from bert.config.run_file import RUN_FLAG, dump_yaml, run_file, run_file_content
-from bert.config.setting_errors import usage_errors
+from bert.config.setting_errors import Mistakes, usage_errors
 from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
-from bert.files import only_writer, read_json, require_writable, write_atomically
+from bert.files import only_writer, read_json, refuse_read_only, require_writable, write_atomically
 from bert.help_parser import wrapped
 from bert.launching.previous_run import continuation, refuse_other_run, settings_asked_for
 from bert.launching.process_runner import RANK, Runner
@@ -129,15 +129,18 @@ def start_of_ranks(
     return RanksStart([sys.executable, "-u", *map(str, program)], variables)
 
 
-def check_start(config: TrainingConfig, ranks: Ranks) -> str | None:
-    """The devices of this node's ranks; ValueError if they, the trackers, the folder or the run in it refuse the start.
+def check_machine(config: TrainingConfig, ranks: Ranks) -> str | None:
+    """The devices of this node's ranks; ValueError if they, the trackers or the output folder refuse the start.
 
-    A command that makes data first calls it before, so that no data are made for a start that is refused.
+    Nothing is written, so a plan can ask it before data are made.
     """
-    devices = ranks.devices(config.hardware.device)
-    check_trackers(config.hardware.trackers())
-    require_writable(config.run.output_dir)
-    refuse_other_run(config, ranks.world_size())
+    mistakes, devices = Mistakes(), None
+    with mistakes.noted():
+        devices = ranks.devices(config.hardware.device)
+    with mistakes.noted():
+        check_trackers(config.hardware.trackers())
+    mistakes.refuse()
+    refuse_read_only(config.run.output_dir)
     return devices
 
 
@@ -162,7 +165,9 @@ def launch(
     """
     with contextlib.ExitStack() as stack:
         with usage_errors():
-            devices = check_start(config, ranks)
+            devices = check_machine(config, ranks)
+            require_writable(config.run.output_dir)
+            refuse_other_run(config, ranks.world_size())
             at_start = continuation(config) or start
             started = derive(config, **at_start) if at_start else config
             started.prepare_files()

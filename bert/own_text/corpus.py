@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from bert.conversion.vocabularies import write_vocabulary
+from bert.jobs.making import REPORT_NAME, Products, Run
 from bert.launching.process_runner import module_command
 from bert.own_text import constants
 from bert.own_text.facts import fingerprint
@@ -16,7 +17,7 @@ from bert.own_text.plan import TextPlan
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
 from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.preparation import REPORT_NAME, Run, Steps, preprocessing_command
+from bert.pretraining.preparation import preprocessing_command
 from bert.samples.manifest import MANIFEST_NAME
 from bert.samples.mixture import MIXTURE_NAME, write_mixture
 from bert.samples.shards import count_samples
@@ -162,11 +163,11 @@ def prepare(
             "they were, so they cannot be made again; restore one of the two "
             f"({_continuing_elsewhere(request.output_dir)} the new text)"
         )
-    steps = Steps(request.output_dir / "data/prepared.json", run, source)  # another vocabulary makes everything anew
+    products = Products(request.output_dir / "data", source)  # another vocabulary makes everything anew
     for title, command, product in todo:
         if keep_existing and product.exists():
             continue
-        if code := steps.step(title, command, product):
+        if code := products.make(title, command, product, run):
             return code
     if keep_existing:
         return 0

@@ -11,14 +11,6 @@ from bert.pretraining.recipes import evening
 from bert.tokenization.segmentation import Segmenter
 
 
-class TimeSettings(Settings):
-    """The length that only own text has; --epochs and --max-steps are of every pre-training."""
-
-    hours: float | None = Field(
-        None, gt=0, description="time for everything, data included; without a length 40 epochs, at most 8 hours"
-    )
-
-
 class TextSettings(Settings):
     """How own text becomes data."""
 
@@ -78,9 +70,8 @@ class TextSettings(Settings):
 
 
 class OwnText(Settings):
-    """The sections of own text on a command line."""
+    """The section of own text on a command line."""
 
-    time: TimeSettings = TimeSettings()
     text: TextSettings = TextSettings()
 
 

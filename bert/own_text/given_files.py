@@ -1,6 +1,5 @@
 """Reads the files that a command line for own text names: weights, vocabulary, documentation."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from bert.conversion.tensor_names import heads_of
 from bert.conversion.vocabularies import Tokens, find_tokens
 from bert.own_text.facts import Weights
 from bert.own_text.request import TextRequest
-from data.examples import documentation
 
 
 def with_given_files(request: TextRequest) -> TextRequest:
@@ -36,11 +34,3 @@ def _pretrained(source: str) -> tuple[Tokens, Weights]:
     heads = tuple(heads_of(pretrained.parameters))
     ignored = tuple(tokenizer_warnings(pretrained.folder))
     return tokens, Weights(Path(source), pretrained.config, tokens.normalization, heads, ignored)
-
-
-def collect_documentation(folder: Path) -> None:
-    """Write the documentation of this machine into the folder, unless it is there."""
-    if not (folder / documentation.FILE_NAME).exists():
-        print("collecting the documentation of this machine ...", flush=True)
-        report = documentation.build(folder, documentation.default_roots(), num_workers=os.cpu_count() or 1)
-        print(documentation.summary(report), flush=True)

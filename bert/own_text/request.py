@@ -147,7 +147,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
         sources=sources,
         output_dir=output_dir,
         documentation=documentation,
-        length=Length(own.time.hours, **lengths),
+        length=Length(launch.time.hours, **lengths),
         model=model,
         num_processes=launch.nodes.num_processes if "num_processes" in launcher else None,
         settings=settings,

@@ -9,6 +9,7 @@ from bert.checkpoints.directories import list_steps
 from bert.config.plain_yaml import read_yaml
 from bert.config.setting_sources import resolve_config
 from bert.config.training_settings import derive
+from bert.jobs.record import JobRecord
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import constants, corpus
 from bert.own_text.candidates import affordable, list_candidates, place
@@ -32,17 +33,17 @@ def checkpoint_steps(output_dir: Path) -> list[int]:
     return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
 
 
-def record_of(request: TextRequest, begun: float | None = None, may_measure: bool = True) -> TextRecord:
+def record_of(request: TextRequest, job: JobRecord, begun: float | None = None, may_measure: bool = True) -> TextRecord:
     """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices that there are.
 
     Args:
+        job: the record of earlier starts.
         begun: when the hours began to count (time.monotonic); None: now.
         may_measure: start ranks that measure the speed, which is estimated otherwise.
     """
-    before = read_record(request.output_dir)
+    before = read_record(job, request.output_dir)
     if before is None or not checkpoint_steps(request.output_dir):
-        used = 0.0 if before is None else before.seconds_used
-        return _new_record(request, used, begun or time.monotonic(), may_measure)
+        return _new_record(request, job.used(), begun or time.monotonic(), may_measure)
     if request.model not in (None, before.plan.model):
         raise ValueError(
             f"config={request.model} differs from {before.plan.model} of the run in {request.output_dir}; pass "
@@ -71,7 +72,7 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
         print("the speed of this machine is estimated; the run measures it, and may plan otherwise", flush=True)
     rules = Rules(text, machine, request, candidates, speeds, may_measure, used + time.monotonic() - begun)
     plan = make_plan(rules)
-    return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan), seconds_used=used)
+    return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
 
 
 def _read_text(request: TextRequest) -> TextFacts:

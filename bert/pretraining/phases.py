@@ -1,31 +1,60 @@
-"""The training of a phase on the ranks of this node, and what a phase starts from."""
+"""The step that trains a phase, and what a phase starts from."""
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-from bert.launching.process_runner import Runner
-from bert.launching.settings import LaunchPlan
-from bert.launching.start_training import launch
+from bert.jobs.execution import Execution
+from bert.jobs.job import Step
+from bert.jobs.training import Train
+from bert.launching.ranks import Ranks
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
+from bert.pretraining.epochs import with_known_steps
+from bert.pretraining.launch_settings import JobSettings
 
 
-def train_phase(plan: LaunchPlan, config: PretrainingConfig, runner: Runner) -> int:
-    job, log_file = plan.launch.start, None
+@dataclass(frozen=True, kw_only=True)
+class TrainPhase(Train):
+    """Trains a phase; the number of its updates is known once its shards are there."""
+
+    config: PretrainingConfig
+    job: JobSettings
+
+    def settled(self, execution: Execution) -> Self:
+        return replace(self, config=with_known_steps(self.config, self.ranks.world_size()))
+
+    def check(self) -> None:
+        self.job.require_code()
+        super().check()
+
+
+def phase_step(
+    config: PretrainingConfig, previous: PretrainingConfig, job: JobSettings, ranks: Ranks, data: Sequence[Step] = ()
+) -> TrainPhase:
+    """The training of a phase.
+
+    Args:
+        previous: the settings of the first phase of the job, which may be `config`.
+        data: steps that make its shards.
+    """
+    log_file = None
     if job.create_logfile:
         stamp = time.strftime("%y%m%d%H%M%S")
         precision = "amp" if config.precision.amp else "tf32" if config.precision.tf32 == "on" else "fp32"
-        batch = config.batch.resolved_global_batch_size(plan.world_size())
+        batch = config.batch.resolved_global_batch_size(ranks.world_size())
         run = f"paddle_bert_pretraining_{config.stage()}_{precision}_gbs{batch}"  # as NVIDIA's script names it
         log_file = config.run.output_dir / f"{job.job_name}.{run}.{stamp}.log"
-    return launch(
-        job.code_dir / ENTRY.script,
-        config,
-        plan.ranks,
-        runner,
-        start=first_start(config, previous=plan.phases[0]),
+    return TrainPhase(
+        script=job.code_dir / ENTRY.script,
+        config=config,
+        ranks=ranks,
+        start=first_start(config, previous),
+        data=tuple(data),
         job_id=f"{job.job_name}_phase{config.run.phase}",
         log_file=log_file,
+        job=job,
     )
 
 

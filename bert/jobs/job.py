@@ -1,0 +1,138 @@
+"""A job is data: what a command line stands for, as steps in order. Making one reads, and never writes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from bert.config.setting_errors import Mistakes
+from bert.exit_codes import OK
+from bert.launching.ranks import Ranks
+
+if TYPE_CHECKING:
+    from bert.jobs.execution import Execution
+
+
+class Step(ABC):
+    """One step of a job. Subclasses are frozen dataclasses: their fields say all that the step does."""
+
+    takes_time: ClassVar[bool] = True  # of --hours; showing results does not
+    family: str = ""  # steps of one family are refused together
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """What it does, in a few words, for the plan and for the terminal."""
+
+    @property
+    def product(self) -> Path | None:
+        """The file or folder that it leaves; None if it leaves none of its own."""
+        return None
+
+    def needs(self) -> Sequence["Step"]:
+        """Steps that come first, unless this one is done already."""
+        return ()
+
+    def check(self) -> None:  # noqa: B027 - most steps refuse nothing
+        """Raise ValueError for what the step would refuse on any machine: wrong settings, another run in its folder.
+
+        Nothing is written.
+        """
+
+    def check_here(self) -> None:  # noqa: B027
+        """Raise ValueError for what this machine lacks: devices, packages, data. Nothing is written."""
+
+    def is_done(self, execution: "Execution") -> bool:
+        """Whether its product is there already, made in the same way."""
+        return False
+
+    @abstractmethod
+    def run(self, execution: "Execution") -> int:
+        """Do it; returns an exit code. ValueError or OSError for an error that the user can mend."""
+
+    def left(self, execution: "Execution") -> str:
+        """What to say if the step ended well and is not finished, so that later steps must wait; "" if it is."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The steps of a command.
+
+    Attributes:
+        name: of the recipe or preset, or what else the command calls it.
+        output_dir: where the record of the job is.
+        steps: in order. What a step needs is run right before it.
+        ranks: of all trainings; with several nodes each node executes the job.
+        hours: the time of the whole command, all starts together; None: the lengths of the trainings decide.
+        goes_on: a training that fails does not end the others, as with several seeds.
+    """
+
+    name: str
+    output_dir: Path
+    steps: tuple[Step, ...]
+    ranks: Ranks = field(default_factory=Ranks)
+    hours: float | None = None
+    goes_on: bool = False
+
+    def all_steps(self) -> Iterator[Step]:
+        """The steps with what they need, in the order in which they are run."""
+        for step in self.steps:
+            yield from step.needs()
+            yield step
+
+    def is_first_node(self) -> bool:
+        return self.ranks.node_rank in (None, 0)
+
+    def check(self) -> None:
+        """Raise ValueError, one line for each mistake, for what the steps would refuse on any machine."""
+        mistakes = Mistakes()
+        for step in self.all_steps():
+            with mistakes.noted():
+                step.check()
+        mistakes.refuse()
+
+    def check_here(self) -> None:
+        """Raise ValueError, one line for each mistake, for what this machine lacks."""
+        mistakes = Mistakes()
+        for step in self.all_steps():
+            with mistakes.noted():
+                step.check_here()
+        mistakes.refuse()
+
+    def lines(self) -> list[str]:
+        """The steps in words, with their products."""
+        steps = [step for step in self.all_steps() if step.product is not None]
+        return [f"{number}. {step.title}: {step.product}" for number, step in enumerate(steps, 1)]
+
+
+@dataclass(frozen=True)
+class Group(Step):
+    """Steps that end with one training among several, such as that of one seed."""
+
+    name: str
+    steps: tuple[Step, ...]
+    family: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name
+
+    def check(self) -> None:
+        for step in self.steps:
+            step.check()
+
+    def check_here(self) -> None:
+        for step in self.steps:
+            step.check_here()
+
+    def is_done(self, execution: "Execution") -> bool:
+        return all(step.is_done(execution) for step in self.steps)
+
+    def run(self, execution: "Execution") -> int:
+        print(f"\n==== {self.name}", flush=True)
+        for step in self.steps:
+            if code := execution.run(step):
+                return code
+        return OK

@@ -1,0 +1,85 @@
+"""The record of a job, OUTPUT_DIR/job.json: the time that all starts have used, and what steps remember.
+
+What is done is not recorded here: a step looks at its product.
+"""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bert.files import write_atomically
+from bert.reporting.job_file import JOB_FILE, read_job
+
+_TICK_SECONDS = 10.0  # a start that is killed loses so much of its count at most
+_MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
+
+
+def command_began() -> float:
+    """When the shell began that became this process, by time.monotonic; an installation of packages before it is not
+    counted."""
+    started = max(psutil.Process().create_time(), time.time() - _MOST_SECONDS_OF_A_SHELL)
+    return time.monotonic() - max(0.0, time.time() - started)
+
+
+class JobRecord:
+    """What a job remembers between its starts.
+
+    Attributes:
+        facts: of the steps, by names; values of JSON.
+    """
+
+    def __init__(self, output_dir: Path, seconds_used: float = 0.0, facts: dict[str, Any] | None = None) -> None:
+        self._file = output_dir / JOB_FILE
+        self._seconds_used, self.facts = seconds_used, facts or {}
+        self._start: float | None = None  # of the start that is running, in seconds of a clock that never goes back
+        self._writing = threading.Lock()
+
+    @classmethod
+    def of(cls, output_dir: Path) -> "JobRecord":
+        """The record of the job in a folder; a new one without any."""
+        file, content = output_dir / JOB_FILE, read_job(output_dir)
+        seconds, facts = content.get("seconds_used", 0.0), content.get("facts", {})
+        if (file.exists() and not content) or not isinstance(seconds, (int, float)) or not isinstance(facts, dict):
+            raise ValueError(f"{file} is damaged; restore it, or pass another --output-dir")
+        return cls(output_dir, float(seconds), facts)
+
+    def used(self) -> float:
+        """Seconds of all starts until now."""
+        return self._seconds_used + self.used_now()
+
+    def used_now(self) -> float:
+        """Seconds of this start."""
+        return 0.0 if self._start is None else time.monotonic() - self._start
+
+    def save(self) -> None:
+        with self._writing:
+            content = json.dumps({"seconds_used": round(self.used(), 3), "facts": self.facts}, indent=1, default=str)
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._file, (content + "\n").encode())
+
+    @contextlib.contextmanager
+    def clock(self, begun: float) -> Iterator[None]:
+        """Count the seconds of a start since `begun` (time.monotonic), and keep the count in the file."""
+        self._start, ended = begun, threading.Event()
+
+        def tick() -> None:
+            while not ended.wait(_TICK_SECONDS):
+                with contextlib.suppress(OSError):  # a full disk is reported by what needs it
+                    self.save()
+
+        self.save()
+        ticking = threading.Thread(target=tick, daemon=True)
+        ticking.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            ticking.join()
+            self._seconds_used, self._start = self.used(), None
+            self.save()

@@ -1,0 +1,142 @@
+"""The step that trains: a run of settings on the ranks of this node, continued by the same command until it is done."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+from bert.config.training_settings import TrainingConfig, derive
+from bert.exit_codes import OK
+from bert.jobs.execution import Execution
+from bert.jobs.job import Group, Job, Step
+from bert.launching.previous_run import is_done, newest_loop_state, refuse_other_run
+from bert.launching.ranks import Ranks
+from bert.launching.start_training import check_machine, launch
+from bert.reporting.progress import duration
+
+_FINISHED = "finished"  # name of a training -> the hours with which it ended, null without
+LEAST_SECONDS = 5.0  # of a training with --hours
+SECONDS_BESIDE = 5.0  # of the start of the ranks and the results, which --hours holds too
+SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Step):
+    """Trains, evaluates or predicts with one configuration.
+
+    Attributes:
+        script: the run_*.py that each rank runs.
+        config: the settings that were asked for.
+        start: settings of the start while there is no checkpoint, if that is not what was asked for.
+        data: steps that make what it reads.
+        share: its part of the time that --hours leaves to all trainings of the job.
+        repeats: start the ranks also if it is done, because predictions or scores are made each time.
+    """
+
+    script: Path
+    config: TrainingConfig
+    ranks: Ranks
+    start: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    data: tuple[Step, ...] = ()
+    job_id: str | None = None
+    log_file: Path | None = None
+    share: float = 1.0
+    repeats: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"training {self.config.stage()}" if self.config.trains() else self.config.stage()
+
+    @property
+    def product(self) -> Path:
+        return self.config.checkpoint_dir() if self.config.trains() else self.config.log_dir()
+
+    def needs(self) -> Sequence[Step]:
+        return self.data
+
+    def check(self) -> None:
+        refuse_other_run(self.config, self.ranks.world_size())
+
+    def check_here(self) -> None:
+        check_machine(self.config, self.ranks)
+
+    def is_done(self, execution: Execution) -> bool:
+        return not self.repeats and self._is_over(execution)
+
+    def _is_over(self, execution: Execution) -> bool:
+        """Whether all updates were made, or as many as fitted in the hours that are asked for now."""
+        hours, had = execution.job.hours, execution.record.facts.get(_FINISHED, {}).get(self._name())
+        asks_for_more = hours is not None and had is not None and hours > had
+        return is_done(self.settled(execution).config) and not asks_for_more
+
+    def _name(self) -> str:
+        """Its name in the record of the job."""
+        return str(self.config.stage_dir())
+
+    def settled(self, execution: Execution) -> Self:
+        """The step with what is known only now, where its data are there."""
+        return self
+
+    def run(self, execution: Execution) -> int:
+        step, record = self.settled(execution), execution.record
+        seconds = step.seconds(execution)
+        code = step.launch(step.config if seconds is None else derive(step.config, finish_in=seconds), execution)
+        if code == OK and step.config.trains() and is_done(step.config):
+            record.facts.setdefault(_FINISHED, {})[self._name()] = execution.job.hours
+        return code
+
+    def launch(self, config: TrainingConfig, execution: Execution) -> int:
+        """Start the ranks with these settings, and wait for their end; the exit code."""
+        start = {name: getattr(self, name) for name in ("start", "job_id", "log_file")}
+        return launch(self.script, config, self.ranks, execution.runner, **start)
+
+    def seconds(self, execution: Execution) -> float | None:
+        """Seconds that this start has, with --hours; None: updates, or a decay that has begun, decide the end.
+
+        Raises:
+            ValueError: the hours are used up.
+        """
+        left = execution.seconds_left()
+        if left is None or not self.config.trains() or self._is_over(execution):
+            return None
+        shares = [step.share for step in trainings(execution.job) if not step.is_done(execution)]
+        mine = (left - SECONDS_BESIDE) * self.share / max(self.share, math.fsum(shares))
+        if mine >= LEAST_SECONDS:
+            return mine
+        decay = newest_loop_state(self.config).get("decay")
+        if decay:  # it ends where it was planned
+            return None
+        hours, used = execution.job.hours or 0.0, execution.record.used()
+        least = math.ceil((used + 2 * SECONDS_BESIDE + LEAST_SECONDS) / 36) / 100
+        raise ValueError(
+            f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours "
+            f"{least + 0.01:g}, which continues with what is there"
+        )
+
+    def left(self, execution: Execution) -> str:
+        if self.config.run.benchmark or self.repeats or self._ends_here(execution):
+            return ""
+        return f"{self.config.stage()} has steps left; the same command continues"
+
+    def _ends_here(self, execution: Execution) -> bool:
+        """Whether the training is over, as this node sees it."""
+        waits = self.ranks.num_nodes > 1 and not self.config.run.steps_this_run
+        deadline = time.monotonic() + (SUMMARY_PATIENCE_SECONDS if waits else 0.0)
+        while not (is_over := self._is_over(execution)) and time.monotonic() < deadline:
+            time.sleep(1.0)
+        return is_over
+
+
+def trainings(job: Job) -> list[Train]:
+    """The trainings of a job, in order, also those of its groups."""
+    steps, found = list(job.steps), list[Train]()
+    while steps:
+        step = steps.pop(0)
+        if isinstance(step, Train):
+            found.append(step)
+        if isinstance(step, Group):
+            steps[:0] = step.steps
+    return found

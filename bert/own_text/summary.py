@@ -1,0 +1,41 @@
+"""What a start of a training on own text says first: its plan, and whether what is there can be continued."""
+
+from bert.config.run_file import dump_yaml
+from bert.help_parser import wrapped
+from bert.jobs.record import JobRecord
+from bert.launching.previous_run import refuse_other_run
+from bert.own_text.plan_table import table
+from bert.own_text.record import TextRecord
+from bert.own_text.request import TextRequest
+from bert.own_text.start import checkpoint_steps, training_config
+from bert.pretraining.config import PretrainingConfig
+from bert.reporting.progress import duration
+
+
+def show(request: TextRequest, record: TextRecord, job: JobRecord) -> PretrainingConfig:
+    """Print the plan; returns the settings of the training. ValueError if what is there cannot be continued so."""
+    plan, done = record.plan, max(checkpoint_steps(request.output_dir), default=0)
+    config = training_config(request, record)
+    if "show_config" in request.line.launch:
+        print(dump_yaml(config))
+        return config
+    print(f"\n{table(plan, request, has_begun=done > 0)}\n")
+    if request.weights is not None:
+        head = "is kept" if "masked-LM head" in request.weights.heads else "is missing there and begins anew"
+        print(f"The masked-LM head of {request.weights.path.name} {head}.")
+    for line in plan.warnings:
+        print(wrapped(f"warning: {line}"))
+    if done:
+        print(f"The training is at update {done:,}; {duration(job.used())} were used.")
+    print(flush=True)
+    config.batch.gradient_accumulation_steps(plan.ranks)
+    if config.run.max_steps < done:
+        asked = f"max_steps={config.run.max_steps}"
+        if request.length.epochs is not None:
+            asked = f"epochs={request.length.epochs:g} are {config.run.max_steps:,} updates and"
+        raise ValueError(
+            f"{asked} must be at least the {done:,} updates that were made (more extends it); for a shorter training "
+            "pass another --output-dir"
+        )
+    refuse_other_run(config, plan.ranks)
+    return config

@@ -1,0 +1,23 @@
+"""The record of a job as a file, OUTPUT_DIR/job.json: the seconds that it has used, and the facts that it remembers."""
+
+from pathlib import Path
+from typing import Any
+
+from bert.files import read_json
+from bert.reporting.old_records import job_of_own_text
+
+JOB_FILE = "job.json"
+
+
+def read_job(output_dir: Path) -> dict[str, Any]:
+    """The record in a folder: seconds_used, facts; empty without one, or if it is damaged."""
+    if (output_dir / JOB_FILE).exists():
+        return read_json(output_dir / JOB_FILE)
+    return job_of_own_text(output_dir)
+
+
+def job_facts(output_dir: Path, name: str) -> dict[str, Any]:
+    """What the job in a folder remembers by this name; empty if it is nothing."""
+    facts = read_job(output_dir).get("facts")
+    found = facts.get(name) if isinstance(facts, dict) else None
+    return found if isinstance(found, dict) else {}
