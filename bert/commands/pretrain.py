@@ -25,8 +25,8 @@ from bert.exit_codes import OK
 from bert.files import read_json
 from bert.help_parser import wrapped
 from bert.interpreter import is_installed, shell_command
-from bert.jobs.execution import Execution, execute
-from bert.jobs.job import Job, Step
+from bert.jobs.execution import execute
+from bert.jobs.job import Execution, Job, Step
 from bert.jobs.questions import answer
 from bert.jobs.record import command_began
 from bert.launching.arguments import (
@@ -316,7 +316,7 @@ def _next_commands(preset: str, phases: Sequence[PretrainingConfig], words: Sequ
     """(purpose, command); `words` are those of the command that ran, which its longer form repeats."""
     pretrain, first, last = "scripts/run_pretraining.sh", phases[0], phases[-1]
     longer = [f"--phase{first.run.phase}-max-steps", str(2 * first.run.max_steps), "--output-dir", "results/longer"]
-    weights = ["--from-pretrained-params", last.checkpoint_dir()]
+    weights: list[str | Path] = ["--from-pretrained-params", last.checkpoint_dir()]
     on_squad = ["--config", "squad_large", "--download"] if first.model.hidden_size >= 768 else []
     large = shell_command(pretrain, "--config", "large", "--dry-run")
     commands = [curves_command(first.run.output_dir)]

@@ -21,7 +21,7 @@ from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.help_parser import wrapped
 from bert.jobs.execution import execute
-from bert.jobs.job import Job
+from bert.jobs.job import Job, Step
 from bert.launching.arguments import PRECISIONS, one_of
 from bert.launching.previous_run import is_done
 from bert.launching.process_runner import flags_of
@@ -165,7 +165,7 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         note_progress(plan, environment)
     if when == "never":
         return OK
-    steps = []
+    steps = list[Step]()
     for config in plan.phases:
         if not is_done(config):
             steps += data_steps(plan.name, config, plan.launch.shards, plan.ranks, for_all_nodes=True)

@@ -8,59 +8,9 @@ from collections.abc import Sequence
 from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer
-from bert.jobs.job import Job, Step
+from bert.jobs.job import Execution, Job, Step
 from bert.jobs.record import JobRecord
 from bert.launching.process_runner import Runner
-from bert.launching.start_training import ENDED_BY_SIGNAL, KILLED
-
-
-class Execution:
-    """One start of a job, as its steps see it.
-
-    Attributes:
-        record: of the job.
-        runner: runs one process at a time, and passes signals on to it.
-        has_worked: whether a step of this start did more than showing what is there.
-    """
-
-    def __init__(self, job: Job, record: JobRecord, runner: Runner) -> None:
-        self.job, self.record, self.runner = job, record, runner
-        self.has_worked, self._begun = False, time.monotonic()
-
-    def seconds(self) -> float:
-        """Of this start."""
-        return self.record.used_now() or time.monotonic() - self._begun
-
-    def seconds_left(self) -> float | None:
-        """Of --hours; None without."""
-        return None if self.job.hours is None else 3600 * self.job.hours - self.record.used()
-
-    def run(self, step: Step) -> int:
-        """Run a step and what it needs, unless it is done; the exit code, INTERRUPTED after a request to stop."""
-        if step.is_done(self):
-            return OK
-        for needed in step.needs():
-            if code := self.run(needed):
-                return code
-        if self.runner.stop_requested:
-            return INTERRUPTED
-        self.has_worked |= step.takes_time
-        try:
-            with usage_errors():
-                return step.run(self)
-        except SystemExit as ended:  # after the lines of an error
-            return ended.code if isinstance(ended.code, int) else BAD_INPUT
-
-    def command(self, words: Sequence[str]) -> int:
-        """Run a command and report how it ended, unless it succeeded or reported its error itself; its exit code."""
-        code, runner = self.runner.run(words), self.runner
-        if code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED)):
-            print(f"interrupted ({runner.stopped_by}); the same command resumes", file=sys.stderr)
-            return INTERRUPTED
-        if code not in (OK, BAD_INPUT):
-            killed = ", killed, often because memory ran out" if code in KILLED else ""
-            print(f"error: {' '.join(words[1:4])} ... ended with exit code {code}{killed}", file=sys.stderr)
-        return code
 
 
 def execute(job: Job, begun: float | None = None, record: JobRecord | None = None) -> int:

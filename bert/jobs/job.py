@@ -1,17 +1,19 @@
 """A job is data: what a command line stands for, as steps in order. Making one reads, and never writes."""
 
+import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from bert.config.setting_errors import Mistakes
-from bert.exit_codes import OK
+from bert.config.setting_errors import Mistakes, usage_errors
+from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
+from bert.jobs.record import JobRecord
+from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
-
-if TYPE_CHECKING:
-    from bert.jobs.execution import Execution
+from bert.launching.start_training import ENDED_BY_SIGNAL, KILLED
 
 
 class Step(ABC):
@@ -136,3 +138,52 @@ class Group(Step):
             if code := execution.run(step):
                 return code
         return OK
+
+
+class Execution:
+    """One start of a job, as its steps see it.
+
+    Attributes:
+        record: of the job.
+        runner: runs one process at a time, and passes signals on to it.
+        has_worked: whether a step of this start did more than showing what is there.
+    """
+
+    def __init__(self, job: Job, record: JobRecord, runner: Runner) -> None:
+        self.job, self.record, self.runner = job, record, runner
+        self.has_worked, self._begun = False, time.monotonic()
+
+    def seconds(self) -> float:
+        """Of this start."""
+        return self.record.used_now() or time.monotonic() - self._begun
+
+    def seconds_left(self) -> float | None:
+        """Of --hours; None without."""
+        return None if self.job.hours is None else 3600 * self.job.hours - self.record.used()
+
+    def run(self, step: Step) -> int:
+        """Run a step and what it needs, unless it is done; the exit code, INTERRUPTED after a request to stop."""
+        if step.is_done(self):
+            return OK
+        for needed in step.needs():
+            if code := self.run(needed):
+                return code
+        if self.runner.stop_requested:
+            return INTERRUPTED
+        self.has_worked |= step.takes_time
+        try:
+            with usage_errors():
+                return step.run(self)
+        except SystemExit as ended:  # after the lines of an error
+            return ended.code if isinstance(ended.code, int) else BAD_INPUT
+
+    def command(self, words: Sequence[str]) -> int:
+        """Run a command and report how it ended, unless it succeeded or reported its error itself; its exit code."""
+        code, runner = self.runner.run(words), self.runner
+        if code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED)):
+            print(f"interrupted ({runner.stopped_by}); the same command resumes", file=sys.stderr)
+            return INTERRUPTED
+        if code not in (OK, BAD_INPUT):
+            killed = ", killed, often because memory ran out" if code in KILLED else ""
+            print(f"error: {' '.join(words[1:4])} ... ended with exit code {code}{killed}", file=sys.stderr)
+        return code

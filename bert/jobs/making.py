@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert.files import read_json, waiting_lock
-from bert.jobs.execution import Execution
-from bert.jobs.job import Step
+from bert.jobs.job import Execution, Step
 from bert.samples.manifest import MANIFEST_NAME
 
 REPORT_NAME = "report.json"  # ends a folder of imported text

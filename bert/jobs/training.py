@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import OK
-from bert.jobs.execution import Execution
-from bert.jobs.job import Group, Job, Step
+from bert.jobs.job import Execution, Group, Job, Step
 from bert.launching.previous_run import is_done, newest_loop_state, refuse_other_run
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import check_machine, launch

@@ -12,8 +12,7 @@ from bert.config.training_settings import derive
 from bert.exit_codes import INTERRUPTED, OK
 from bert.files import read_json
 from bert.help_parser import wrapped
-from bert.jobs.execution import Execution
-from bert.jobs.job import Job, Step
+from bert.jobs.job import Execution, Job, Step
 from bert.launching.previous_run import is_done, newest_loop_state, newest_saved, without_effect
 from bert.launching.ranks import Ranks
 from bert.own_text import constants, corpus, report

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from bert.jobs.execution import Execution
-from bert.jobs.job import Step
+from bert.jobs.job import Execution, Step
 from bert.jobs.training import Train
 from bert.launching.ranks import Ranks
 from bert.pretraining.config import PretrainingConfig

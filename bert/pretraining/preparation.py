@@ -7,8 +7,7 @@ from typing import Any
 
 from bert.exit_codes import OK
 from bert.interpreter import shell_command
-from bert.jobs.execution import Execution
-from bert.jobs.job import Step
+from bert.jobs.job import Execution, Step
 from bert.jobs.making import Make
 from bert.launching.process_runner import module_command
 from bert.launching.ranks import Ranks
