@@ -1,29 +1,27 @@
 """`bash scripts/run_classify.sh --train FILE`: trains a classifier on your own labelled texts, and scores it."""
 
 import json
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bert import REPOSITORY
-from bert.commands.fine_tuning import FineTuningLauncher, Form, plan_of, train
-from bert.config.setting_errors import usage_errors
+from bert.commands.fine_tuning import FineTuningLauncher, Form, planned_of
 from bert.config.settings_base import Settings
 from bert.config.training_settings import derive
 from bert.exit_codes import OK
 from bert.files import read_json, write_atomically
-from bert.finetuning.config import FineTuningConfig
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.help_parser import wrapped
+from bert.jobs.job import Execution, Group, Job, Step
+from bert.jobs.planned import Planned, start
+from bert.jobs.training import Train, trainings
 from bert.launching.arguments import CommandLine
-from bert.launching.process_runner import Runner
-from bert.launching.ranks import Ranks
 from bert.launching.settings import LaunchSettings
-from bert.launching.start_training import launch
 from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY
 from bert.reporting.spread import markdown, metric_rows, metrics_in
 
@@ -76,45 +74,58 @@ LAUNCHER = FineTuningLauncher(
 )
 
 
-def main(words: Sequence[str]) -> int:
-    with usage_errors():
-        plan = plan_of(LAUNCHER, words)
-        parts = plan.launch.start.cross_validate
-        if plan.answers():
-            if parts is not None:
-                print(
-                    f"--cross-validate: this is one of {parts} trainings, each in part-N of its folder", file=sys.stderr
-                )
-            return OK
-    (config,) = plan.phases
-    if parts is not None:
-        return cross_validate(REPOSITORY / GLUE.script, config, plan.ranks, parts)
-    return train(LAUNCHER, plan)
+def planned(words: Sequence[str]) -> Planned:
+    """The plan of a command line; with --cross-validate, its settings are those of one of the trainings."""
+    one = planned_of(LAUNCHER, words)
+    parts = one.plan.launch.start.cross_validate
+    return one if parts is None else one._replace(job=cross_validation(one.job, parts))
 
 
-def cross_validate(script: Path, config: FineTuningConfig, ranks: Ranks, parts: int) -> int:
+main = partial(start, planned)
+
+
+def cross_validation(job: Job, parts: int) -> Job:
     """`--cross-validate 5`: a training for each part of the user's rows, which is held out, and scores over all rows.
 
-    Returns the exit code; the same command resumes.
+    Args:
+        job: that of a single training, whose folder gets one of each part.
     """
-    folder, runner, folds = config.run.output_dir, Runner(), list[Path]()
+    (training,), folds = trainings(job), list[Train]()
     for part in range(parts):
-        print(f"\n==== part {part} ({part + 1} of {parts})", flush=True)
-        own = folder / f"part-{part}"
-        fold = derive(config, fold=part, folds=parts, output_dir=own, report_file=own / "report.json")
-        code = launch(script, fold, ranks, runner)
-        if code != OK:
-            return code
-        folds.append(fold.log_dir())
-    metrics = {part: metrics_in(read_json(fold / SUMMARY)) for part, fold in enumerate(folds)}
-    table = [*markdown(metric_rows(metrics, "part")), *_all_rows([read_json(fold / SCORES_FILE) for fold in folds])]
-    lines = [f"{config.stage()}: {parts} parts", "", *table]
-    if verdict := _verdict_of_all(folder, folds):
-        lines += ["", verdict]
-    write_atomically(folder / "cross_validation.md", ("\n".join(lines) + "\n").encode())
-    end = f"The table is in {folder}/cross_validation.md; each part has a model of its own."
-    print("", wrapped("\n".join(lines)), "", wrapped(end), sep="\n")
-    return OK
+        own = job.output_dir / f"part-{part}"
+        config = derive(training.config, fold=part, folds=parts, output_dir=own, report_file=own / "report.json")
+        folds.append(replace(training, config=config, repeats=False))
+    groups = [Group(f"part {number} ({number + 1} of {parts})", (step,)) for number, step in enumerate(folds)]
+    return replace(job, steps=(*groups, AllParts(job.output_dir, tuple(folds))))
+
+
+@dataclass(frozen=True)
+class AllParts(Step):
+    """Writes and shows the scores of the parts, and those over the rows of all parts."""
+
+    takes_time: ClassVar[bool] = False
+    folder: Path
+    folds: tuple[Train, ...]
+
+    @property
+    def title(self) -> str:
+        return "scores of all parts"
+
+    @property
+    def product(self) -> Path:
+        return self.folder / "cross_validation.md"
+
+    def run(self, execution: Execution) -> int:
+        folds = [step.config.log_dir() for step in self.folds]
+        metrics = {part: metrics_in(read_json(fold / SUMMARY)) for part, fold in enumerate(folds)}
+        table = [*markdown(metric_rows(metrics, "part")), *_all_rows([read_json(fold / SCORES_FILE) for fold in folds])]
+        lines = [f"{self.folds[0].config.stage()}: {len(folds)} parts", "", *table]
+        if verdict := _verdict_of_all(self.folder, folds):
+            lines += ["", verdict]
+        write_atomically(self.product, ("\n".join(lines) + "\n").encode())
+        end = f"The table is in {self.product}; each part has a model of its own."
+        print("", wrapped("\n".join(lines)), "", wrapped(end), sep="\n")
+        return OK
 
 
 def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:

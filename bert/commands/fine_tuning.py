@@ -1,34 +1,32 @@
 """What the commands of fine-tuning share: settings, the quickstarts' data, ranks, start and results."""
 
-import json
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from bert import REPOSITORY
-from bert.checkpoints.directories import list_steps, weights_folder
-from bert.config.command_line import take_questions
-from bert.config.setting_errors import usage_errors
+from bert.checkpoints.directories import list_steps
+from bert.commands.quickstart_data import MadeData, quickstart_data
+from bert.config.command_line import Question, take_questions
+from bert.config.setting_errors import Mistakes
 from bert.config.setting_sources import read_settings, resolve_config
+from bert.config.training_settings import derive
 from bert.exit_codes import OK
-from bert.files import read_json, require_writable
+from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
+from bert.jobs.job import Execution, Job, Step
+from bert.jobs.planned import Planned
+from bert.jobs.training import Train
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
-from bert.launching.process_runner import Runner, module_command, start_process
 from bert.launching.ranks import gpus_for, quickstart_processes
 from bert.launching.settings import LaunchPlan
-from bert.launching.start_training import launch
-from bert.pretraining.recipes import QUICKSTART_DIR
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
 from bert.reporting.results import next_commands
 from bert.reporting.run_record import SCORES_FILE
-from data.text.lddl_writer import QUIET_COUNTS
 
 ALL_MODES = ("do_train", "do_eval", "do_predict")
 Row = tuple[str, str, str]  # title, key of summary.json, format
@@ -59,120 +57,125 @@ class FineTuningLauncher(Launcher):
     scores: Sequence[tuple[str, str, str]] = ()  # title, key of summary.json, format; none: all metrics
 
 
-def run(task: FineTuningLauncher, words: Sequence[str]) -> int:
-    """A training from its command line to its results; returns the exit code."""
-    with usage_errors():
-        plan = plan_of(task, words)
-        if plan.answers():
-            return OK
-    return train(task, plan)
-
-
-def train(task: FineTuningLauncher, plan: LaunchPlan) -> int:
-    (config,) = plan.phases
-    log_file = config.run.output_dir / "logfile.txt" if plan.name == POSITIONAL_PLAN else None  # as NVIDIA's scripts
-    code = launch(REPOSITORY / task.entry.script, config, plan.ranks, Runner(), log_file=log_file)
-    if code == OK:
-        print("\n".join(result_lines(config, task.scores)))
-    return code
-
-
 def form_of_recipe(recipes: Mapping[str, Any], name: str) -> Form:
     is_quickstart = name in recipes and name.startswith("quickstart")
     return Form({"config": name} if name else {}, quickstart=name if is_quickstart else "")
 
 
-def plan_of(task: FineTuningLauncher, words: Sequence[str]) -> LaunchPlan:
-    """The plan of a task's command line; raises ValueError with value, rule and remedy."""
+def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
+    """What a command line of a task stands for; raises ValueError with a line for each mistake."""
     line = read_command_line(task, words)
-    flags = dict(line.launch)
+    mistakes, flags = Mistakes(line.mistakes), dict(line.launch)
     questions = take_questions(flags, task.entry)
-    form = task.form(line)
+    with mistakes.noted():
+        form = task.form(line)
+        plan, training = _plan(task, line, form, flags, questions)
+    mistakes.refuse()
+    results = FineTuningResults(training, tuple(task.scores))
+    job = Job(plan.name, training.config.run.output_dir, (training, results), plan.ranks, plan.hours)
+    return Planned(line, plan, job)
+
+
+def _plan(
+    task: FineTuningLauncher, line: CommandLine, form: Form, flags: dict[str, Any], questions: Sequence[Question]
+) -> tuple[LaunchPlan, "FineTune"]:
     settings, launch_settings = dict(form.settings), dict(form.launch)
+    made = MadeData()
     if form.quickstart:
         with line.notices_on_stderr_if_config_is_printed():
-            settings |= _quickstart(task, form, line, makes_data=not questions)
+            default = task.quickstart_output.format(form.quickstart.removeprefix("quickstart_"))
+            folder = Path(line.training.get("output_dir", default)).expanduser()
+            kind = None if task.questions is None else task.questions[form.quickstart]
+            made = quickstart_data(task.entry, line, settings, folder, kind, task.vocabulary_size)
+        settings |= made.settings
         device = {**dict(task.entry.recipes[form.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
-    config = resolve_config({**settings, **line.training}, task.entry)
+    timed = {"lr_schedule": "wsd"} if "hours" in flags else {}  # whose decay can begin at any time
+    config = resolve_config({**timed, **settings, **line.training}, task.entry)
     available = max(1, gpus_for(config.hardware.device))
     launched = read_settings(task.settings, {"num_processes": available, **launch_settings, **flags})
-    config = with_global_batch(config, launched.nodes.world_size())
-    return LaunchPlan(POSITIONAL_PLAN if line.positional else settings.get("config", ""), [config], launched, questions)
+    if "plan" not in line.launch:  # which is for other devices than those of this machine
+        config = with_global_batch(config, launched.nodes.world_size())
+    name = POSITIONAL_PLAN if line.positional else settings.get("config", "")
+    training = FineTune(
+        script=REPOSITORY / task.entry.script,
+        config=config,
+        ranks=launched.nodes,
+        data=made.steps,
+        log_file=config.run.output_dir / "logfile.txt" if line.positional else None,  # as NVIDIA's scripts
+        repeats=True,
+        typed=frozenset({**line.launch, **line.training}),
+        vocabulary=made.vocabulary,
+    )
+    return LaunchPlan(name, [config], launched, questions), training
 
 
-def _quickstart(task: FineTuningLauncher, form: Form, line: CommandLine, makes_data: bool) -> dict[str, Any]:
-    """Output folders, data of this project, and initial weights unless the flags name some.
+@dataclass(frozen=True, kw_only=True)
+class FineTune(Train):
+    """Fine-tunes, evaluates or predicts.
 
-    The weights are the result of the pre-training quickstart, or random numbers, with a vocabulary made of the data.
-    Without `makes_data` the settings are those of a first start, and nothing is written.
+    Attributes:
+        typed: names of the settings that were given on the command line.
+        vocabulary: the one that the step's data make, which decides the size of the model's; None: none is made.
     """
-    # Mistakes are found before data are made; the vocabulary is one of these.
-    resolve_config({**form.settings, "vocab_file": "vocab.txt", **line.training}, task.entry)
-    default = task.quickstart_output.format(form.quickstart.removeprefix("quickstart_"))
-    output_dir = Path(line.training.get("output_dir", default)).expanduser()
-    data = output_dir / "data"
-    if makes_data:
-        require_writable(output_dir)
-    elif not data.exists():
-        print(wrapped(f"The quickstart's data are made at its start, in {data}; until then they cannot be counted."))
-    settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
-    if task.questions is not None:
-        files = task.questions[form.quickstart]
-        if makes_data:
-            _run_module("data.examples.sample_questions", output_dir=data)
-        settings |= {"train_file": data / f"train{files}.json", "predict_file": data / f"held_out{files}.json"}
-        settings |= {} if gpus_for("auto") else {"device": "cpu"}
-        text = data / "train.json"
-    else:
-        text = dict(task.entry.recipes[form.quickstart]())["train_file"]
-    if line.training.keys() & {"from_pretrained_params", "from_checkpoint"}:
-        return settings
-    return settings | (_pretrained_settings() or _random_settings(data, text, task.vocabulary_size, makes_data))
+
+    config: FineTuningConfig
+    typed: frozenset[str] = frozenset()
+    vocabulary: Path | None = None
+
+    def settled(self, execution: Execution) -> Self:
+        if self.vocabulary is None or not self.vocabulary.is_file():
+            return self
+        size = len(self.vocabulary.read_text(encoding="utf-8").splitlines())
+        return replace(self, config=derive(self.config, vocab_size=size))
+
+    def check(self) -> None:
+        """Refuse also files that were named and are missing or wrong; others may be on the machine of the run."""
+        super().check()
+        if (error := self._wrong_files()) is not None and str(error).partition("=")[0] in self.typed:
+            raise error
+
+    def check_here(self) -> None:
+        super().check_here()
+        if (error := self._wrong_files()) is not None:
+            raise error
+
+    def _wrong_files(self) -> ValueError | None:
+        """None also where the files are made or fetched when the training starts."""
+        if self.data or self.config.fetches_data():
+            return None
+        try:
+            self.config.check_files()
+        except ValueError as error:
+            return error
+        return None
 
 
-def _pretrained_settings() -> dict[str, Any]:
-    """The model of the pre-training quickstart; empty if there is none."""
-    folder = QUICKSTART_DIR / "bert-quickstart"
-    if folder.is_dir() and weights_folder(folder) != folder:
-        print(f"starting from the pre-trained weights in {weights_folder(folder)}", flush=True)
-        return {"from_pretrained_params": weights_folder(folder)}
-    makes = f"`{shell_command('scripts/run_pretraining.sh')}` makes one; --from-pretrained-params names another."
-    without = "so the weights are random, and the scores will be near those of guessing"
-    print(wrapped(f"There is no pre-trained model in {folder}, {without}. {makes}"), flush=True)
-    return {}
+@dataclass(frozen=True)
+class FineTuningResults(Step):
+    """Shows the scores, the throughput, and where the results are.
+
+    Attributes:
+        scores: title, key of summary.json, format; none: all metrics.
+        is_alone: it is not one of several runs, whose checkpoints may go.
+    """
+
+    takes_time: ClassVar[bool] = False
+    training: FineTune
+    scores: tuple[Row, ...] = ()
+    is_alone: bool = True
+
+    @property
+    def title(self) -> str:
+        return "showing the results"
+
+    def run(self, execution: Execution) -> int:
+        config = self.training.config
+        print("\n".join(result_lines(config, self.scores, self.is_alone)), flush=True)
+        return OK
 
 
-def _random_settings(data: Path, text: Path, size: int, makes_data: bool) -> dict[str, Any]:
-    """A small model of random weights, with a vocabulary of `size` tokens or fewer made of the training file."""
-    vocabulary = data / "vocab.txt"
-    if makes_data and not vocabulary.is_file():
-        source = data / "text"
-        source.mkdir(parents=True, exist_ok=True)
-        documents = (f"document-{number} {document}\n" for number, document in enumerate(_documents(text)))
-        (source / "0.txt").write_text("".join(documents), encoding="utf-8")
-        _run_module("data.train_vocabulary", input=source, vocab_size=size, output=vocabulary)
-    if vocabulary.is_file():
-        size = len(vocabulary.read_text(encoding="utf-8").splitlines())
-    return {"bert_model": "bert-quickstart", "vocab_size": size, "vocab_file": vocabulary}
-
-
-def _documents(file: Path) -> list[str]:
-    """The paragraphs of SQuAD's JSON, the lines of another file."""
-    content = file.read_text(encoding="utf-8")
-    if file.suffix != ".json":
-        return [line for line in content.splitlines() if line]
-    return [paragraph["context"] for article in json.loads(content)["data"] for paragraph in article["paragraphs"]]
-
-
-def _run_module(module: str, **options: Any) -> None:
-    """Run a command of data/; ValueError if it fails, after its own error."""
-    output = sys.stderr if sys.stdout is sys.stderr else None  # CommandLine.notices_on_stderr_if_config_is_printed
-    if code := start_process(module_command(module, **options), stdout=output).wait():
-        raise ValueError(f"python -m {module} ended with exit code {code}; the reason is above")
-
-
-def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
+def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool = True) -> list[str]:
     """A table of the scores and the throughput, as far as summary.json has them, and where the results are."""
     folder = config.log_dir()
     summary = read_json(folder / "summary.json")
@@ -184,7 +187,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row]) -> list[str]:
     for found in (summary, read_json(folder / SCORES_FILE)):
         lines += wrapped(found.get("verdict", "")).splitlines()
     lines.append(wrapped(f"Predictions and summary.json: {folder}"))
-    commands, is_alone = [], QUIET_COUNTS not in os.environ  # not one of several runs, whose checkpoints may go
+    commands = []
     if is_alone and list_steps(config.checkpoint_dir()):
         words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
         commands.append(("use the model", words))

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, form_of_recipe, run
+from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, form_of_recipe, planned_of
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.glue.task_table import task_name
+from bert.jobs.planned import start
 from bert.launching.arguments import FLAGS_INSTEAD, CommandLine
 
 
@@ -51,4 +52,5 @@ LAUNCHER = FineTuningLauncher(
     names={"Recipes": GLUE.recipes},
     form=_form,
 )
-main = partial(run, LAUNCHER)
+planned = partial(planned_of, LAUNCHER)
+main = partial(start, planned)

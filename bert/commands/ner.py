@@ -2,8 +2,9 @@
 
 from functools import partial
 
-from bert.commands.fine_tuning import FineTuningLauncher, Form, form_of_recipe, run
+from bert.commands.fine_tuning import FineTuningLauncher, Form, form_of_recipe, planned_of
 from bert.finetuning.ner.config import ENTRY as NER
+from bert.jobs.planned import start
 from bert.launching.arguments import CommandLine
 
 
@@ -24,4 +25,5 @@ LAUNCHER = FineTuningLauncher(
     names={"Recipes": NER.recipes},
     form=_form,
 )
-main = partial(run, LAUNCHER)
+planned = partial(planned_of, LAUNCHER)
+main = partial(start, planned)

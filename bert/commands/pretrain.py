@@ -25,9 +25,8 @@ from bert.exit_codes import OK
 from bert.files import read_json
 from bert.help_parser import wrapped
 from bert.interpreter import is_installed, shell_command
-from bert.jobs.execution import execute
 from bert.jobs.job import Execution, Job, Step
-from bert.jobs.questions import answer
+from bert.jobs.planned import Planned, start
 from bert.jobs.record import command_began
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
@@ -237,17 +236,18 @@ def main(argv: Sequence[str]) -> int:
         from bert.commands import own_text
 
         return own_text.main(line, begun)
-    with usage_errors():
-        plan = plan_of(line)
-        job = job_of(plan, line.words)
-        if answer(plan, job, is_dry_run="dry_run" in line.launch):
-            return OK
-        job.check()
-        job.check_here()
-    if plan.name == "quickstart" and (cards := num_gpus()) > 1:  # where NVIDIA's script of this name trains on all
+    return start(planned, argv)
+
+
+def planned(words: Sequence[str]) -> Planned:
+    """The plan of a command line that is not about own text."""
+    line = read_command_line(LAUNCHER, words)
+    plan = plan_of(line)
+    cards = num_gpus() if plan.name == "quickstart" and not plan.questions else 0
+    if cards > 1:  # where NVIDIA's script of this name trains on all
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
-    return execute(job, begun)
+    return Planned(line, plan, job_of(plan, line.words))
 
 
 def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, run
+from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, planned_of
 from bert.config.flags import is_on
 from bert.config.setting_sources import read_settings
 from bert.config.settings_base import Settings
@@ -15,6 +15,7 @@ from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.text_files import decoding_of
+from bert.jobs.planned import start
 from bert.launching.arguments import CommandLine, Positional, read_positional, settings_of_nvidia
 from bert.launching.settings import LaunchSettings
 
@@ -146,4 +147,5 @@ LAUNCHER = FineTuningLauncher(
         ("F1 at the best threshold", "eval_best_f1", ".2f"),
     ),
 )
-main = partial(run, LAUNCHER)
+planned = partial(planned_of, LAUNCHER)
+main = partial(start, planned)

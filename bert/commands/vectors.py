@@ -3,10 +3,11 @@
 from functools import partial
 from pathlib import Path
 
-from bert.commands.fine_tuning import FineTuningLauncher, Form, run
+from bert.commands.fine_tuning import FineTuningLauncher, Form, planned_of
 from bert.finetuning.config import TaskDataSettings
+from bert.jobs.planned import start
 from bert.launching.arguments import CommandLine
-from bert.vectors.settings import ENTRY
+from bert.vectors.settings import ENTRY, TIMED
 
 
 def _form(line: CommandLine) -> Form:
@@ -14,7 +15,8 @@ def _form(line: CommandLine) -> Form:
     if line.positional or not sources or "from_pretrained_params" not in line.training:
         raise ValueError("give --model, and --text FOLDER or --pairs FILE (to measure only: --eval FILE)")
     folder = Path(line.training.get("output_dir", f"results/vectors-{sources[0].name.partition('.')[0]}"))
-    return Form({"output_dir": folder, "report_file": folder / "report.json"})
+    timed = TIMED if "hours" in line.launch else {}
+    return Form({"output_dir": folder, "report_file": folder / "report.json", **timed})
 
 
 LAUNCHER = FineTuningLauncher(
@@ -36,4 +38,5 @@ LAUNCHER = FineTuningLauncher(
     ),
     form=_form,
 )
-main = partial(run, LAUNCHER)
+planned = partial(planned_of, LAUNCHER)
+main = partial(start, planned)

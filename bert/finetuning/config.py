@@ -124,6 +124,10 @@ class FineTuningConfig(TrainingConfig):
         if self.initialization.from_pretrained_params is not None:
             resolve(self.initialization.from_pretrained_params)
 
+    def fetches_data(self) -> bool:
+        """Whether `fetch_data` may fetch something, so that files may be missing before it."""
+        return False
+
     def fetch_data(self) -> None:
         """Fetch what is missing of a published set, if the settings say so. Tasks that have one define it."""
 

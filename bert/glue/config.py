@@ -141,6 +141,9 @@ class GlueConfig(LabelConfig):
             return super().file_of(part)
         return find_file(self.data.data_dir, self.label_schema().split(part))
 
+    def fetches_data(self) -> bool:
+        return self.data.download
+
     def fetch_data(self) -> None:
         data = self.data
         if data.download and data.data_dir is not None and not unset_variable(data.data_dir):

@@ -130,7 +130,7 @@ class Group(Step):
             step.check_here()
 
     def is_done(self, execution: "Execution") -> bool:
-        return all(step.is_done(execution) for step in self.steps)
+        return all(step.is_done(execution) for step in self.steps if step.takes_time)
 
     def run(self, execution: "Execution") -> int:
         print(f"\n==== {self.name}", flush=True)

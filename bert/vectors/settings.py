@@ -28,8 +28,8 @@ from data.text.inputs import Findings, list_inputs, total_bytes
 logger = logging.getLogger(__name__)
 
 _BYTES_OF_A_PAIR = 3_000  # of text, about
-# The time decides the end: the rate is stable until its last share; the epochs are the most.
-_TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
+# With --hours the time decides the end: the rate is stable until its last share; the epochs are the most.
+TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
 # Of own text's small models, as measured in MEASUREMENTS.md; micro-batches that are whole need no vectors from before.
 _SMALL_MODERN = {"learning_rate": 1e-3, "embedding_rate_factor": 10.0, "hidden_dropout_prob": 0.1, "batch_size": 128}
 _BATCH = {"eval_freq": 100, "batch_size": 32, "global_batch_size": 128}  # pairs: of memory, and of negatives
@@ -42,7 +42,6 @@ class VectorDataSettings(TaskDataSettings):
     text_field: str | None = Field(None, description="of --text: the texts' column or field in tables and JSON")
     train_file: Path | None = Field(None, description="table of queries and passages")
     eval_file: Path | None = Field(None, description="pairs to measure on; none: a part is held out")
-    hours: MayDiffer[float | None] = Field(None, gt=0, description="time for the training, of all starts together")
     query_column: str | None = Field(None, description="column of the queries; inferred if not named")
     passage_column: str | None = Field(None, description="column of the passages; inferred if not named")
     held_out_fraction: float = Field(0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval")
@@ -108,7 +107,7 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
         files = list_inputs([Path(str(source)).expanduser()], "auto", Findings(), flag=flag)
         usual = usual_settings(total_bytes(files) // _BYTES_OF_A_PAIR, {**implied, **values})
         is_small = implied.get("model_type") == "modernbert" and int(implied["hidden_size"]) <= SMALL
-        implied |= usual | _BATCH | (_SMALL_MODERN if is_small else {}) | (_TIMED if values.get("hours") else {})
+        implied |= usual | _BATCH | (_SMALL_MODERN if is_small else {})
         implied |= settings_of_the_run(values, "vectors") | implied_decoding({**implied, **values}, Usage())
     return implied
 

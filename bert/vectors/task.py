@@ -17,7 +17,6 @@ from bert.finetuning.task import Features, FineTuningTask, Outputs, Part
 from bert.inference.heads import load_model
 from bert.labels.features import sentence_features
 from bert.labels.metrics import METRICS
-from bert.launching.previous_run import newest_loop_state
 from bert.model.contrastive import ContrastiveObjective
 from bert.reporting.comparison import Metrics, verdict
 from bert.runtime.distributed import Group
@@ -114,10 +113,7 @@ class VectorTask(FineTuningTask):
 
     @classmethod
     def open(cls, config: VectorConfig, group: Group) -> FineTuning:
-        """The run of the task, which ends with its hours."""
-        if (hours := config.data.hours) is not None:
-            used = (newest_loop_state(config).get("totals") or {}).get("total_seconds", 0.0)
-            config = derive(config, finish_in=max(1.0, hours * 3600 - used))
+        """The run of the task."""
         alone = config if group.is_main else derive(config, compare=None)  # the first rank measures
         return FineTuning(config, group, cls(alone))
 

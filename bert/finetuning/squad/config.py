@@ -141,6 +141,9 @@ class SquadConfig(FineTuningConfig):
     def fetching(self) -> str:
         return ", or pass --download to fetch SQuAD's files"
 
+    def fetches_data(self) -> bool:
+        return self.data.download
+
     def fetch_data(self) -> None:
         for name in self.needed_files() if self.data.download else ():
             path = getattr(self.data, name)
