@@ -119,6 +119,7 @@ class FineTune(Train):
         vocabulary: the one that the step's data make, which decides the size of the model's; None: none is made.
     """
 
+    seconds_beside: ClassVar[float] = 12.0  # also for the plain methods that the scores are compared with
     config: FineTuningConfig
     typed: frozenset[str] = frozenset()
     vocabulary: Path | None = None

@@ -28,7 +28,7 @@ def dry_run_report(config: Any, world_size: int, task: str) -> str:
     try:
         config.check_files()
     except (ValueError, OSError) as error:
-        files, notes = f"not read: {error}", []
+        files, notes = f"not read: {str(error).partition(';')[0]}", []
     else:
         opened = task_class(config)
         data, notes = opened.read_data(), list(opened.notes)

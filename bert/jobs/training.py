@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import OK
@@ -18,7 +18,6 @@ from bert.reporting.progress import duration
 
 _FINISHED = "finished"  # name of a training -> the hours with which it ended, null without
 LEAST_SECONDS = 5.0  # of a training with --hours
-SECONDS_BESIDE = 5.0  # of the start of the ranks and the results, which --hours holds too
 SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 
 
@@ -35,6 +34,7 @@ class Train(Step):
         repeats: start the ranks also if it is done, because predictions or scores are made each time.
     """
 
+    seconds_beside: ClassVar[float] = 5.0  # of --hours: for the start of the ranks and the results
     script: Path
     config: TrainingConfig
     ranks: Ranks
@@ -102,14 +102,14 @@ class Train(Step):
         if left is None or not self.config.trains() or self._is_over(execution):
             return None
         shares = [step.share for step in trainings(execution.job) if not step.is_done(execution)]
-        mine = (left - SECONDS_BESIDE) * self.share / max(self.share, math.fsum(shares))
+        mine = (left - self.seconds_beside) * self.share / max(self.share, math.fsum(shares))
         if mine >= LEAST_SECONDS:
             return mine
         decay = newest_loop_state(self.config).get("decay")
         if decay:  # it ends where it was planned
             return None
         hours, used = execution.job.hours or 0.0, execution.record.used()
-        least = math.ceil((used + 2 * SECONDS_BESIDE + LEAST_SECONDS) / 36) / 100
+        least = math.ceil((used + 2 * self.seconds_beside + LEAST_SECONDS) / 36) / 100
         raise ValueError(
             f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours "
             f"{least + 0.01:g}, which continues with what is there"
