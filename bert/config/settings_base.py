@@ -18,6 +18,12 @@ Switch = Annotated[SWITCH_VALUES, _OF_BOOLEANS]
 _Value = TypeVar("_Value")
 MAY_DIFFER = "may differ when a run is resumed"
 MayDiffer = Annotated[_Value, MAY_DIFFER]
+# Of a length: a run may be extended, by a larger value or by one where there was none.
+MAY_GROW = "may grow when a run is resumed"
+MayGrow = Annotated[_Value, MAY_GROW]
+# Of files of the user's own, whose form a published set has no need to say.
+OWN_FILES_ONLY = "is for the user's own files"
+OwnFilesOnly = Annotated[_Value, OWN_FILES_ONLY]
 
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}

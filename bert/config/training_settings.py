@@ -4,6 +4,7 @@ A field's name is its flag (`batch_size` is `--batch-size`) and its key in YAML;
 Names are unique across the sections, so flat names are enough for recipes, YAML and the command line.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -12,13 +13,13 @@ from pydantic import Field, field_validator, model_validator
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.batch_settings import BatchSettings
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
-from bert.config.settings_base import MayDiffer, Settings, Switch, seconds_of
+from bert.config.settings_base import MayDiffer, MayGrow, Settings, Switch, seconds_of
 
 OTHER_TRACKERS = ("tensorboard", "wandb", "mlflow")  # beside VisualDL; bert/reporting/trackers.py writes to them
 
 
 class RunSettings(Settings):
-    max_steps: int = Field(ge=1, description="updates of the whole run; the learning rate ends there")
+    max_steps: MayGrow[int] = Field(ge=1, description="updates of the whole run; the learning rate ends there")
     steps_this_run: MayDiffer[int | None] = Field(
         None, ge=1, description="save and stop after this many updates; none: no limit"
     )
@@ -82,6 +83,14 @@ class RunSettings(Settings):
             raise ValueError(f"finish_in={value} must be a duration above 0: 90, 90s, 10m or 2h")
         return seconds
 
+    def length_is_of_the_data(self) -> bool:
+        """Whether the number of updates follows from the data, as with epochs."""
+        return False
+
+    def patience(self) -> int:
+        """Evaluations without a better one that end the training; 0: they do not."""
+        return 0
+
     @field_validator("loss_spike_factor")
     @classmethod
     def _a_factor(cls, value: float) -> float:
@@ -131,6 +140,14 @@ class InitializationSettings(Settings):
                 "--last-step-of-checkpoint auto to continue when there is a checkpoint and to start otherwise"
             )
         return self
+
+    def is_of_phase1(self) -> bool:
+        """Whether the initial weights are of phase 1, none of whose tensors may be missing."""
+        return False
+
+    def attends_to_neighbours(self) -> bool:
+        """Whether random weights begin with heads that attend to the tokens before and after."""
+        return False
 
     def initial_weights(self) -> Path | None:
         """The source of a fresh run's weights; None: they are random."""
@@ -273,8 +290,24 @@ class TrainingConfig(Settings):
     def trains(self) -> bool:
         return True
 
+    def decides_also(self) -> Collection[str]:
+        """The names of `MayDiffer` settings that decide here what is learned, or which weights are best."""
+        return ()
+
+    def expected_steps(self) -> int:
+        """The updates of which the shares of the schedule are."""
+        return self.run.max_steps
+
+    def expects_fewer_steps(self) -> bool:
+        """Whether the time is expected to allow `expected_steps`, and --max-steps is only the most."""
+        return False
+
+    def num_predictions(self) -> int:
+        """Masked words that are predicted in a sequence, at most; 0 without a masked-LM head."""
+        return 0
+
     def warmup_steps(self) -> int:
-        return int(self.run.max_steps * self.optimizer.warmup_proportion)
+        return int(self.expected_steps() * self.optimizer.warmup_proportion)
 
     def stage_dir(self) -> Path:
         """The folder of this stage's logs and summary."""

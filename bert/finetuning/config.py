@@ -3,7 +3,7 @@
 A task subclasses `FineTuningConfig` with a `data` section that subclasses `TaskDataSettings`, and defines `stage()`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,7 +14,7 @@ from bert.config.batch_settings import BatchSettings
 from bert.config.flags import flag_name
 from bert.config.optimizer_settings import OptimizerSettings
 from bert.config.plain_yaml import read_yaml
-from bert.config.settings_base import MayDiffer
+from bert.config.settings_base import MayDiffer, MayGrow
 from bert.config.training_settings import BUILT_IN_MODELS, AnyConfig, RunSettings, TrainingConfig, derive
 from bert.conversion.locating import resolve
 from bert.files import unset_variable
@@ -67,8 +67,8 @@ class FineTuningOptimizerSettings(OptimizerSettings):
 
 
 class FineTuningRunSettings(RunSettings):
-    epochs: float = Field(2.0, gt=0, description="epochs over the training set, unless --max-steps is given")
-    max_steps: int = Field(-1, ge=-1, description="updates of the whole run; -1: as many as --epochs need")
+    epochs: MayGrow[float] = Field(2.0, gt=0, description="epochs over the training set, unless --max-steps is given")
+    max_steps: MayGrow[int] = Field(-1, ge=-1, description="updates of the whole run; -1: as many as --epochs need")
     eval_freq: MayDiffer[int] = Field(0, ge=0, description="updates between evaluations; 0: after each epoch")
     do_train: MayDiffer[bool] = Field(False, description="train")
     do_eval: MayDiffer[bool] = Field(False, description="score the evaluation set, during training and at its end")
@@ -79,6 +79,9 @@ class FineTuningRunSettings(RunSettings):
     keep_best: bool = Field(
         True, description="keep the checkpoint of the best evaluation, and use its weights at the end"
     )
+
+    def length_is_of_the_data(self) -> bool:
+        return True
 
     @model_validator(mode="after")
     def _something_to_do(self) -> "FineTuningRunSettings":
@@ -114,6 +117,9 @@ class FineTuningConfig(TrainingConfig):
 
     def trains(self) -> bool:
         return self.run.do_train
+
+    def decides_also(self) -> Collection[str]:
+        return ("classifier_pooling",)
 
     def prepare_files(self) -> None:
         """Find a published vocabulary, fetch the data that --download asks for, check all files, then fetch the weights

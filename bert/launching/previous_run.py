@@ -7,7 +7,7 @@ from typing import Any
 from bert.checkpoints.directories import final_step, list_steps, newest_valid, step_directory
 from bert.config.flags import flat_fields
 from bert.config.plain_yaml import read_yaml
-from bert.config.settings_base import MAY_DIFFER
+from bert.config.settings_base import MAY_DIFFER, MAY_GROW
 from bert.config.training_settings import TrainingConfig
 from bert.files import read_json
 from bert.reporting.progress import megabytes
@@ -31,8 +31,9 @@ def is_done(config: TrainingConfig) -> bool:
     if run.benchmark:
         return False
     if run.max_steps < 1:
-        is_same = bool(summary.get("finished")) and not _differences(config).keys() & {"epochs", "max_steps"}
-        return is_same and newest_saved(config) == summary.get("steps")
+        fields = flat_fields(type(config))
+        is_longer = any(MAY_GROW in fields[name][1].metadata for name in _differences(config))
+        return bool(summary.get("finished")) and not is_longer and newest_saved(config) == summary.get("steps")
     step, is_longer = summary.get("steps", 0), run.max_steps > summary.get("max_steps", 0)
     since_best = summary.get("early_stopping", 0) if summary.get("stopped_early") and not is_longer else 0
     last_step = None if is_longer else summary.get("last_step")
@@ -91,14 +92,16 @@ def _must_equal(config: TrainingConfig, name: str, value: Any, old: Any) -> bool
     section, field = flat_fields(type(config))[name]
     if MAY_DIFFER in type(config).model_fields[section].metadata:
         return False
-    if MAY_DIFFER in field.metadata and not _decides(config, name):
+    if MAY_DIFFER in field.metadata and name not in config.decides_also():
         return False
-    return not _may_extend(config, name, value, old)
+    return MAY_GROW not in field.metadata or not _may_extend(config, name, value, old)
 
 
 def without_effect(config: TrainingConfig, names: Collection[str] | None = None) -> str:
     """A line for each setting (of `names`) with another value than that of the finished run, which uses it no more."""
-    never = {"output_dir", "report_file", "max_steps", "epochs", *type(config.hardware).model_fields}
+    fields = flat_fields(type(config))
+    never = {name for name, (_, field) in fields.items() if MAY_GROW in field.metadata}
+    never |= {"output_dir", "report_file", *type(config.hardware).model_fields}
     return "".join(
         f"{name}={value} has no effect on the finished {config.stage()}, which had {old}\n"
         for name, (value, old) in _differences(config).items()
@@ -106,23 +109,12 @@ def without_effect(config: TrainingConfig, names: Collection[str] | None = None)
     )
 
 
-def _decides(config: TrainingConfig, name: str) -> bool:
-    """Whether a setting that may differ elsewhere decides here what is learned or which weights are best."""
-    if name == "classifier_pooling":  # a pre-training reads it nowhere
-        return hasattr(config.run, "do_train")
-    if name == "predict_file":
-        return getattr(config.run, "do_eval", False) and "eval_file" not in flat_fields(type(config))
-    return False
-
-
 def _may_extend(config: TrainingConfig, name: str, value: Any, before: Any) -> bool:
-    """Whether a run may be continued with another value of its length."""
-    if name == "epochs":
-        return value is None or before is None or value > before
+    """Whether a run may be continued with another value of its length: more of it, or as much as the data say."""
     if name != "max_steps":
-        return False
+        return value is None or before is None or value > before
     if value < 1:
-        return getattr(config.run, "epochs", None) is not None  # as many as the data say
+        return config.run.length_is_of_the_data()
     done = list_steps(config.checkpoint_dir())[-1]
     if value < done:
         raise ValueError(

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.flags import ValueFlags
-from bert.config.settings_base import MayDiffer
+from bert.config.settings_base import MayDiffer, MayGrow
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.files import unset_variable
 from bert.interpreter import install_command
@@ -57,10 +57,10 @@ LENGTHS = ("max_steps", "epochs")  # one of them gives the length of the trainin
 
 
 class PretrainingRunSettings(RunSettings):
-    max_steps: int = Field(
+    max_steps: MayGrow[int] = Field(
         -1, ge=-1, description="updates of the whole run; the learning rate ends there; -1: as many as --epochs need"
     )
-    epochs: float | None = Field(
+    epochs: MayGrow[float | None] = Field(
         None, gt=0, description="passes over the samples of the shards, instead of --max-steps"
     )
     phase: Annotated[Literal[1, 2], ValueFlags(_PHASE_FLAGS)] = Field(
@@ -119,6 +119,12 @@ class PretrainingRunSettings(RunSettings):
             )
         return self
 
+    def length_is_of_the_data(self) -> bool:
+        return self.epochs is not None
+
+    def patience(self) -> int:
+        return self.early_stopping
+
 
 class PretrainingInitializationSettings(InitializationSettings):
     from_phase1_final_params: Path | None = Field(None, description="phase 2 starts with phase 1's weights here")
@@ -136,6 +142,12 @@ class PretrainingInitializationSettings(InitializationSettings):
                 f"{self.from_phase1_final_params} both set the initial weights; give only one"
             )
         return self
+
+    def is_of_phase1(self) -> bool:
+        return self.from_phase1_final_params is not None
+
+    def attends_to_neighbours(self) -> bool:
+        return self.initial_attention == "neighbours"
 
     def initial_weights(self) -> Path | None:
         return self.from_pretrained_params or self.from_phase1_final_params
@@ -180,11 +192,13 @@ class PretrainingConfig(TrainingConfig):
         return f"phase{self.run.phase}"
 
     def expected_steps(self) -> int:
-        """The updates of which the shares of warm-up and early stopping are."""
         return self.run.expected_steps or self.run.max_steps
 
-    def warmup_steps(self) -> int:
-        return int(self.expected_steps() * self.optimizer.warmup_proportion)
+    def expects_fewer_steps(self) -> bool:
+        return self.run.expected_steps is not None
+
+    def num_predictions(self) -> int:
+        return self.data.max_predictions_per_seq
 
     def vocabulary_file(self) -> Path:
         return self.data.vocab_file

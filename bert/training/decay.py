@@ -118,15 +118,15 @@ class Decay:
 
         The warm-up ends within a share of the updates before the decay. One that is over stays as it was.
         """
-        expected = getattr(self._run, "expected_steps", None)
-        of_settings = expected or self._run.max_steps
+        of_settings = self._config.expected_steps()
         before = round(self._state.fitting * of_settings)
         last = self._device.collective.from_main(self._last_in_time(step, before))
         if abs(last - before) < CHANGED * before:
             return
         self._state.fitting = last / of_settings
         applied, planned = self._applied(), self._schedule.warmup_steps
-        wanted = int(self._config.optimizer.warmup_proportion * last) if expected else planned
+        share = self._config.optimizer.warmup_proportion
+        wanted = int(share * last) if self._config.expects_fewer_steps() else planned
         warmup = min(wanted if wanted > applied else planned, applied + int(MOST_WARMUP * (self._start - step)))
         if applied < min(planned, warmup) and warmup != planned:
             self._state.warmup_steps = warmup

@@ -239,7 +239,7 @@ def is_trained(run: RunSettings, step: int, since_best: int, last_step: int | No
         since_best: evaluations without a better one.
         last_step: of the decay that has begun; None: --max-steps.
     """
-    return step >= (last_step or run.max_steps) or 0 < getattr(run, "early_stopping", 0) <= since_best
+    return step >= (last_step or run.max_steps) or 0 < run.patience() <= since_best
 
 
 class EvaluationGuard:

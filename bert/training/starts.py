@@ -65,10 +65,10 @@ def load_start(
             f"{config.run.output_dir} --last-step-of-checkpoint auto, or start afresh in another --output-dir"
         )
     if (given := settings.initial_weights()) is None:
-        if getattr(settings, "initial_attention", "random") == "neighbours":
+        if settings.attends_to_neighbours():
             attend_to_neighbours(model, device.scope, device.place)
         return progress
-    is_of_phase1 = getattr(settings, "from_phase1_final_params", None) is not None  # none of its tensors may be missing
+    is_of_phase1 = settings.is_of_phase1()
     if is_of_phase1:
         path, weights = _weights_of_phase1(config, given)
         if not isinstance(path, Path) and (file := path.directory / checkpoint.CONFIG_FILE).exists():

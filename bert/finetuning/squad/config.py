@@ -1,6 +1,6 @@
 """The settings of run_squad.py: files, windows, answers, and the settings kept beside fine-tuned weights."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,10 @@ class SquadConfig(FineTuningConfig):
 
     def stage(self) -> str:
         return "squad"
+
+    def decides_also(self) -> Collection[str]:
+        """The file that is predicted is also the one that chooses the best weights."""
+        return ("classifier_pooling", *(("predict_file",) if self.run.do_eval else ()))
 
     def needed_files(self) -> dict[str, str]:
         run, modes = self.run, {"predict_file": "do_predict", "train_file": "do_train"}
