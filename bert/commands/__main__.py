@@ -1,7 +1,8 @@
 """`python -m bert.commands TASK ...`: what scripts/run_*.sh call."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from bert.config.entry_point import load_task
 from bert.exit_codes import BAD_INPUT, OK
@@ -28,12 +29,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if task not in TASK_NAMES:
         print(f"error: {task} must be one of {', '.join(TASK_NAMES)}; pass one", file=sys.stderr)
         return BAD_INPUT
+    return _command(task, words)(words)
+
+
+def _command(task: str, words: Sequence[str]) -> Callable[[Sequence[str]], int]:
+    """The command of a task. It is imported only where it is called: all of them take twice as long."""
     is_all = task == "glue" and words[:1] == ["all"]
     if is_all or any(word.partition("=")[0] == "--seeds" for word in words):
-        code: int = load_task("bert.commands.repetitions:main")(task, load_task(f"{_COMMANDS[task]}:planned"), words)
-    else:  # the module of a command is imported only where it is called: all of them take twice as long
-        code = load_task(f"{_COMMANDS[task]}:main")(words)
-    return code
+        return partial(load_task("bert.commands.repetitions:main"), task, load_task(f"{_COMMANDS[task]}:planned"))
+    command: Callable[[Sequence[str]], int] = load_task(f"{_COMMANDS[task]}:main")
+    return command
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`bash scripts/run_classify.sh --train FILE`: trains a classifier on your own labelled texts, and scores it."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -78,7 +79,11 @@ def planned(words: Sequence[str]) -> Planned:
     """The plan of a command line; with --cross-validate, its settings are those of one of the trainings."""
     one = planned_of(LAUNCHER, words)
     parts = one.plan.launch.start.cross_validate
-    return one if parts is None else one._replace(job=cross_validation(one.job, parts))
+    if parts is None:
+        return one
+    if one.plan.questions:
+        print(f"--cross-validate: this is one of {parts} trainings, each in part-N of its folder", file=sys.stderr)
+    return one._replace(job=cross_validation(one.job, parts))
 
 
 main = partial(start, planned)

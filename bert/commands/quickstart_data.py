@@ -9,6 +9,7 @@ from typing import Any
 from bert.checkpoints.directories import weights_folder
 from bert.config.entry_point import EntryPoint
 from bert.config.setting_sources import resolve_config
+from bert.files import refuse_read_only
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
 from bert.jobs.job import Execution, Step
@@ -47,6 +48,7 @@ def quickstart_data(
     """
     # Mistakes are found before data are planned; the vocabulary is one of these.
     resolve_config({**given, "vocab_file": "vocab.txt", **line.training}, entry)
+    refuse_read_only(output_dir)
     data, steps = output_dir / "data", list[Step]()
     settings: dict[str, Any] = {"output_dir": output_dir, "report_file": output_dir / "report.json"}
     if questions is not None:

@@ -79,10 +79,15 @@ class Job:
     goes_on: bool = False
 
     def all_steps(self) -> Iterator[Step]:
-        """The steps with what they need, in the order in which they are run."""
-        for step in self.steps:
-            yield from step.needs()
-            yield step
+        """The single steps with what they need, in the order in which they are run."""
+        todo = list(self.steps)
+        while todo:
+            step = todo.pop(0)
+            if isinstance(step, Group):
+                todo[:0] = step.steps
+            else:
+                yield from step.needs()
+                yield step
 
     def is_first_node(self) -> bool:
         return self.ranks.node_rank in (None, 0)
@@ -120,14 +125,6 @@ class Group(Step):
     @property
     def title(self) -> str:
         return self.name
-
-    def check(self) -> None:
-        for step in self.steps:
-            step.check()
-
-    def check_here(self) -> None:
-        for step in self.steps:
-            step.check_here()
 
     def is_done(self, execution: "Execution") -> bool:
         return all(step.is_done(execution) for step in self.steps if step.takes_time)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import OK
-from bert.jobs.job import Execution, Group, Job, Step
+from bert.jobs.job import Execution, Job, Step
 from bert.launching.previous_run import is_done, newest_loop_state, refuse_other_run
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import check_machine, launch
@@ -131,11 +131,4 @@ class Train(Step):
 
 def trainings(job: Job) -> list[Train]:
     """The trainings of a job, in order, also those of its groups."""
-    steps, found = list(job.steps), list[Train]()
-    while steps:
-        step = steps.pop(0)
-        if isinstance(step, Train):
-            found.append(step)
-        if isinstance(step, Group):
-            steps[:0] = step.steps
-    return found
+    return [step for step in job.all_steps() if isinstance(step, Train)]

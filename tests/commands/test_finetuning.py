@@ -6,7 +6,7 @@ import math
 import pytest
 
 from bert.commands.__main__ import main
-from bert.commands.fine_tuning import evaluation_scores, plan_of, result_lines
+from bert.commands.fine_tuning import evaluation_scores, planned_of, result_lines
 from bert.config.training_settings import derive
 from bert.launching import ranks as launch_ranks
 from bert.launching.ranks import Ranks
@@ -17,7 +17,7 @@ from tests.support.launching import LAUNCHERS
 
 
 def plan(words):
-    return plan_of(LAUNCHERS["glue"], words)
+    return planned_of(LAUNCHERS["glue"], words).plan
 
 
 @pytest.fixture
@@ -61,8 +61,9 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
 @pytest.mark.parametrize("name", ["glue", "squad"])
 def test_questions_about_a_quickstart_start_and_write_nothing(name, question, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    for module in ("commands.fine_tuning", "launching.process_runner"):
-        monkeypatch.setattr(f"bert.{module}.start_process", lambda *_, **__: pytest.fail("started a process"))
+    monkeypatch.setattr(
+        "bert.launching.process_runner.start_process", lambda *_, **__: pytest.fail("started a process")
+    )
     assert main([name, question, "--output-dir", "out", "--num-gpus", "2", "--device", "cpu"]) == 0
     shown = capfd.readouterr().out
     assert ("vocab_file: out/data/vocab.txt" in shown) if question == "--show-config" else ("2 ranks = " in shown)

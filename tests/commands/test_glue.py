@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from bert.commands.__main__ import main
-from bert.commands.fine_tuning import plan_of
+from bert.commands.fine_tuning import planned_of
+from bert.jobs.job import Execution
+from bert.jobs.record import JobRecord
+from bert.launching.process_runner import Runner
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support.commands import refused
 from tests.support.launching import LAUNCHERS
@@ -19,7 +22,7 @@ def elsewhere(tmp_path, monkeypatch):
 def plan(words, name="glue"):
     """(entry point, settings, ranks)."""
     task = LAUNCHERS[name]
-    found = plan_of(task, words)
+    found = planned_of(task, words).plan
     return task.entry, found.phases[0], found.ranks
 
 
@@ -57,7 +60,7 @@ def test_files_without_a_task_are_the_users_own_and_never_get_the_quickstart(wei
     assert config.run.do_train and config.run.do_eval and config.holds_out() and not config.run.do_predict
     config = plan([*named, "--eval-file", "mine.tsv", "--predict-file", "new.tsv"])[1]
     assert not config.run.do_train and config.run.do_eval and config.run.do_predict
-    with pytest.raises(ValueError, match="task_name"):
+    with pytest.raises(ValueError, match="--task-name must be given"):
         plan([*named, "--data-dir", "/data", "--do-predict"])
 
 
@@ -169,9 +172,14 @@ def test_entities_have_a_script_of_their_own(weights, capsys):
     assert "run_ner.sh [--config NAME] [flags]" in capsys.readouterr().out
 
 
-def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(capsys):
-    _, config, _ = plan(["--device", "cpu"])
-    assert "There is no pre-trained model" in capsys.readouterr().out
+def test_the_quickstart_makes_its_vocabulary_where_there_is_no_model(tmp_path, capsys):
+    job = planned_of(LAUNCHERS["glue"], ["--device", "cpu"]).job
+    assert "There is no pre-trained model" in capsys.readouterr().out and not any(tmp_path.iterdir())
+    execution = Execution(job, JobRecord(job.output_dir), Runner())
+    (training, _) = job.steps
+    for step in training.needs():
+        assert execution.run(step) == 0
+    config = training.settled(execution).config
     tokens = config.data.vocab_file.read_text().splitlines()
     assert tokens[0] == "[PAD]" and len(tokens) == config.model.vocab_size <= 1024
     config.check_files()

@@ -11,6 +11,10 @@ from bert.commands import fine_tuning, squad
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.config import usual_settings
 from bert.finetuning.squad.answer_settings import ReaderSettings
+from bert.jobs.execution import execute
+from bert.jobs.job import Execution
+from bert.jobs.record import JobRecord
+from bert.launching.process_runner import Runner
 from bert.launching.settings import LaunchPlan
 from tests.support.commands import refused
 from tests.support.launching import LAUNCHERS
@@ -24,7 +28,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def plan(words) -> LaunchPlan:
-    return fine_tuning.plan_of(LAUNCHERS["squad"], words)
+    return fine_tuning.planned_of(LAUNCHERS["squad"], words).plan
 
 
 def settings(*words: str):
@@ -93,8 +97,13 @@ def test_without_arguments_a_small_model_on_questions_of_this_project(capsys):
     (config,), ranks = plan([]).phases, plan([]).ranks
     assert config.run.bert_model == "bert-quickstart" and ranks.num_processes in (1, 2)
     assert "the weights are random" in capsys.readouterr().out
-    assert len(config.data.vocab_file.read_text().splitlines()) == config.model.vocab_size
-    assert config.data.train_file.is_file() and config.data.predict_file.is_file()
+    job = fine_tuning.planned_of(LAUNCHERS["squad"], []).job
+    execution = Execution(job, JobRecord(job.output_dir), Runner())
+    for step in job.steps[0].needs():
+        assert execution.run(step) == 0
+    made = job.steps[0].settled(execution).config
+    assert len(config.data.vocab_file.read_text().splitlines()) == made.model.vocab_size <= config.model.vocab_size
+    assert made.data.train_file.is_file() and made.data.predict_file.is_file()
 
 
 def test_weights_alone_are_tried_on_questions_of_this_project_with_and_without_answer(weights):
@@ -215,7 +224,8 @@ def test_nothing_is_made_for_settings_that_are_wrong(tmp_path):
 
 
 def test_files_of_the_quickstart_that_cannot_be_made_are_an_error(monkeypatch):
+    job = fine_tuning.planned_of(LAUNCHERS["squad"], ["--output-dir", "out"]).job
     monkeypatch.setattr(interpreter, "CODE", Path("/nowhere"))
     monkeypatch.setenv("PYTHONPATH", "")
-    with pytest.raises(ValueError, match="python -m data.examples.sample_questions ended with exit code 1"):
-        settings()
+    assert execute(job) == 1
+    assert not Path("out/squad").exists()

@@ -86,9 +86,8 @@ def test_a_step_is_named_as_in_their_readme(ours, named, number):
 def test_their_weights_are_the_first_word_of_run_squad(tmp_path, theirs):
     (tmp_path / "vocab.txt").write_text("".join(f"word{number}\n" for number in range(tiny.MODEL.vocab_size)))
     words = [str(theirs[0]), *"- - - - fp32 1 - squad".split(), str(tmp_path / "vocab.txt"), "out", "--device", "cpu"]
-    (config,) = fine_tuning.plan_of(
-        LAUNCHERS["squad"], [*words, "--max-seq-length", "16", "--max-query-length", "4"]
-    ).phases
+    words += ["--max-seq-length", "16", "--max-query-length", "4"]
+    (config,) = fine_tuning.planned_of(LAUNCHERS["squad"], words).plan.phases
     assert config.initialization.from_pretrained_params == theirs[0] and config.model.hidden_size == 32
 
 

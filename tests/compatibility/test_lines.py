@@ -77,11 +77,11 @@ def test_words_of_squad_are_their_presets(monkeypatch, tmp_path):
     wrong = []
     for line, expected in SQUAD_LINES.items():
         words = [word.replace("+", " ") for word in line.split()]
-        (config,) = fine_tuning.plan_of(LAUNCHERS["squad"], [*words, "--device", "cpu"]).phases
+        (config,) = fine_tuning.planned_of(LAUNCHERS["squad"], [*words, "--device", "cpu"]).plan.phases
         wrong += [(line, name) for name in differences(config, {**expected, "vocab_file": vocabulary})]
     assert not wrong
     flags = ["--device", "cpu", "--output-dir", "out", "--num-gpus", "2"]  # which win over the words
-    (config,) = fine_tuning.plan_of(LAUNCHERS["squad"], [*words, *flags]).phases
+    (config,) = fine_tuning.planned_of(LAUNCHERS["squad"], [*words, *flags]).plan.phases
     assert config.run.report_file == Path("out/dllogger_2_fp16.json")
 
 

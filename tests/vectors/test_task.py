@@ -26,20 +26,6 @@ def config_of(folder, model=MODEL, **changes) -> VectorConfig:
     return VectorConfig(model=model, **sections)
 
 
-@pytest.mark.parametrize(
-    ("hours", "used", "seconds"), [(2.0, 1800.0, 5400.0), (2.0, 9000.0, 1.0), (0.5, None, 1800.0), (None, 50.0, None)]
-)
-def test_the_hours_are_those_of_all_starts_together(tmp_path, monkeypatch, hours, used, seconds):
-    """A resumed training has what is left of them, and a second at least to end in."""
-    state = {} if used is None else {"totals": {"total_seconds": used}}
-    monkeypatch.setattr(module, "newest_loop_state", lambda config: state)
-    monkeypatch.setattr(module, "FineTuning", lambda config, group, task: (config, task))
-    config, task = VectorTask.open(
-        config_of(tmp_path, data={"hours": hours}, optimizer={"lr_schedule": "wsd"}), tiny.ONE_RANK
-    )
-    assert config.run.finish_in == seconds == task._config.run.finish_in
-
-
 def test_the_first_rank_alone_measures_another_model(tmp_path, monkeypatch):
     loaded = []
     monkeypatch.setattr(module, "load_model", lambda *names: loaded.append(names))
