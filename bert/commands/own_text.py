@@ -28,10 +28,13 @@ def main(line: CommandLine, begun: float | None = None) -> int:
         begun: when the hours of the command began to count (time.monotonic); None: now.
     """
     with usage_errors():
-        Mistakes(line.mistakes).refuse()
         request = read_text_request(line)
-        request.job.require_code()
-        check_trackers(request.setting("report_to", "none").split(","))  # before anything is read or measured
+        mistakes = Mistakes()
+        with mistakes.noted():
+            request.job.require_code()
+        with mistakes.noted():
+            check_trackers(request.setting("report_to", "none").split(","))  # before anything is read or measured
+        mistakes.refuse()
         refuse_read_only(request.output_dir)
         refuse_busy(request.output_dir)
         is_question = not {"show_config", "dry_run"}.isdisjoint(line.launch)
