@@ -9,9 +9,12 @@ import pytest
 
 from bert.commands import own_text as command
 from bert.commands import pretrain
-from bert.own_text.given_files import collect_documentation, with_given_files
+from bert.jobs.execution import execute
+from bert.jobs.job import Job
+from bert.own_text.given_files import with_given_files
 from bert.own_text.length import Length
 from bert.own_text.request import read_text_request
+from bert.own_text.steps import Documentation
 from bert.pretraining.recipes import evening
 from data.examples import documentation
 from tests.support.launching import line_of
@@ -43,10 +46,11 @@ def test_the_documentation_is_collected_once_when_the_run_starts(machine, capsys
         assert "is collected when the run starts" in shown.out + shown.err
         assert re.search("about 4,600,000 words|hidden_size: 256", shown.out)
     assert not list(Path().iterdir()), "neither parsing nor a question writes"
-    collect_documentation(request.documentation)
+    collection = Job("documentation", request.output_dir, (Documentation(file.parent, num_workers=1),))
+    assert execute(collection) == 0
     assert len(json.loads(file.read_text())["text"]) > 100_000 and "1 documents" in capsys.readouterr().out
     before = os.stat(file).st_mtime_ns
-    collect_documentation(request.documentation)
+    assert execute(collection) == 0
     assert os.stat(file).st_mtime_ns == before and capsys.readouterr().out == ""
 
 
@@ -83,6 +87,5 @@ def test_the_launcher_hands_the_line_over(monkeypatch):
 def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(documentation, "default_roots", lambda *_: [tmp_path])
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as error:
-        pretrain.main(["--config", "evening"])
-    assert error.value.code == 2 and "--text FOLDER" in capsys.readouterr().err
+    assert pretrain.main(["--config", "evening"]) == 2
+    assert "--text FOLDER" in capsys.readouterr().err
