@@ -23,6 +23,7 @@ from bert.config.architecture import BertConfig
 from bert.config.plain_yaml import read_yaml
 from bert.finetuning.squad.answer_settings import read_reader_settings
 from bert.inference.predictor import Predictor
+from bert.jobs.record import JobRecord
 from bert.own_text.record import read_record
 from bert.reporting.run_record import read_run
 from bert.samples.formats.tfrecord import masked_crc32c
@@ -270,7 +271,8 @@ BESIDE: dict[str, Callable[[Path], object]] = {
     "bert_config.json": BertConfig.from_json_file,
     "question_answering.json": read_reader_settings,
     "serving.json": lambda path: Predictor(path.parent),
-    "own_text.json": lambda path: read_record(path.parent),
+    "job.json": lambda path: read_record(JobRecord.of(path.parent), path.parent),
+    "own_text.json": lambda path: read_record(JobRecord.of(path.parent), path.parent),
     MIXTURE_NAME: lambda path: read_mixture(path.parent),
     MANIFEST_NAME: lambda path: read_manifest(path.parent),
     NUM_SAMPLES_NAME: lambda path: recorded_counts(path.parent, None),

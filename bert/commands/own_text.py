@@ -4,11 +4,13 @@ The plan is made from the text, the machine and its measured speed, and printed 
 it continues; with more --hours, --epochs or --max-steps it trains longer. Exit codes as in `bert.commands.pretrain`.
 """
 
+import contextlib
 import os
+import time
 
 from bert.config.setting_errors import Mistakes, usage_errors
 from bert.exit_codes import OK
-from bert.files import refuse_busy, refuse_read_only
+from bert.files import only_writer, refuse_busy, refuse_read_only, require_writable
 from bert.jobs.execution import execute
 from bert.jobs.job import Job
 from bert.jobs.record import JobRecord
@@ -24,30 +26,46 @@ from bert.reporting.trackers import check_trackers
 def main(line: CommandLine, begun: float | None = None) -> int:
     """Plan, and unless only the plan was asked for, run.
 
+    A start reads and measures while it holds the lock of the output folder: two starts would measure each other.
+
     Args:
         begun: when the hours of the command began to count (time.monotonic); None: now.
     """
-    with usage_errors():
-        Mistakes(line.mistakes).refuse()
-        request = read_text_request(line)
+    begun = time.monotonic() if begun is None else begun
+    with contextlib.ExitStack() as stack:
+        with usage_errors():
+            request = _checked_request(line)
+            if is_question := not {"show_config", "dry_run"}.isdisjoint(line.launch):
+                refuse_read_only(request.output_dir)
+                refuse_busy(request.output_dir)
+            else:
+                stack.enter_context(only_writer(request.output_dir))
+                require_writable(request.output_dir)
+            record = JobRecord.of(request.output_dir)
+        if request.documentation is not None and not is_question:
+            if code := execute(_collection(request), begun, record):
+                return code
+            begun = time.monotonic()  # the record has what was used until now
+        with usage_errors():
+            with line.notices_on_stderr_if_config_is_printed():
+                request = with_given_files(request)
+                text = record_of(request, record, begun, may_measure=not is_question)
+            config = show(request, text, record)
+            if is_question:
+                return OK
+        text.keep_in(record)
+        return execute(text_job(request, text, config), begun, record)
+
+
+def _checked_request(line: CommandLine) -> TextRequest:
+    """What the line asks for, checked before anything is read or measured."""
+    request, mistakes = read_text_request(line), Mistakes()
+    with mistakes.noted():
         request.job.require_code()
-        check_trackers(request.setting("report_to", "none").split(","))  # before anything is read or measured
-        refuse_read_only(request.output_dir)
-        refuse_busy(request.output_dir)
-        is_question = not {"show_config", "dry_run"}.isdisjoint(line.launch)
-    if request.documentation is not None and not is_question:
-        if code := execute(_collection(request), begun):
-            return code
-    with usage_errors():
-        record = JobRecord.of(request.output_dir)
-        with line.notices_on_stderr_if_config_is_printed():
-            request = with_given_files(request)
-            text = record_of(request, record, begun, may_measure=not is_question)
-        config = show(request, text, record)
-        if is_question:
-            return OK
-    text.keep_in(record)
-    return execute(text_job(request, text, config), begun, record)
+    with mistakes.noted():
+        check_trackers(request.setting("report_to", "none").split(","))
+    mistakes.refuse()
+    return request
 
 
 def _collection(request: TextRequest) -> Job:

@@ -94,8 +94,9 @@ LAUNCHER = Launcher(
     script="scripts/run_pretraining.sh",
     entry=ENTRY,
     usage="[--text FOLDER | --config NAME | --phase1 | --phase2]",
-    description="Pre-train BERT: on your own text, both phases of a preset, or one phase. Without arguments: the "
-    "quickstart. --phase1-NAME VALUE sets a flag in phase 1 (short sequences) only, --phase2-NAME in phase 2.",
+    description="Pre-train BERT: on your own text (40 epochs, at most 8 hours, unless a length is given), both phases "
+    "of a preset, or one phase. Without arguments: the quickstart. "
+    "--phase1-NAME VALUE sets a flag in phase 1 (short sequences) only, --phase2-NAME in phase 2.",
     epilog="NVIDIA's positional arguments are read too: --help positional.",
     names={"Presets of both phases": [*PRESETS, evening.NAME], "Recipes of one phase": RECIPES},
     settings=PretrainingLaunch,

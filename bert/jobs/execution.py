@@ -18,11 +18,11 @@ def execute(job: Job, begun: float | None = None, record: JobRecord | None = Non
 
     Args:
         begun: when its time began to count (time.monotonic); None: now.
-        record: of the job; None: that in its folder.
+        record: of the job, by a caller who holds the lock of its folder; None: the lock is taken and the record read.
     """
     with contextlib.ExitStack() as stack:
         with usage_errors():
-            if job.ranks.num_nodes == 1:  # nodes share the folder, and each of them executes the job
+            if record is None and job.ranks.num_nodes == 1:  # nodes share the folder, and each of them executes the job
                 stack.enter_context(only_writer(job.output_dir))
             record = record or JobRecord.of(job.output_dir)
         execution = Execution(job, record, Runner())

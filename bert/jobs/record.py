@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from bert.files import write_atomically
-from bert.reporting.job_file import JOB_FILE, read_job
+from bert.reporting.job_file import JOB_FILE, job_file, read_job
 
 _TICK_SECONDS = 10.0  # a start that is killed loses so much of its count at most
 _MOST_SECONDS_OF_A_SHELL = 30.0  # to find the interpreter and load this
@@ -43,7 +43,7 @@ class JobRecord:
     @classmethod
     def of(cls, output_dir: Path) -> "JobRecord":
         """The record of the job in a folder; a new one without any."""
-        file, content = output_dir / JOB_FILE, read_job(output_dir)
+        file, content = job_file(output_dir), read_job(output_dir)
         seconds, facts = content.get("seconds_used", 0.0), content.get("facts", {})
         if (file.exists() and not content) or not isinstance(seconds, (int, float)) or not isinstance(facts, dict):
             raise ValueError(f"{file} is damaged; restore it, or pass another --output-dir")

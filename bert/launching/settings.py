@@ -12,12 +12,7 @@ from bert.launching.ranks import Ranks
 
 
 class JobTime(Settings):
-    hours: float | None = Field(
-        None,
-        gt=0,
-        description="time of the whole command, of all its starts together: the rate begins to fall early enough "
-        "(--lr-schedule wsd), and updates and epochs are the most; none: they decide the end",
-    )
+    hours: float | None = Field(None, gt=0, description="time of the whole command, all starts together")
 
 
 class LaunchSettings(Settings):

@@ -92,7 +92,7 @@ def add_text_flags(parser: Any) -> None:
     """Add them to a launcher's parser."""
     group = parser.add_argument_group("text")
     several = {"nargs": "+", "action": "extend", "metavar": "PATH"}
-    text = "train on the files of these folders, or NAME=WEIGHT:PATH; see --hours"
+    text = "train on the files of these folders, or NAME=WEIGHT:PATH"
     parser.add_argument("--text", **several, help=text)
     text = "with --from-pretrained-params: general text, against forgetting"
     group.add_argument("--replay", **several, help=text)

@@ -1,6 +1,7 @@
 """What a pre-training on own text remembers between its starts, in the record of its job."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -9,6 +10,7 @@ from bert.jobs.record import JobRecord
 from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.length import Length
 from bert.own_text.plan import TextPlan
+from bert.reporting.job_file import job_file
 
 _NAME = "own_text"  # among the facts of the record
 _VERSION = 2
@@ -52,13 +54,13 @@ class TextRecord:
         record.save()
 
 
-def read_record(record: JobRecord, output_dir: Any) -> TextRecord | None:
+def read_record(record: JobRecord, output_dir: Path) -> TextRecord | None:
     """What the job remembers; None before its first plan."""
     content = record.facts.get(_NAME)
     if content is None:
         return None
     other = f"pass another --output-dir, with --from-pretrained-params {output_dir} to continue its model"
-    place = f"the record of the run in {output_dir}"
+    place = job_file(output_dir)
     if isinstance(content, dict) and (version := content.get("version", 1)) != _VERSION and "speeds" in content:
         was = "an earlier version, which trained in two phases" if version == 1 else f"version {version}"
         raise ValueError(f"{place} is of {was}; {other}")

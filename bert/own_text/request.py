@@ -13,7 +13,7 @@ from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError, model
 
 from bert.config.architecture import BertConfig
 from bert.config.flags import flag_name, flat_fields, is_optional
-from bert.config.setting_errors import suggest
+from bert.config.setting_errors import Mistakes, suggest
 from bert.config.setting_sources import read_settings, resolve_config
 from bert.conversion.vocabularies import Tokens
 from bert.interpreter import shell_command
@@ -35,6 +35,7 @@ from data.text.encodings import Decoding
 _WIKIPEDIA = "wikipedia_source num_dask_workers num_shards_per_worker sample_ratio phase1_bin_size phase2_bin_size"
 _CHECKPOINTS = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
 _BATCHES = ("batch_size_warmup_min_size", "batch_size_warmup_sequences")
+_ONE_PHASE = "contradicts --text, which trains in one phase, with all lengths from the first update on"
 _ON_SHARDS = "drop it, or train on the shards with --config NAME"
 _CONTRADICTIONS = (  # flags, what --text does, the remedy
     (("input_dir", "eval_dir"), "makes its own shards", "drop one of the two"),
@@ -115,31 +116,35 @@ class TextRequest(TextSettings):
 
 
 def read_text_request(line: CommandLine) -> TextRequest:
-    """What a command line with --text, or with --config evening, asks for."""
-    if line.positional:
-        raise ValueError(
-            f"--text contradicts the positional argument {line.positional[0]}; drop it, and set what you need by flags"
-        )
-    one_phase = "contradicts --text, which trains in one phase, with all lengths from the first update on"
-    for phase, flag in ((phase, name.replace("_", "-")) for phase, flags in line.phases.items() for name in flags):
-        raise ValueError(f"--phase{phase}-{flag} {one_phase}; pass --{flag}")
+    """What a command line with --text, or with --config evening, asks for. ValueError with a line for each mistake."""
+    mistakes, settings = Mistakes(line.mistakes), dict[str, Any]()
+    model, own, launch = None, OwnText(), PretrainingLaunch()
+    with mistakes.noted():
+        _refuse_positional_and_phases(line)
     expanded = {  # as paths among settings are read; no other setting has ~ or $ in it
         name: os.path.expanduser(os.path.expandvars(value)) if isinstance(value, str) else value
         for name, value in line.training.items()
     }
     launcher, common, documentation = _with_recipe(line.launch, expanded)
     if common.pop("phase", None) == 2:
-        raise ValueError(f"--phase2 {one_phase}; drop it")
-    _refuse_contradictions(launcher, common)
-    model, own = _model(launcher, common), read_settings(OwnText, launcher)
-    sources = read_sources(launcher["text"], launcher.get("replay"), own.text.replay_share)
-    output_dir = Path(common.pop("output_dir", None) or _output_dir(sources[0].paths[0]))
-    _refuse_output_in_text(output_dir, sources)
-    pretrained, vocab_file = common.pop("from_pretrained_params", None), common.pop("vocab_file", None)
-    launch = read_settings(PretrainingLaunch, {"job_name": "bert_own_text", **launcher})
-    settings = typed(common)
+        mistakes.add(f"--phase2 {_ONE_PHASE}; drop it")
+    with mistakes.noted():
+        _refuse_contradictions(launcher, common)
+    with mistakes.noted():
+        model = _model(launcher, common)
+    with mistakes.noted():
+        own = read_settings(OwnText, launcher)
+    with mistakes.noted():
+        launch = read_settings(PretrainingLaunch, {"job_name": "bert_own_text", **launcher})
+    places = {name: common.pop(name, None) for name in ("output_dir", "from_pretrained_params", "vocab_file")}
+    with mistakes.noted():
+        settings = typed(common)
     if (steps := settings.get("max_steps")) is not None and steps < 1:
-        raise ValueError(f"max_steps={steps} must be at least 1; change --max-steps")
+        mistakes.add(f"max_steps={steps} must be at least 1; change --max-steps")
+    mistakes.refuse()
+    sources = read_sources(launcher["text"], launcher.get("replay"), own.text.replay_share)
+    output_dir = Path(places["output_dir"] or _output_dir(sources[0].paths[0]))
+    _refuse_output_in_text(output_dir, sources)
     lengths = {name: settings.pop(name, None) for name in ("epochs", "max_steps", "finish_in")}
     _refuse_unmeasured_stopping(settings, own.text.held_out_fraction)
     return TextRequest(
@@ -151,8 +156,8 @@ def read_text_request(line: CommandLine) -> TextRequest:
         model=model,
         num_processes=launch.nodes.num_processes if "num_processes" in launcher else None,
         settings=settings,
-        pretrained=pretrained,
-        vocab_file=None if vocab_file is None else Path(vocab_file),
+        pretrained=places["from_pretrained_params"],
+        vocab_file=None if places["vocab_file"] is None else Path(places["vocab_file"]),
         job=launch.start,
         line=line,
     )
@@ -182,22 +187,40 @@ def _with_recipe(
 
 
 def typed(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as values of their fields."""
-    fields, values = flat_fields(PretrainingConfig), dict[str, Any]()
+    """Flags as values of their fields. ValueError with a line for each mistake."""
+    values, mistakes = dict[str, Any](), Mistakes()
     for name, value in flags.items():
-        section, field = fields[name]
-        if is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
-            value = None
-        try:
-            adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
-            values[name] = adapter.validate_python(value)
-        except ValidationError:  # a form that its settings understand, such as 10m, or an error in their words
-            config = resolve_config({"config": "quickstart_phase1", "lr_schedule": "wsd", name: value}, ENTRY)
-            values[name] = getattr(getattr(config, section), name)
+        with mistakes.noted():
+            values[name] = _typed_value(name, value)
+    mistakes.refuse()
     return values
 
 
+def _typed_value(name: str, value: Any) -> Any:
+    section, field = flat_fields(PretrainingConfig)[name]
+    if is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
+        value = None
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
+        return adapter.validate_python(value)
+    except ValidationError:  # a form that its settings understand, such as 10m, or an error in their words
+        config = resolve_config({"config": "quickstart_phase1", "lr_schedule": "wsd", name: value}, ENTRY)
+        return getattr(getattr(config, section), name)
+
+
 # ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+def _refuse_positional_and_phases(line: CommandLine) -> None:
+    if line.positional:
+        raise ValueError(
+            f"--text contradicts the positional argument {line.positional[0]}; drop it, and set what you need by flags"
+        )
+    mistakes = Mistakes()
+    for phase, flags in line.phases.items():
+        for flag in (name.replace("_", "-") for name in flags):
+            mistakes.add(f"--phase{phase}-{flag} {_ONE_PHASE}; pass --{flag}")
+    mistakes.refuse()
 
 
 def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from bert.files import read_json
 from bert.help_parser import wrapped
 from bert.jobs.job import Execution, Job, Step
 from bert.launching.previous_run import is_done, newest_loop_state, newest_saved, without_effect
+from bert.launching.process_runner import module_command
 from bert.launching.ranks import Ranks
 from bert.own_text import constants, corpus, report
 from bert.own_text.length import LEAST_SECONDS
@@ -24,7 +25,7 @@ from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.phases import TrainPhase, phase_step
 from bert.reporting.progress import duration
 from bert.reporting.results import next_commands, show_figures
-from data.examples import documentation
+from data.examples.documentation import FILE_NAME
 
 
 def text_job(request: TextRequest, record: TextRecord, config: PretrainingConfig) -> Job:
@@ -53,16 +54,15 @@ class Documentation(Step):
 
     @property
     def product(self) -> Path:
-        return self.folder / documentation.FILE_NAME
+        return self.folder / FILE_NAME
 
     def is_done(self, execution: Execution) -> bool:
         return self.product.exists()
 
     def run(self, execution: Execution) -> int:
         print(f"{self.title} ...", flush=True)
-        report = documentation.build(self.folder, documentation.default_roots(), num_workers=self.num_workers)
-        print(documentation.summary(report), flush=True)
-        return OK
+        workers = {"local_n_workers": self.num_workers}
+        return execution.command(module_command("data.examples.documentation", output_dir=self.folder, **workers))
 
 
 @dataclass(frozen=True)

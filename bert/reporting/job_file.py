@@ -4,16 +4,21 @@ from pathlib import Path
 from typing import Any
 
 from bert.files import read_json
-from bert.reporting.old_records import job_of_own_text
+from bert.reporting.old_records import OWN_TEXT_FILE, job_of_own_text
 
 JOB_FILE = "job.json"
 
 
+def job_file(output_dir: Path) -> Path:
+    """The file that has the record in a folder: that of an earlier version, if there is no other."""
+    file, old = output_dir / JOB_FILE, output_dir / OWN_TEXT_FILE
+    return old if old.exists() and not file.exists() else file
+
+
 def read_job(output_dir: Path) -> dict[str, Any]:
     """The record in a folder: seconds_used, facts; empty without one, or if it is damaged."""
-    if (output_dir / JOB_FILE).exists():
-        return read_json(output_dir / JOB_FILE)
-    return job_of_own_text(output_dir)
+    file = job_file(output_dir)
+    return read_json(file) if file.name == JOB_FILE else job_of_own_text(output_dir)
 
 
 def job_facts(output_dir: Path, name: str) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import Any
 
 from bert.files import read_json
 
+OWN_TEXT_FILE = "own_text.json"
+
 
 def job_of_own_text(output_dir: Path) -> dict[str, Any]:
-    """OUTPUT_DIR/own_text.json in the form of job.json; empty without one."""
-    file = output_dir / "own_text.json"
-    if not file.exists():
+    """OUTPUT_DIR/own_text.json in the form of job.json; empty without one, or if it is damaged."""
+    facts = read_json(output_dir / OWN_TEXT_FILE)
+    if not facts:
         return {}
-    facts = read_json(file)
     seconds = facts.pop("seconds_used", 0.0)
     return {"seconds_used": seconds, "facts": {"own_text": facts}}

@@ -3,13 +3,13 @@
 import json
 import shlex
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from bert.commands import slurm
 from bert.commands.pretrain import parse_launch_arguments
 from bert.launching import ranks
+from tests.support.jobs import StandInStep
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +109,7 @@ def test_phase_2_never_starts_from_random_weights(tmp_path):
         ("PRECISION=fp8", "PRECISION=fp8 must be one of amp, fp32, tf32, fp16"),
         ("RERUN_DASK=true", "RERUN_DASK=true .* delete their folder"),
         ("BIN_SIZE=48", "phase1_bin_size"),
-        ("GPUS=eight", "num_processes"),
+        ("GPUS=eight", "num_gpus=eight must be a valid integer"),
         ("TRAIN_BATCH_SIZE=100", "global_batch_size=65536 must be a multiple of batch_size x world_size = 100 x 8"),
         ("CONFIG=lage", "did you mean large"),
     ],
@@ -164,21 +164,21 @@ def test_a_checkpoint_or_a_shard_is_progress(tmp_path, made):
 
 
 def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, capsys):
-    made = []
-    monkeypatch.setattr(
-        slurm,
-        "prepare_data",
-        lambda plan, config, runner, only_this_node: made.append((config.run.phase, only_this_node)) or 0,
-    )
-    monkeypatch.setattr(slurm, "Runner", Mock)
+    made, asked = [], []
+
+    def data_steps(name, config, preparation, ranks, for_all_nodes):
+        asked.append((config.run.phase, for_all_nodes))
+        return (StandInStep(f"shards {config.run.phase}", tmp_path, made),)
+
+    monkeypatch.setattr(slurm, "data_steps", data_steps)
     monkeypatch.setattr(ranks, "num_gpus", lambda: 8)
     words = ["--config", "base", "--num-nodes", "2", "--master", "127.0.0.1:9", "--num-gpus", "8"]
     assert slurm.prepare(words, {"SLURM_JOB_ID": "1"}) == 0
-    assert made == [(1, True), (2, True)]
+    assert made == ["shards 1", "shards 2"] and asked == [(1, True), (2, True)]
     for question in (["--dry-run"], ["--show-config"], ["--plan", "--hardware", "2x8xA100-80GB"]):
         assert slurm.prepare([*words, *question], {"SLURM_JOB_ID": "1"}) == 0  # the training command answers
     assert slurm.prepare(words, {"SLURM_JOB_ID": "2", "PREPROCESS": "never"}) == 0
-    assert len(made) == 2
+    assert len(asked) == 2
     with pytest.raises(SystemExit) as stopped:
         slurm.prepare(words, {"SLURM_JOB_ID": "2", "PREPROCESS": "sometimes"})
     assert stopped.value.code == 2
@@ -186,7 +186,7 @@ def test_shards_are_asked_for_once_on_the_first_node(tmp_path, monkeypatch, caps
 
 
 def test_a_job_without_its_gpus_ends_before_shards_are_made(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(slurm, "prepare_data", lambda *_, **__: pytest.fail("made shards"))
+    monkeypatch.setattr(slurm, "data_steps", lambda *_, **__: pytest.fail("made shards"))
     monkeypatch.setattr(ranks, "num_gpus", lambda: 0)
     with pytest.raises(SystemExit):
         slurm.prepare(["--config", "base", "--num-gpus", "8", "--output-dir", str(tmp_path)], {"SLURM_JOB_ID": "1"})

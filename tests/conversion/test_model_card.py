@@ -52,7 +52,8 @@ def pretrained(tmp_path) -> Path:
     )
     text = {"words": 12345, "characters": 67890, "documents": 11, "is_estimate": False, "parts": {}}
     data = {"lang": "de", "held_out_fraction": 0.073, "text": ["/home/anna/secret-client/letters"]}
-    (output / "own_text.json").write_text(json.dumps({"text": text, "data": data}))
+    job = {"seconds_used": 7200.0, "facts": {"own_text": {"text": text, "data": data}}}
+    (output / "job.json").write_text(json.dumps(job))
     return checkpoint
 
 
@@ -129,7 +130,7 @@ def test_a_source_that_is_not_known_to_be_published_is_not_named(tmp_path, sourc
 
 
 def test_damaged_records_are_left_out(pretrained, tmp_path):
-    (pretrained.parents[2] / "own_text.json").write_text('{"text": [1], "data": null}')
+    (pretrained.parents[2] / "job.json").write_text('{"facts": {"own_text": {"text": [1], "data": null}}}')
     summary = {"e2e_train_time": 5.0, "best_step": "x", "steps": 7, "world_size": "2", "processor": 5}
     (pretrained.parents[2] / "phase1" / "summary.json").write_text(json.dumps(summary))
     (pretrained.parents[2] / "phase1" / "metrics.jsonl").write_text("5\n")

@@ -22,6 +22,7 @@ from bert.conversion.reading import read_pretrained
 from bert.finetuning.ner.conll import read_tagged_text
 from bert.finetuning.squad.examples import read_squad
 from bert.inference.rows import SINGLE_KEYS, RowForm, filled_rows
+from bert.jobs.record import JobRecord
 from bert.own_text.record import read_record
 from bert.pretraining.entry import ENTRY
 from bert.reporting.run_record import read_run
@@ -73,6 +74,12 @@ PLAN |= {"duplicate_factor": 1, "segmenter": None, "bin_size": 32, "updates": 10
 PLAN |= {"extent": "900 words", "num_bytes": 5000, "warnings": ["few words"], "choices": []}
 OWN_TEXT = {"text": TEXT_FACTS, "machine": {"cores": 2, "memory_bytes": 1 << 30, "disk_bytes": 1 << 30}, "plan": PLAN}
 OWN_TEXT |= {"speeds": {"bert-mini": 5.5}, "data": {"a": [1]}, "length": {"hours": 1.0}, "version": 2}
+
+
+def text_record(path: Path) -> object:
+    return read_record(JobRecord.of(path.parent), path.parent)
+
+
 OF_ALL = (b"", b'{"a":' * 20_000, b"[" * 50_000, b"<a>" * 20_000, b"\xff" * 50_000)  # first files of every reader
 BETWEEN_MEMBERS = b"\n=== member ===\n"
 
@@ -229,7 +236,8 @@ READERS = {
     "settings": Reader(lambda path: resolve_config({"config": str(path)}, ENTRY), ALL_SETTINGS, "settings.yaml"),
     "record config.yaml": Reader(lambda path: read_run(path.parent, "run"), ALL_SETTINGS, "config.yaml"),
     "record metrics.jsonl": Reader(lambda path: read_run(path.parent, "run"), of(METRICS), "metrics.jsonl"),
-    "own_text.json": Reader(lambda path: read_record(path.parent), of(json.dumps(OWN_TEXT)), "own_text.json"),
+    "job.json": Reader(text_record, of(json.dumps({"seconds_used": 5.5, "facts": {"own_text": OWN_TEXT}})), "job.json"),
+    "own_text.json": Reader(text_record, of(json.dumps(OWN_TEXT)), "own_text.json"),
     **{name: Reader(vocabularies, vocabulary_files, name) for name in ("vocab.txt", "tokenizer.json")},
     **{f"text {end}": Reader(texts, office_files, f"m.{end}") for end in "docx odt epub xlsx rtf pdf".split()},
     **{

@@ -25,7 +25,7 @@ def test_processes_and_nodes(monkeypatch):
         Ranks(num_nodes=2).devices("cpu")
     words = "--num-gpus 1 --num-nodes 2 --node-rank 1 --master a:1".split()
     assert parse_launch_arguments(words).ranks == Ranks(num_processes=1, num_nodes=2, node_rank=1, master="a:1")
-    with pytest.raises(ValueError, match="num_processes"):
+    with pytest.raises(ValueError, match="num_gpus=two must be a valid integer.*change --num-gpus"):
         parse_launch_arguments(["--num-gpus", "two"])
 
 

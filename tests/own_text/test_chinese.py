@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from bert import REPOSITORY
+from bert.jobs.record import JobRecord
 from bert.own_text import corpus, facts, start
 from bert.own_text.facts import MachineFacts, machine_facts
 from bert.own_text.request import read_text_request
@@ -37,7 +38,7 @@ def planned(tmp_path, monkeypatch):
             (text / "one.txt").write_text("Nobody in the town had seen the heron before. " * 400)
         monkeypatch.setattr(start, "machine_facts", lambda output_dir: machine)
         request = read_text_request(line_of("--text", str(text), "--output-dir", str(tmp_path / "out"), *words))
-        record = start.record_of(request)
+        record = start.record_of(request, JobRecord(request.output_dir))
         config = start.training_config(request, record)
         lines = [" ".join(words) for _, words, _ in corpus.commands(request, record.plan, config)]
         return record.plan, config.data, lines

@@ -1,7 +1,6 @@
 """`--config evening`: the command line that it stands for. What that trains is tested with own text."""
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -9,11 +8,14 @@ import pytest
 
 from bert.commands import own_text as command
 from bert.commands import pretrain
-from bert.own_text.given_files import collect_documentation, with_given_files
+from bert.jobs import execution
+from bert.own_text.given_files import with_given_files
 from bert.own_text.length import Length
 from bert.own_text.request import read_text_request
+from bert.own_text.steps import Documentation
 from bert.pretraining.recipes import evening
 from data.examples import documentation
+from tests.support.jobs import StandInRunner, execution_of
 from tests.support.launching import line_of
 
 PROSE = "The door that leads to room {} is open, and the key of it should be returned to the owner of the house."
@@ -43,11 +45,20 @@ def test_the_documentation_is_collected_once_when_the_run_starts(machine, capsys
         assert "is collected when the run starts" in shown.out + shown.err
         assert re.search("about 4,600,000 words|hidden_size: 256", shown.out)
     assert not list(Path().iterdir()), "neither parsing nor a question writes"
-    collect_documentation(request.documentation)
+    started, step = execution_of(request.output_dir, collect), Documentation(file.parent, num_workers=1)
+    assert started.run(step) == 0 and step.is_done(started)
     assert len(json.loads(file.read_text())["text"]) > 100_000 and "1 documents" in capsys.readouterr().out
-    before = os.stat(file).st_mtime_ns
-    collect_documentation(request.documentation)
-    assert os.stat(file).st_mtime_ns == before and capsys.readouterr().out == ""
+    assert started.run(step) == 0 and len(started.runner.ran) == 1
+
+
+def collect(words) -> int:
+    """The command of the step, in this process, where the roots are those of the test."""
+    assert words[1:3] == ["-m", "data.examples.documentation"]
+    try:
+        documentation.main(words[3:])
+    except SystemExit as ended:
+        return ended.code
+    return 0
 
 
 def test_the_recipe_decides_model_and_updates():
@@ -82,7 +93,7 @@ def test_the_launcher_hands_the_line_over(monkeypatch):
 
 def test_a_machine_without_documentation_says_what_to_do(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(documentation, "default_roots", lambda *_: [tmp_path])
+    monkeypatch.setattr(execution, "Runner", lambda: StandInRunner(collect))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as error:
-        pretrain.main(["--config", "evening"])
-    assert error.value.code == 2 and "--text FOLDER" in capsys.readouterr().err
+    assert pretrain.main(["--config", "evening"]) == 2
+    assert "--text FOLDER" in capsys.readouterr().err

@@ -63,8 +63,8 @@ def test_contradictions_are_refused_with_the_rule_and_the_remedy(tmp_path, monke
     assert not wrong
     with pytest.raises(ValueError, match="names no file or folder"):
         read_text_request(line_of("--text", ""))
-    with pytest.raises(ValueError, match="--hours is for own text; pass --text FOLDER with it, or drop it"):
-        parse_launch_arguments(["--hours", "8"])
+    with pytest.raises(ValueError, match="--deduplicate is for own text; pass --text FOLDER with it, or drop it"):
+        parse_launch_arguments(["--deduplicate", "near"])
 
 
 def test_results_have_the_name_of_the_text():
@@ -90,3 +90,24 @@ def test_text_that_is_named_twice_is_read(tmp_path, monkeypatch):
 def test_the_suggestion_to_train_longer_keeps_the_other_words(words, longer):
     request = read_text_request(line_of("--text", *words.split()))
     assert request.longer(2.0) == f"bash scripts/run_pretraining.sh --text {longer}"
+
+
+def test_all_mistakes_of_a_line_are_shown_together(tmp_path, monkeypatch):
+    """Of different kinds: no flag, no number, a contradiction, a choice that there is not, a setting of a phase."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "T").mkdir()
+    words = "--text T --lerning-rate 1 --learning-rate fast --input-dir shards --deduplicate some --phase1-seed 3"
+    with pytest.raises(ValueError) as refused:
+        read_text_request(line_of(*words.split(), "--hours", "-1", "--warmup-proportion", "much"))
+    shown = explain(refused.value)
+    expected = (
+        "--lerning-rate is not a flag",
+        "--phase1-seed contradicts --text",
+        "--input-dir contradicts --text",
+        "deduplicate=some must be one of",
+        "hours=-1 must be greater than 0",
+        "learning_rate=fast must be a valid number",
+        "warmup_proportion=much must be a valid number",
+    )
+    assert len(shown) == len(expected), shown
+    assert all(line.startswith(start) for line, start in zip(shown, expected, strict=True)), shown

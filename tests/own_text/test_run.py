@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from bert.commands import own_text as command
-from bert.own_text import constants, corpus, run, start
+from bert.jobs import training
+from bert.jobs.record import JobRecord
+from bert.own_text import constants, corpus, start
 from bert.own_text.request import read_text_request
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.own_text.workplace import LAPTOP, PREPARE, SENTENCE, STOPPED, unwrapped
@@ -205,7 +207,8 @@ def test_hours_that_are_used_up_are_refused_with_remedies_that_work(workplace):
 
 def test_a_training_that_ended_after_its_launcher_was_killed_is_finished(workplace, capsys):
     assert workplace.start("--hours 0.1") == 0
-    workplace.write_record(finished=None, seconds_used=400)
+    workplace.write_record(finished=None)
+    workplace.spend(400)
     assert workplace.start("--hours 0.1") == 0 and len(workplace.trained) == 1
     assert "Already done" in capsys.readouterr().out
 
@@ -218,7 +221,7 @@ def test_a_start_that_is_refused_or_fails_forgets_nothing(workplace):
     assert workplace.start("--hours 0.2") == 1
     trained = len(workplace.trained)
     assert workplace.start("--hours 0.1") == 0 and len(workplace.trained) == trained
-    assert workplace.record()["seconds_used"] == pytest.approx(395, abs=5), "looking at results costs no hours"
+    assert workplace.seconds_used() == pytest.approx(395, abs=5), "looking at results costs no hours"
 
 
 def test_updates_after_a_training_that_the_time_ended_continue_before_its_decay(workplace):
@@ -259,18 +262,18 @@ def test_a_part_of_the_updates_can_be_made(workplace, capsys):
 
 def test_the_time_of_a_start_is_kept_while_it_runs(workplace, monkeypatch):
     """So that it counts of one that is killed."""
-    monkeypatch.setattr("bert.own_text.record._TICK_SECONDS", 0.01)
+    monkeypatch.setattr("bert.jobs.record._TICK_SECONDS", 0.01)
     seen = []
 
-    def train(plan, config, runner):
-        wait_until(lambda: workplace.record()["seconds_used"] > 100.02)
-        seen.append(workplace.record()["seconds_used"])
+    def train(*_, **start):
+        wait_until(lambda: workplace.seconds_used() > 100.02)
+        seen.append(workplace.seconds_used())
         return 75
 
-    monkeypatch.setattr(run, "train_phase", train)
+    monkeypatch.setattr(training, "launch", train)
     line = line_of("--text", str(workplace.text), "--output-dir", str(workplace.out), "--hours", "0.5")
-    assert command.main(line, started=time.time() - 100) == 75
-    assert seen[0] == pytest.approx(100, abs=20) and workplace.record()["seconds_used"] >= seen[0]
+    assert command.main(line, begun=time.monotonic() - 100) == 75
+    assert seen[0] == pytest.approx(100, abs=20) and workplace.seconds_used() >= seen[0]
 
 
 # ---- a run that has begun ----
@@ -313,22 +316,30 @@ def test_a_record_of_a_version_with_fewer_settings_continues(workplace):
     record["data"]["labelled_lines"] = None  # as commit 88b30792 wrote it
     del record["plan"]["settings"]["hidden_act"]
     record["plan"]["settings"]["hidden_dropout_prob"] = 0.0
-    (workplace.out / "own_text.json").write_text(json.dumps(record))
+    workplace.leave_old_record(record, seconds_used=500)
     (workplace.out / "phase1.yaml").unlink()
     assert workplace.start("--epochs 3") == 0
+    assert workplace.seconds_used() >= 500 and workplace.record()["finished"]["epochs"] == 3
+
+
+DAMAGED = "is damaged; restore it, or pass another --output-dir"
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        ('{"version": 2, "speeds": 3}', "own_text.json is damaged; restore it, or pass another --output-dir"),
-        ('{"speeds": [], "steps": {"1": 5}}', "is of an earlier version, which trained in two phases; pass another"),
+        ("own_text.json", '{"version": 2, "speeds": 3}', DAMAGED),
+        ("own_text.json", "{cut", DAMAGED),
+        ("own_text.json", '{"version": 2, "seconds_used": []}', DAMAGED),
+        ("own_text.json", '{"speeds": [], "steps": {"1": 5}}', "is of an earlier version, which trained in two phases"),
+        ("job.json", "{cut", DAMAGED),
+        ("job.json", '{"facts": {"own_text": []}}', DAMAGED),
     ],
 )
-def test_a_record_that_cannot_be_read_is_refused_in_one_line(workplace, content, message):
+def test_a_record_that_cannot_be_read_is_refused_in_one_line(workplace, name, content, message):
     workplace.out.mkdir()
-    (workplace.out / "own_text.json").write_text(content)
-    assert message in (error := workplace.refused("--hours 1")) and error.count("\n") == 1
+    (workplace.out / name).write_text(content)
+    assert f"{name} {message}" in (error := workplace.refused("--hours 1")) and error.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["0.txt", "added.txt"])
@@ -360,7 +371,7 @@ def test_data_that_are_gone_are_made_again_only_of_the_same_files(workplace, mon
     assert re.search("error: the data of the run in .* are gone .*, and files of --text are not as they were", shown)
     assert len(workplace.ran) == number + 1 and len(workplace.trained) == 1
     request = read_text_request(line_of("--text", str(workplace.text), "--output-dir", str(workplace.out)))
-    record = start.record_of(request)
+    record = start.record_of(request, JobRecord.of(workplace.out))
     config = start.training_config(request, record)
     for name in ("vocab.txt", "shards/train/manifest.json", "shards/held_out/manifest.json"):
         (file := workplace.out / "data" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -410,7 +421,7 @@ def test_a_given_vocabulary_decides_its_size_and_case(workplace):
     file = vocabulary_of(workplace, "Report", *string.ascii_uppercase)
     assert workplace.start(f"--vocab-file {file} --epochs 2") == 0
     assert workplace.settings()["vocab_size"] == 5 + 2 * 26 + 27
-    assert json.loads((workplace.out / "own_text.json").read_text())["data"]["lowercase"] is False
+    assert workplace.record()["data"]["lowercase"] is False
     assert "vocab_file=none.txt must be an existing vocabulary" in workplace.refused("--vocab-file none.txt")
 
 

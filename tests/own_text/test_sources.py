@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from bert.commands import own_text as command
+from bert.jobs import execution
+from bert.jobs.record import JobRecord
 from bert.launching.process_runner import Runner
-from bert.own_text import corpus, run, start
+from bert.own_text import corpus, start
 from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY, Source, as_typed, held_out_mix, pass_over
@@ -23,7 +25,7 @@ from tests.support.launching import line_of
 def workplace(workplace, monkeypatch):
     """A `Workplace` whose data are made, of 60 files."""
     monkeypatch.setattr(corpus, "prepare", PREPARE)
-    monkeypatch.setattr(run, "Runner", Runner)
+    monkeypatch.setattr(execution, "Runner", Runner)
     monkeypatch.setattr("bert.own_text.report.demonstrate", lambda *arguments: None)
     for number, file in enumerate(sorted(workplace.text.iterdir())):
         file.write_text(f"The committee of case {number} met. It read {number} reports. Nobody asked for more. " * 9)
@@ -43,7 +45,7 @@ def test_groups_are_of_one_source_and_general_text_has_none(workplace, capsys):
     assert rule in capsys.readouterr().err
     sources = (Source("", (Path("a.csv"),), 0.9), Source(REPLAY, (workplace.text,), 0.1))
     request = TextRequest(sources=sources, output_dir=Path("out"), group_by="ward", length=Length(max_steps=9))
-    record = start.record_of(request)
+    record = start.record_of(request, JobRecord.of(workplace.out))
     commands = corpus.commands(request, record.plan, start.training_config(request, record))
     assert ["--group-by" in command for title, command, _ in commands if "importing" in title] == [True, False]
 

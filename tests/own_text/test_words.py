@@ -1,14 +1,16 @@
 """Case, words and unknown words of own text: chosen by the text, recorded, refused where nothing could be learned."""
 
+import dataclasses
 import json
 import random
 
 import pytest
 
+from bert.jobs.record import JobRecord
 from bert.own_text import corpus, start
 from bert.own_text.facts import MachineFacts
 from bert.own_text.given_files import with_given_files
-from bert.own_text.record import read_record, record_file
+from bert.own_text.record import read_record
 from bert.own_text.request import read_text_request
 from bert.tokenization import segmentation
 from bert.tokenization.normalization import ACCENTED, CASED, UNCASED, Normalization
@@ -37,7 +39,7 @@ def planned(tmp_path, monkeypatch):
         (tmp_path / language / "one.txt").write_text(f"{SENTENCES[language]} " * 800, encoding="utf-8")
         line = line_of("--text", str(tmp_path / language), "--output-dir", str(tmp_path / "out"), *words)
         request = with_given_files(read_text_request(line))
-        record = start.record_of(request)
+        record = start.record_of(request, JobRecord.of(tmp_path / "out"))
         config = start.training_config(request, record)
         return record, [" ".join(words) for _, words, _ in corpus.commands(request, record.plan, config)]
 
@@ -116,13 +118,13 @@ def test_the_tokens_of_the_plan_are_those_of_a_sample(planned):
 
 def test_a_run_of_an_earlier_version_keeps_its_case(planned, tmp_path):
     record, _ = planned("de", "--no-lowercase")
-    record.save(tmp_path / "out")
-    content = json.loads(record_file(tmp_path / "out").read_text())
-    del content["plan"]["normalization"], content["data"]["strip_accents"]
+    facts = dataclasses.asdict(record)
+    del facts["plan"]["normalization"], facts["data"]["strip_accents"]
     for lowercase in (True, False):
-        content["data"]["lowercase"] = lowercase
-        record_file(tmp_path / "out").write_text(json.dumps(content))
-        assert read_record(tmp_path / "out").plan.normalization == Normalization(lowercase)
+        facts["data"]["lowercase"] = lowercase
+        (tmp_path / "own_text.json").write_text(json.dumps(facts, default=str))
+        read = read_record(JobRecord.of(tmp_path), tmp_path)
+        assert read.plan.normalization == Normalization(lowercase)
 
 
 @pytest.fixture(autouse=True)

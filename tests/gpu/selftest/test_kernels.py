@@ -43,7 +43,14 @@ def test_nccl(bench):
     (folder / "log").mkdir(parents=True)
     request = folder / "request.json"
     request.write_text(json.dumps({"device": bench.machine.device}))
-    launch(bench, ALL_REDUCE, request, folder / "log", "all-reduce", bench.machine.num_ranks, ALL_REDUCE_SECONDS)
+    launch(
+        bench,
+        [ALL_REDUCE, "--config", request],
+        folder / "log",
+        "all-reduce",
+        bench.machine.num_ranks,
+        ALL_REDUCE_SECONDS,
+    )
     figures = json.loads((folder / "result.json").read_text())
     bench.figures |= figures
     bench.text = f"{figures['ranks']} ranks sum {figures['bytes'] / figures['seconds'] / 1e9:,.1f} GB/s"

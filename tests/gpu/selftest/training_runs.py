@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from bert.config.run_file import dump_yaml
+from bert.config.run_file import RUN_FLAG, run_file_content
 from bert.config.training_settings import derive
+from bert.jobs.making import Products
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import ranks_command
 from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.preparation import prepare_quickstart
+from bert.pretraining.preparation import quickstart_steps
 from bert.pretraining.recipes import RECIPES
 from tests.gpu.selftest.bench import Bench, tail
 from tests.gpu.selftest.machine import Machine
@@ -96,7 +97,8 @@ def make_data(bench: Bench) -> None:
         return 0
 
     with contextlib.redirect_stdout(io.StringIO()):  # its titles; the screen shows a line for each check
-        prepare_quickstart(quickstart(bench, "data"), run)
+        for step in quickstart_steps(quickstart(bench, "data")):
+            assert Products(step.folder).make(step.title, step.command, step.product, run) == 0
 
 
 def train(
@@ -106,19 +108,19 @@ def train(
     folder = run_folder(bench, name)
     shutil.rmtree(folder, ignore_errors=True)
     for number, leg in enumerate(legs):
-        log_dir, settings = folder / f"log{number}", folder / f"settings{number}.yaml"
+        log_dir, settings = folder / f"log{number}", folder / f"run{number}.json"
         log_dir.mkdir(parents=True)
-        settings.write_text(dump_yaml(leg))
-        launch(bench, SCRIPT, settings, log_dir, f"training {name}", num_ranks, timeout_seconds)
+        settings.write_bytes(run_file_content(leg))
+        launch(bench, [SCRIPT, RUN_FLAG, settings], log_dir, f"training {name}", num_ranks, timeout_seconds)
     return Training(folder, legs[-1].log_dir())
 
 
 def launch(
-    bench: Bench, script: Path, settings: Path, log_dir: Path, title: str, num_ranks: int, timeout_seconds: float
+    bench: Bench, program: Sequence[str | Path], log_dir: Path, title: str, num_ranks: int, timeout_seconds: float
 ) -> None:
-    """Run `script --config settings` on ranks of this machine; if they fail, the end of their output is printed."""
+    """Run a script and its arguments on ranks of this machine; if they fail, the end of their output is printed."""
     ranks, device = Ranks(num_processes=num_ranks), bench.machine.device
-    command = ranks_command(ranks, ranks.devices(device), log_dir, [script, "--config", settings])
+    command = ranks_command(ranks, ranks.devices(device), log_dir, program)
     try:
         bench.run(command, timeout_seconds, **ranks.environment(device))
     except AssertionError as error:
