@@ -17,7 +17,7 @@ import numpy as np
 
 from data.text.same_text import near_numbers, normalized, words_of
 
-MOST_COMPARED = 200_000  # different rows; 25 CPU seconds and 150 MB for texts of 14 words
+MOST_COMPARED = 200_000  # different rows; 10 CPU seconds and 150 MB, or 60 if most share shingles (14 to 45 words)
 _FEW_ROWS = 5  # nearly equal rows that stay together in any table
 _WORDS_BESIDE_NUMBERS = 3
 _NUMBER = re.compile(r"\d+(?:[.,:/-]\d+)*")  # also a time, a date or a decimal

@@ -2,10 +2,13 @@
 
 import hashlib
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from bert import REPOSITORY
 from data.text import same_text
 from data.text.same_text import TextDigest, near_numbers, normalized
 from tests.references.groups import components, jaccard, same_partition
@@ -89,7 +92,8 @@ def test_texts_of_a_large_family_are_found_in_any_order(monkeypatch):
     assert len(set(numbers)) == 3 and same_partition([family for family, _ in rows], numbers.tolist())
 
 
-def test_only_different_texts_of_five_words_need_a_signature(monkeypatch):
+def test_only_texts_with_common_shingles_get_a_signature(monkeypatch):
+    """Nine shingles each; six of nine, or more, must be in other texts."""
     counts = list[int]()
     signatures = same_text._signatures
 
@@ -99,9 +103,26 @@ def test_only_different_texts_of_five_words_need_a_signature(monkeypatch):
         return signatures(texts)
 
     monkeypatch.setattr(same_text, "_signatures", counted)
-    near_numbers(["a b", "c d", "a b c d e", "A b c d e.", "a b c d f"] * 50)
-    near_numbers(["a b", "c d", "a b c d e"] * 50)
-    assert counts == [2]
+    text = WORDS[:13]
+    for kept, number in ((13, None), (12, 2), (10, 2), (9, None)):
+        other = text[:kept] + WORDS[500 : 500 + 13 - kept]
+        rows = [" ".join(text), " ".join(other).upper(), "a b", "a b c d e", "a b c d f"]
+        near_numbers(rows * 3)
+        assert counts == ([] if number is None else [number]), kept
+        counts.clear()
+
+
+def test_nearly_equal_texts_alone_load_the_library_of_signatures():
+    code = """if True:
+        import sys
+        from data.text.same_text import near_numbers
+        rows = [" ".join(f"{letter}{row}" for letter in "abcdefghijklm") for row in range(50)]
+        near_numbers([*rows, *rows, *(f"{row}." for row in rows)])
+        before = {"datasketch", "scipy"} & sys.modules.keys()
+        near_numbers([*rows, rows[0] + " z"])
+        sys.exit(bool(before or "datasketch" not in sys.modules))
+    """
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
 
 def test_no_text_gives_no_number():
