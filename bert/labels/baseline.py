@@ -58,7 +58,7 @@ def compare(
     """The metrics of both methods on lines that are held out, and the verdict on a model beside the better one.
 
     Args:
-        training: the lines that the model was trained on, those of rare classes as often as there.
+        training: the lines that the model was trained on, with rare classes oversampled as for the model.
         ours: what the model predicts: classes or numbers [m], or 0 and 1 [m, classes].
         record: a file, which is written; what the methods predict is taken from it if they learned from equal lines.
         note: the end of the verdict.

@@ -14,7 +14,7 @@ from bert.labels.split import balanced_rows, count_in_both, counted, notes_of_gr
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PreparedRows:
     """The rows of a training.
 
     Attributes:
@@ -27,7 +27,7 @@ class Preparation:
     notes: list[str]
 
 
-def prepare(config: LabelConfig, schema: LabelSchema, examples: Examples) -> Preparation:
+def prepare(config: LabelConfig, schema: LabelSchema, examples: Examples) -> PreparedRows:
     """The rows to train on and to hold out.
 
     Raises:
@@ -52,7 +52,7 @@ def prepare(config: LabelConfig, schema: LabelSchema, examples: Examples) -> Pre
     if data.balance:
         training = training.take(balanced_rows(schema.encode(training.labels or ())))
         notes.append(f"balanced: {counted(training.labels or ())}")
-    return Preparation(training, held_out, notes)
+    return PreparedRows(training, held_out, notes)
 
 
 def _notes_of_the_file(config: LabelConfig, schema: LabelSchema, examples: Examples) -> list[str]:

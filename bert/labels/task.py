@@ -21,7 +21,7 @@ from bert.labels.examples import Examples, discover_labels, read_examples, strea
 from bert.labels.features import sentence_features
 from bert.labels.metrics import scores
 from bert.labels.preparation import prepare
-from bert.labels.scores import best_by, class_scores, details, fitted, lines
+from bert.labels.scores import ScoredRows, best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
 from bert.labels.split import count_in_both
 from bert.labels.token_learning import MOST_LINES, MOST_NUMBERS, learned, share
@@ -237,10 +237,10 @@ class LabelTask(RunnableTask):
             if self._decision.positive is not None:
                 logger.info("the scores that follow are with the threshold, those of other evaluations without it")
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
-        rows = (texts, features.examples.indices, labels, predictions)
+        rows = ScoredRows(self.labels, texts, features.examples.indices, labels, predictions)
         learned_from = self.training.labels if self.training is not None else None
         is_untrained = learned_from is not None and not set(features.examples.labels or ()) <= set(learned_from)
-        content = details(self.labels, *rows, self._decision, data.balance or is_untrained)
+        content = details(rows, self._decision, data.balance or is_untrained)
         if fits and self._token_weights is not None:
             logger.info("a linear model of the tokens is added to the logits, as it helps; --no-token-weights: without")
         for line in lines(content):

@@ -88,7 +88,7 @@ class PairTable(FeatureTable):
 
 
 class PairLoader(FineTuningLoader):
-    """Micro-batches of the texts of some pairs, with what the loss reads of the whole batch."""
+    """Micro-batches of pairs; their labels cover the global batch, whose other passages are negatives."""
 
     _table: PairTable
 
