@@ -14,7 +14,7 @@ from bert.files import checksum_of, read_json, write_atomically
 from bert.labels.examples import Examples
 from bert.labels.metrics import scores
 from bert.labels.schema import LabelSchema
-from bert.labels.split import held_out_rows, held_together
+from bert.labels.split import row_folds, row_groups
 from bert.randomness import permutation, stream_key
 from bert.reporting.comparison import Metrics, verdict
 from bert.training.interruption import beat
@@ -58,7 +58,7 @@ def compare(
     """The metrics of both methods on lines that are held out, and the verdict on a model beside the better one.
 
     Args:
-        training: the lines that the model was trained on, those of rare classes as often as there.
+        training: the lines that the model was trained on, with rare classes oversampled as for the model.
         ours: what the model predicts: classes or numbers [m], or 0 and 1 [m, classes].
         record: a file, which is written; what the methods predict is taken from it if they learned from equal lines.
         note: the end of the verdict.
@@ -146,11 +146,12 @@ def _search(schema: LabelSchema, training: Examples, seed: int) -> Any:
     if schema.is_regression:
         model = Ridge(1 / _STRENGTHS[0]), {"alpha": [1 / strength for strength in _STRENGTHS]}
     classes = None if schema.is_regression or schema.separator else schema.encode(training.labels or ())
-    folds = min(_FOLDS, len(set(held_together(training))))
+    groups = row_groups(training, _FOLDS)
+    folds = min(_FOLDS, len(groups))
     if folds < 2:
         return model[0]
-    parts = [held_out_rows(training, classes, folds, fold, seed) for fold in range(folds)]
-    splits = [(np.flatnonzero(~part), np.flatnonzero(part)) for part in parts]
+    numbers = row_folds(training, groups, classes, folds, seed)
+    splits = [(np.flatnonzero(numbers != fold), np.flatnonzero(numbers == fold)) for fold in range(folds)]
     return GridSearchCV(*model, cv=splits, scoring=lambda m, x, y: _scores(schema.metrics, m.predict(x), y)["score"])
 
 

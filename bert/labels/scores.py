@@ -1,7 +1,7 @@
 """Scores for a decision: each class alone, what is mistaken for what, calibrated probabilities, thresholds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,63 +90,96 @@ def best_by(words: str, metrics: Sequence[str], labels: Sequence[str]) -> tuple[
     )
 
 
-def details(
-    names: Sequence[str],
-    texts: Sequence[str],
-    indices: Sequence[str],
-    labels: np.ndarray,
-    logits: np.ndarray,
-    decision: Decision,
-    balanced: bool = False,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ScoredRows:
+    """What a model says of n labelled rows.
+
+    Attributes:
+        names: the c classes.
+        texts, indices: n texts as they are shown, and their identifiers.
+        labels: int64 [n], or float32 0 and 1 [n, c] if a text may have several.
+        logits: float32 [n, c].
+    """
+
+    names: Sequence[str]
+    texts: Sequence[str]
+    indices: Sequence[str]
+    labels: np.ndarray
+    logits: np.ndarray
+
+
+def details(rows: ScoredRows, decision: Decision, balanced: bool = False) -> dict[str, Any]:
     """The content of scores.json: all that is known of an evaluation.
 
     Args:
-        labels: int64 [n], or float32 0 and 1 [n, classes] if there may be several.
         balanced: whether --balance was given, or would not help.
     """
-    from sklearn.metrics import confusion_matrix, f1_score
-
-    several, likely = decision.several, decision.probabilities(logits)
+    likely = decision.probabilities(rows.logits)
     predictions = decision.classes(likely)
-    doubt = np.abs(labels - likely).max(-1) if several else 1 - likely[np.arange(len(labels)), labels]
-    wrong = np.flatnonzero((predictions != labels).any(-1) if several else predictions != labels)
-
-    def shown(row: Any) -> str:
-        return ", ".join(names[index] for index in (np.flatnonzero(row) if several else [row]))
-
     content: dict[str, Any] = {
-        "classes": class_scores(names, labels, likely, predictions),
+        "classes": class_scores(rows.names, rows.labels, likely, predictions),
         "temperature": decision.temperature,
-        "worst": [
-            {
-                "row": indices[i],
-                "text": texts[i],
-                "label": shown(labels[i]),
-                "prediction": shown(predictions[i]),
-                "probability_of_label": round(1 - float(doubt[i]), 6),
-            }
-            for i in wrong[np.argsort(-doubt[wrong], kind="stable")][:WORST].tolist()
-        ],
+        "worst": _worst_rows(rows, likely, predictions, decision.several),
     }
-    if not several:
-        content |= {
-            "confusion": confusion_matrix(labels, predictions, labels=range(len(names))).tolist(),
-            "calibration_error": {
-                "before": calibration_error(Decision().probabilities(logits), labels),
-                "after": calibration_error(likely, labels),
-            },
-            "accuracy": float((predictions == labels).mean()),
-            "largest_class": float(np.bincount(labels).max() / len(labels)),
-        }
+    if decision.several:
+        content |= _figures_of_several_labels(rows.labels, predictions)
     else:
-        micro_f1 = float(f1_score(labels, predictions, average="micro", zero_division=0.0))
-        content |= {"micro_f1": micro_f1, "same_labels": _f1_of_same_labels(labels)}
+        content |= _figures_of_single_labels(rows, likely, predictions)
     if decision.positive is not None:
-        content["threshold"] = {names[decision.positive]: decision.threshold}
-    if verdict := _verdict(content, balanced or several):
+        content["threshold"] = {rows.names[decision.positive]: decision.threshold}
+    if verdict := _verdict(content, balanced or decision.several):
         content["verdict"] = verdict
     return content
+
+
+def _worst_rows(rows: ScoredRows, likely: np.ndarray, predictions: np.ndarray, several: bool) -> list[dict[str, Any]]:
+    """The errors with the least probability of the true label, the worst first, with the names of their classes."""
+    labels = rows.labels
+    if several:
+        doubt = np.abs(labels - likely).max(-1)
+        is_wrong = (predictions != labels).any(-1)
+    else:
+        doubt = 1 - likely[np.arange(len(labels)), labels]
+        is_wrong = predictions != labels
+
+    def named(row: Any) -> str:
+        return ", ".join(rows.names[index] for index in (np.flatnonzero(row) if several else [row]))
+
+    wrong = np.flatnonzero(is_wrong)
+    worst = wrong[np.argsort(-doubt[wrong], kind="stable")][:WORST]
+    return [
+        {
+            "row": rows.indices[row],
+            "text": rows.texts[row],
+            "label": named(labels[row]),
+            "prediction": named(predictions[row]),
+            "probability_of_label": round(1 - float(doubt[row]), 6),
+        }
+        for row in worst.tolist()
+    ]
+
+
+def _figures_of_single_labels(rows: ScoredRows, likely: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+    """The confusion matrix, the calibration with and without the temperature, and the accuracy."""
+    from sklearn.metrics import confusion_matrix
+
+    labels, uncalibrated = rows.labels, Decision().probabilities(rows.logits)
+    return {
+        "confusion": confusion_matrix(labels, predictions, labels=range(len(rows.names))).tolist(),
+        "calibration_error": {
+            "before": calibration_error(uncalibrated, labels),
+            "after": calibration_error(likely, labels),
+        },
+        "accuracy": float((predictions == labels).mean()),
+        "largest_class": float(np.bincount(labels).max() / len(labels)),
+    }
+
+
+def _figures_of_several_labels(labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+    from sklearn.metrics import f1_score
+
+    micro_f1 = float(f1_score(labels, predictions, average="micro", zero_division=0.0))
+    return {"micro_f1": micro_f1, "same_labels": _f1_of_same_labels(labels)}
 
 
 def _f1_of_same_labels(labels: np.ndarray) -> float:
@@ -171,7 +204,7 @@ def _verdict(content: Mapping[str, Any], balanced: bool) -> str:
 
 
 def lines(details: Mapping[str, Any]) -> list[str]:
-    """A table of the classes, and of what was taken for what; a sentence if no more than the largest was learned."""
+    """A table of the classes and the confusion matrix, and the verdict on what the model learned if there is one."""
     import pandas as pd
 
     classes = pd.DataFrame(details["classes"]).T.reindex(columns=list(_TITLES)).rename(columns=_TITLES)

@@ -1,62 +1,62 @@
 """Which rows of the user's training file are held out, which are in both sets, and how often each is trained on."""
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from bert.labels.examples import Examples
+from data.text.held_out_groups import MOST_COMPARED, Groups, folds_of, key_groups, rows_in_both, text_groups
 
 _MOST_REPEATS = 20  # of a row of a rare class
 
 
-def normalized(examples: Examples) -> list[str]:
-    """The texts of each row without differences in case and white space: two rows with equal ones are the same."""
-    return ["\t".join(" ".join(text.lower().split()) for text in row) for row in zip(*examples.texts, strict=True)]
+def row_groups(examples: Examples, folds: int) -> Groups:
+    """Rows that are held out together: of one group column, or of equal and nearly equal texts without that column.
+
+    Many patients may share a text such as "no findings". So with a group column texts do not decide.
+    """
+    return text_groups(examples.texts, folds) if examples.groups is None else key_groups(examples.groups)
 
 
-def held_together(examples: Examples) -> list[str]:
-    """A value for each row, equal for rows that are on one side: of its group, or of its text."""
-    return normalized(examples) if examples.groups is None else examples.groups
-
-
-def held_out_rows(examples: Examples, classes: np.ndarray | None, folds: int, fold: int, seed: int) -> np.ndarray:
-    """bool [n]: the rows of one of the folds, with the classes in proportion. Groups stay together, or equal texts.
-
-    Many patients may share a text such as "no findings": groups go by themselves, and their equal texts on both sides.
+def row_folds(examples: Examples, groups: Groups, classes: np.ndarray | None, folds: int, seed: int) -> np.ndarray:
+    """int64 [n]: the fold of each row, with the classes in proportion; a group is in one fold.
 
     Args:
+        groups: `row_groups` of the examples for this number of folds.
         classes: int64 [n], of which folds have equal shares; None: there are none.
+
+    Raises:
+        ValueError: there are fewer groups than folds.
     """
-    _, firsts, units = np.unique(held_together(examples), return_index=True, return_inverse=True)
-    if len(firsts) < folds:
+    if len(groups) < folds:
         what = "different texts" if examples.groups is None else "groups"
         raise ValueError(
-            f"{examples.source}: {len(firsts)} {what} are too few for folds={folds}; lower --folds, or give --eval-file"
+            f"{examples.source}: {len(groups)} {what} are too few for folds={folds}; lower --folds, or give --eval-file"
         )
-    groups = None
-    if examples.groups is not None:
-        groups, firsts, units = units, np.arange(len(examples)), np.arange(len(examples))
-    strata = np.zeros(len(firsts), np.int64) if classes is None else classes[firsts]
-    has_shares = classes is not None and np.bincount(strata).max() >= folds  # scikit-learn refuses smaller classes
-    # Here: without a held-out part of its own a rank starts a second faster.
-    from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
-
-    if groups is None:
-        kind = StratifiedKFold if has_shares else KFold
-    else:
-        kind = StratifiedGroupKFold if has_shares else GroupKFold
-    with warnings.catch_warnings():  # of classes with fewer rows than folds
-        warnings.simplefilter("ignore", UserWarning)
-        splits = list(kind(folds, shuffle=True, random_state=seed).split(firsts, strata, groups))
-    is_held_out = np.zeros(len(firsts), bool)
-    is_held_out[splits[fold][1]] = True
-    return is_held_out[units]
+    return folds_of(groups, classes, folds, seed, by_rows=examples.groups is not None)
 
 
-def rows_in_both(examples: Examples, others: Examples) -> np.ndarray:
-    """bool [n]: the rows of `examples` whose texts `others` have too."""
-    return np.isin(normalized(examples), list(set(normalized(others))))
+def notes_of_groups(groups: Groups, folds: int) -> Iterator[str]:
+    """What to know about nearly equal rows that are not held out together."""
+    if groups.num_divided:
+        yield (
+            f"{groups.num_divided:,} rows are nearly equal to over half a part of rows: of them only equal texts are "
+            f"held out together, and scores on them are better than on new texts; --group-column or fewer --folds than "
+            f"{folds} may keep them together"
+        )
+    if not groups.is_compared:
+        yield (
+            f"not looked for: nearly equal texts, as there are over {MOST_COMPARED:,} different rows; --group-column "
+            "keeps rows together"
+        )
+
+
+def count_in_both(examples: Examples, others: Examples) -> tuple[int, str]:
+    """How many rows of `examples` have a text that `others` have too, and in words how many only nearly; "" if none."""
+    are_equal, are_near = rows_in_both(examples.texts, others.texts)
+    if are_near is None or not are_near.any():
+        return int(are_equal.sum()), ""
+    return int((are_equal | are_near).sum()), f" ({int(are_near.sum()):,} of them nearly equal)"
 
 
 def balanced_rows(classes: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Labelled texts as a fine-tuning task: files -> features, outputs -> scores, a decision and predictions."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ import numpy as np
 
 from bert.config.setting_errors import suggest
 from bert.conversion.model_description import Usage
-from bert.files import shown
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends
@@ -18,13 +17,13 @@ from bert.finetuning.run import RunnableTask
 from bert.finetuning.task import Features, Outputs, Part, ResultsFile
 from bert.labels.baseline import compare
 from bert.labels.decision import Decision
-from bert.labels.examples import ALONE, Examples, discover_labels, read_examples, stream_examples
+from bert.labels.examples import Examples, discover_labels, read_examples, stream_examples
 from bert.labels.features import sentence_features
 from bert.labels.metrics import scores
-from bert.labels.schema import labels_alike, number
-from bert.labels.scores import best_by, class_scores, details, fitted, lines
+from bert.labels.preparation import prepare
+from bert.labels.scores import ScoredRows, best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
-from bert.labels.split import balanced_rows, counted, held_out_rows, rows_in_both
+from bert.labels.split import count_in_both
 from bert.labels.token_learning import MOST_LINES, MOST_NUMBERS, learned, share
 from bert.labels.token_weights import logits_of, packed, unpacked
 from bert.model.objectives import (
@@ -45,9 +44,8 @@ class LabelTask(RunnableTask):
 
     def __init__(self, config: LabelConfig) -> None:
         super().__init__(config)
-        self._config, data, run = config, config.data, config.run
-        self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
-        self._schema = schema = config.label_schema()
+        self._config, self._schema = config, config.label_schema()
+        self._tokenizer = text_tokenizer(self.vocabulary, config.data.normalization())
         self.notes: list[str] = []
         if config.model.classifier_pooling != "cls" and not config.model.is_modern():
             kind = config.model.model_type
@@ -55,36 +53,53 @@ class LabelTask(RunnableTask):
         self._held_out: Examples | None = None
         self._unscaled: np.ndarray | None = None  # weights of tokens before their share
         self._usage = Usage()
-        if run.do_train:
-            part = self._part("train")
-            self.training, self.training_file = self.read(part), part.path
-            if schema.labels is None and not schema.is_regression:
-                self._schema = schema.with_labels(self._ordered(discover_labels(self.training, schema)))
-            if schema.is_own:
-                self._prepare_training()
-        elif not schema.is_regression:
-            self._schema = schema.with_labels(labels_of_the_weights(config.initialization, schema.labels))
-            self._usage = usage_of_the_weights(config.initialization) if schema.is_own else Usage()
+        if config.run.do_train:
+            self._read_training()
+        elif not self._schema.is_regression:
+            start = config.initialization
+            self._schema = self._schema.with_labels(labels_of_the_weights(start, self._schema.labels))
+            self._usage = usage_of_the_weights(start) if self._schema.is_own else Usage()
         self.labels = self._schema.labels
-        self._has_decision = schema.is_own and not schema.is_regression
-        self._decision = Decision.of(self._usage, self.labels or ())
-        kept = self._usage.token_weights if config.data.token_weights else None
-        self._token_weights = unpacked(kept, len(self.labels or ()))
-        self._learns_token_weights = run.do_train and self._has_decision and config.data.token_weights
-        if self._learns_token_weights and config.model.vocab_size * len(self.labels or ()) > MOST_NUMBERS:
+        self._has_decision = self._schema.is_own and not self._schema.is_regression
+        self._prepare_decision()
+        dev = self._schema.dev
+        self.best_metric = "eval_score" if len(dev) == 1 else f"eval_{next(iter(dev))}_score"
+        self._best_by = self._chosen_best_by() if self._schema.is_own else None
+        self._name_parts()
+
+    def _read_training(self) -> None:
+        """Read the training file, its classes if no setting has them, and prepare the user's own rows."""
+        part = self._part("train")
+        self.training, self.training_file = self.read(part), part.path
+        if self._schema.labels is None and not self._schema.is_regression:
+            self._schema = self._schema.with_labels(self._ordered(discover_labels(self.training, self._schema)))
+        if self._schema.is_own:
+            prepared = prepare(self._config, self._schema, self.training)
+            self.training, self._held_out = prepared.training, prepared.held_out
+            self.notes += prepared.notes
+
+    def _prepare_decision(self) -> None:
+        """The decision and token weights of the weights to start from, and whether token weights are learned."""
+        labels, config = self.labels or (), self._config
+        self._decision = Decision.of(self._usage, labels)
+        if self._schema.separator is not None:
+            self._decision = replace(self._decision, several=True)
+        stored = self._usage.token_weights if config.data.token_weights else None
+        self._token_weights = unpacked(stored, len(labels))
+        self._learns_token_weights = config.run.do_train and self._has_decision and config.data.token_weights
+        if self._learns_token_weights and config.model.vocab_size * len(labels) > MOST_NUMBERS:
             self._learns_token_weights = False
             self.notes.append(f"not used: token_weights, which are over {MOST_NUMBERS:,} for these tokens and classes")
-        if schema.separator is not None:
-            self._decision = replace(self._decision, several=True)
-        self.best_metric = "eval_score" if len(schema.dev) == 1 else f"eval_{next(iter(schema.dev))}_score"
-        self._best_by = self._chosen_best_by() if schema.is_own else None
-        columns = "index\tprediction\t"
+
+    def _name_parts(self) -> None:
+        """The parts to evaluate and predict, with the first line of each file of predictions."""
+        columns, run = "index\tprediction\t", self._config.run
         if run.do_eval:
             head = columns + ("label\tprobability\ttext\n" if self._has_decision else "label\n")
-            self.evaluated = [self._part(name, f"{name}_predictions.tsv", head) for name in schema.dev]
+            self.evaluated = [self._part(name, f"{name}_predictions.tsv", head) for name in self._schema.dev]
         if run.do_predict:
             head = columns + "probability\n" if self._has_decision else "index\tprediction\n"
-            self.predicted = [self._part(name, f"{name}.tsv", head) for name in schema.test]
+            self.predicted = [self._part(name, f"{name}.tsv", head) for name in self._schema.test]
 
     def _chosen_best_by(self) -> tuple[str, str] | None:
         """`best_by` of the settings, by which the best weights are chosen; None for a metric of the task."""
@@ -109,52 +124,6 @@ class LabelTask(RunnableTask):
             hint = suggest(positive, labels, f"they are {', '.join(labels[:10])}")
             raise ValueError(f"positive_label={positive} is no label of {self.training.source}; {hint}")
         return (*(label for label in labels if label != positive), positive) if len(labels) == 2 else labels
-
-    def _prepare_training(self) -> None:
-        """Hold out a part of the user's rows, if there is no file to evaluate on, and repeat those of rare classes."""
-        data, schema, examples = self._config.data, self._schema, self.training
-        single = not schema.is_regression and schema.separator is None
-        if not single and (data.balance or data.positive_label):
-            raise ValueError(
-                f"{examples.source}: --balance and --positive-label are for classes of which a text has one; omit them"
-            )
-        classes = schema.encode(examples.labels) if single else None
-        kind = "classes" if single else f"labels separated by {schema.separator!r}"
-        kind = _numbers(examples.labels) if schema.is_regression else kind
-        texts = " and ".join(map(repr, self._schema.split("train").texts))
-        self.notes.append(f"columns: text {texts}, {kind} {data.label_column!r}")
-        self.notes += [f"classes: {counted(examples.labels)}"] if single else []
-        if single and (alike := labels_alike(schema.labels or ())):
-            names = "; ".join(" and ".join(map(repr, some)) for some in alike[:5])
-            self.notes.append(f"alike, but classes of their own: {names}. If they are one, correct the file")
-        if alone := sum(group.startswith(ALONE) for group in examples.groups or ()):
-            self.notes.append(f"{alone:,} rows have no {data.group_column}: each is a group of its own")
-        start = self._config.initialization
-        if start.from_checkpoint is None and usage_of_the_weights(start).token_weights:
-            self.notes.append(
-                f"not used: the token weights of {shown(start.from_pretrained_params or '')}, learned from its lines; "
-                "train on those and these together to have them"
-            )
-        if self._config.holds_out():
-            mask = held_out_rows(examples, classes, data.folds, data.fold, self._config.run.seed)
-            self._held_out, self.training = examples.take(mask), examples.take(~mask)
-            together = f"equal {data.group_column}" if data.group_column else "equal texts"
-            self.notes.append(
-                f"held out: {mask.sum():,} of {len(mask):,} rows (part {data.fold} of {data.folds}, --fold and --folds)"
-                f", {'with the classes in proportion, ' if single else ''}{together} together"
-            )
-            if single and (lost := set(examples.labels) - set(self.training.labels)):
-                which = f"all rows of {', '.join(sorted(lost))} are held out, none is trained on"
-                self.notes.append(f"{which}: add rows, or pass another --fold")
-            if shared := int(rows_in_both(self._held_out, self.training).sum()):
-                self.notes.append(f"{shared:,} of the held-out texts are in the training part too, of other groups")
-        elif unused := {"fold", "folds", "group_column"} & data.model_dump(exclude_defaults=True).keys():
-            self.notes.append(f"not used: {', '.join(sorted(unused))}, as nothing is held out of --train-file")
-        if data.positive_label and data.wanted_recall is None:
-            self.notes.append("not used: positive_label, as there is no --wanted-recall for it")
-        if data.balance:
-            self.training = self.training.take(balanced_rows(schema.encode(self.training.labels)))
-            self.notes.append(f"balanced: {counted(self.training.labels)}")
 
     def _part(self, name: str, results: str = "", head: str = "") -> Part:
         files = {results: ResultsFile(head.encode(), row_ends=tsv_ends)} if results else {}
@@ -194,10 +163,11 @@ class LabelTask(RunnableTask):
         examples = read_examples(part.path, self._schema.split(part.name), self._schema, fraction)
         self.notes += examples.warnings
         if part.name == "dev" and self.training is not None and self._schema.is_own:
-            if leaks := int(rows_in_both(examples, self.training).sum()):
+            leaks, nearly = count_in_both(examples, self.training)
+            if leaks:
                 self.notes.append(
-                    f"{leaks:,} of {len(examples):,} texts of {part.path} are in {self.training_file} too: the scores "
-                    "are better than on new texts; remove them from one of the files"
+                    f"{leaks:,} of {len(examples):,} texts of {part.path} are in {self.training_file} too{nearly}: the "
+                    "scores are better than on new texts; remove them from one of the files"
                 )
         return examples
 
@@ -267,10 +237,10 @@ class LabelTask(RunnableTask):
             if self._decision.positive is not None:
                 logger.info("the scores that follow are with the threshold, those of other evaluations without it")
         texts = [" | ".join(row) for row in zip(*features.examples.texts, strict=True)]
-        rows = (texts, features.examples.indices, labels, predictions)
+        rows = ScoredRows(self.labels, texts, features.examples.indices, labels, predictions)
         learned_from = self.training.labels if self.training is not None else None
         is_untrained = learned_from is not None and not set(features.examples.labels or ()) <= set(learned_from)
-        content = details(self.labels, *rows, self._decision, data.balance or is_untrained)
+        content = details(rows, self._decision, data.balance or is_untrained)
         if fits and self._token_weights is not None:
             logger.info("a linear model of the tokens is added to the logits, as it helps; --no-token-weights: without")
         for line in lines(content):
@@ -306,8 +276,3 @@ class LabelTask(RunnableTask):
             return [self.labels[value] for value in values]
         low, high = self._schema.value_range or (-np.inf, np.inf)
         return [f"{value:.6g}" for value in np.clip(values.astype(np.float64), low, high)]
-
-
-def _numbers(labels: Sequence[str] | None) -> str:
-    odd = next((label for label in labels or () if "," in label or "%" in label), None)
-    return "numbers" if odd is None else f"numbers with a decimal comma or a % ({odd} is {number(odd):g})"

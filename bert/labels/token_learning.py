@@ -33,7 +33,7 @@ def learned(
     Args:
         table: texts in any order but that of their labels: of many, the first are learned from.
         labels: bool [n, classes].
-        rows: of the network's embeddings; those without a token are 0.
+        rows: size of the embedding table; a row without a token gets 0.
         most_work: tokens to learn from, times the classes (at least 8).
     """
     from scipy.sparse import diags  # as scikit-learn: only a training that learns these weights loads it
@@ -73,7 +73,7 @@ def share(
     several: bool,
     most_numbers: int = _MOST_NUMBERS_SCORED,
 ) -> float:
-    """By what the part of the tokens is multiplied, for the least log loss; 0 if it gains no more than chance does.
+    """Weight of the token model that minimises the log loss; 0 if the gain is chance.
 
     Args:
         most_numbers: logits that are read, of lines at equal distances.

@@ -11,23 +11,26 @@ about relevance: two of its pairs may have nothing in common but a third. What a
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import pairwise, product
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
+from bert.arrays.components import Components
 from bert.labels.schema import number
 from bert.randomness import permutation, stream_key
 from data.text.columns import LABEL_NAMES, TEXT_NAMES, TableForm, fitting
-from data.text.deduplication import SeenDocuments, TextDigest
 from data.text.encodings import Decoding, NotTextError
+from data.text.held_out_groups import held_out_in_order
 from data.text.inputs import DamagedError, Findings, list_inputs
 from data.text.readers import Reading, read_pieces
+from data.text.same_text import near_numbers, normalized
 from data.text.tables import user_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TITLE, QUESTION, TABLE = "title and body", "question and answer", "rows of the table"
 LABELLED, SCORED = "texts with a class", "pairs with a score"
@@ -132,12 +135,14 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
             yield block, is_heading
 
 
-def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFrame:
+def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> "pd.DataFrame":
     """The frame of the pairs; `notes` gets how many there are of each kind, and what was left out and why."""
+    import pandas as pd
+
     frame = pd.DataFrame(pairs, columns=["query", "passage", "negatives", "kind", "where", "unit", "id", "value"])
     sides, left_out = ["plain_query", "plain_passage"], list[str]()
     for name in ("query", "passage"):
-        frame[f"plain_{name}"] = frame[name].astype(str).str.lower().str.split().str.join(" ")
+        frame[f"plain_{name}"] = frame[name].astype(str).map(normalized)
     wrong = {
         "an empty side, or a row that cannot be read": lambda rows: (rows[sides] == "").any(axis=1),
         "equal sides": lambda rows: (rows.plain_query == rows.plain_passage) & ~rows.kind.isin(_MAY_BE_EQUAL),
@@ -156,7 +161,7 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
         raise ValueError(f"{source} gives no pair of texts; check it ({why})")
     counts = ", ".join(f"{kind} {number:,}" for kind, number in frame.kind.value_counts().items())
     notes += [f"{len(frame):,} pairs of {source.name}: {counts}", *left_out]
-    frame = frame.assign(alike=_first_alike(frame.plain_passage))
+    frame = frame.assign(alike=near_numbers(frame.plain_passage.tolist()))
     if set(frame.kind) <= {LABELLED, SCORED}:
         frame = frame.assign(group=pd.factorize(frame.value)[0])
         teaches_nothing = frame.group.nunique() < 2
@@ -169,18 +174,15 @@ def cleaned(pairs: Iterable[Pair], source: Path, notes: list[str]) -> pd.DataFra
     return frame.reset_index(drop=True)
 
 
-def _connected(frame: pd.DataFrame) -> pd.Series:
+def _connected(frame: "pd.DataFrame") -> np.ndarray:
     """int64 [n]: one number for all pairs that share a query or nearly a passage, from pair to pair."""
-    group = frame.alike
-    while True:
-        spread = group.groupby(frame.plain_query).transform("min")
-        spread = spread.groupby(frame.alike).transform("min")
-        if (spread == group).all():
-            return group
-        group = spread
+    components = Components(len(frame))
+    components.link_equal(frame.plain_query.to_numpy())
+    components.link_equal(frame.alike.to_numpy())
+    return components.numbers()
 
 
-def _notes_of_groups(frame: pd.DataFrame) -> Iterator[str]:
+def _notes_of_groups(frame: "pd.DataFrame") -> Iterator[str]:
     shared = frame.duplicated("plain_query", keep=False) | frame.duplicated("alike", keep=False)
     if number := shared.sum():
         yield f"{number:,} pairs share a query, or nearly a passage, with another: these are no negatives of each other"
@@ -208,24 +210,19 @@ def are_relevant(keys: np.ndarray, queries: np.ndarray, passages: np.ndarray, nu
     return (keys[places] == wanted) & (passages >= 0)
 
 
-def _first_alike(texts: Iterable[str]) -> np.ndarray:
-    """int64 [n]: of each text the number of the first that is nearly equal."""
-    numbers = list[int]()
-    with TemporaryDirectory() as folder, closing(SeenDocuments(Path(folder, "seen.sqlite"), "near")) as seen:
-        for number, text in enumerate(texts):
-            digest = TextDigest(near=True)
-            digest.add(text.encode("utf-8", "replace"))
-            earlier = seen.earlier(str(number), digest)
-            numbers.append(number if earlier is None else int(earlier[1]))
-    return np.array(numbers)
+def divided(
+    frame: "pd.DataFrame", fraction: float, seed: int, notes: list[str]
+) -> tuple["pd.DataFrame", "pd.DataFrame"]:
+    """Split into (training pairs, held-out pairs): whole units whose share is nearest to the fraction are held out.
 
+    Training pairs that share a text with held-out pairs are dropped. A group is not held out as a whole, because the
+    neighbouring paragraphs of a document are one group.
+    """
+    import pandas as pd
 
-def divided(frame: pd.DataFrame, fraction: float, seed: int, notes: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The pairs to train on, without those that share a text with the others, of which about a fraction is held out."""
     codes, units = pd.factorize(frame.unit)
-    order = permutation(stream_key(seed, "held-out pairs"), len(units))
-    number = int(np.searchsorted(np.cumsum(np.bincount(codes)[order]), fraction * len(frame))) + 1
-    held_out = np.isin(codes, order[:number])
+    places = np.argsort(permutation(stream_key(seed, "held-out pairs"), len(units)))  # of the units, at random
+    held_out = held_out_in_order(places[codes], np.ones(len(frame)), fraction * len(frame))
     # The query of neighbouring paragraphs may be a passage of others.
     as_passage = frame.plain_query.map(dict(zip(frame.plain_passage, frame.alike, strict=True)))
     alike = frame.group.isin(frame.group[held_out]) | as_passage.isin(frame.alike[held_out])
@@ -237,8 +234,10 @@ def divided(frame: pd.DataFrame, fraction: float, seed: int, notes: list[str]) -
     return frame[~held_out & ~alike], frame[held_out]
 
 
-def without(frame: pd.DataFrame, evaluated: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+def without(frame: "pd.DataFrame", evaluated: "pd.DataFrame", notes: list[str]) -> "pd.DataFrame":
     """The pairs that are not among those of --eval, whose passages may be searched for by other queries too."""
+    import pandas as pd
+
     sides = ["plain_query", "plain_passage"]
     is_in_both = pd.MultiIndex.from_frame(frame[sides]).isin(pd.MultiIndex.from_frame(evaluated[sides]))
     if is_in_both.all():

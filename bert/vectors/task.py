@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.config.training_settings import derive
@@ -40,6 +39,9 @@ from bert.vectors.pairs import (
 from bert.vectors.retrieval import bm25, cosines, found
 from bert.vectors.settings import VectorConfig
 from data.text.encodings import Decoding
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _REMEDY = "More --hours, more pairs or a better --model may help"
 _ENOUGH_NEIGHBOURS = 5_000
@@ -86,7 +88,7 @@ class PairTable(FeatureTable):
 
 
 class PairLoader(FineTuningLoader):
-    """Micro-batches of the texts of some pairs, with what the loss reads of the whole batch."""
+    """Micro-batches of pairs; their labels cover the global batch, whose other passages are negatives."""
 
     _table: PairTable
 
@@ -122,7 +124,7 @@ class VectorTask(FineTuningTask):
         self._config, self._form, data, run = config, config.form(), config.data, config.run
         self._tokenizer = text_tokenizer(self.vocabulary, data.normalization())
         self.notes: list[str] = []
-        self._held_out: pd.DataFrame | None = None
+        self._held_out: "pd.DataFrame | None" = None
         if run.do_eval and data.eval_file is not None:
             self._held_out = self.read(Part("held_out", data.eval_file))
             if (self._held_out.kind == SCORED).all():
@@ -145,7 +147,7 @@ class VectorTask(FineTuningTask):
         if run.do_eval:
             self.evaluated = [Part("held_out", Path(str(data.eval_file or self.training_file)))]
 
-    def _with_fewer_neighbours(self, pairs: pd.DataFrame) -> pd.DataFrame:
+    def _with_fewer_neighbours(self, pairs: "pd.DataFrame") -> "pd.DataFrame":
         """At most as many pairs of neighbouring paragraphs as others, which are what is searched for."""
         are_neighbours = pairs.kind == NEIGHBOURS
         most = max(_ENOUGH_NEIGHBOURS, len(pairs) - are_neighbours.sum())
@@ -162,7 +164,7 @@ class VectorTask(FineTuningTask):
     def usage(self) -> Usage:
         return Usage("vectors", self._config.data.max_seq_length, vectors=self._form)
 
-    def read(self, part: Part) -> pd.DataFrame:
+    def read(self, part: Part) -> "pd.DataFrame":
         if part.name == "held_out" and self._held_out is not None:
             return self._held_out
         data, decoding = self._config.data, Decoding.of(self._config.data)
@@ -173,11 +175,13 @@ class VectorTask(FineTuningTask):
             pairs = table_pairs(part.path, *columns, decoding, self.notes, to_measure=to_measure)
         return cleaned(pairs, part.path, self.notes)
 
-    def windows(self, part: Part) -> Iterator[pd.DataFrame]:
+    def windows(self, part: Part) -> "Iterator[pd.DataFrame]":
         return iter(())
 
-    def features(self, examples: pd.DataFrame, training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
+    def features(self, examples: "pd.DataFrame", training: bool = False) -> tuple[FeatureTable, dict[str, int]]:
         """The texts of pairs; to measure those of the scored queries, then of all passages."""
+        import pandas as pd  # here and below: nothing but frames of pairs needs it
+
         further = [text for texts in examples.negatives for text in texts] if training else []
         queries = examples["query"] if training else scored(examples)["query"]
         texts = [f"{self._form.query_prefix}{text}" for text in queries]
@@ -239,7 +243,7 @@ class VectorTask(FineTuningTask):
         return ()
 
 
-def figures_of(scores: np.ndarray, queries: pd.DataFrame, pairs: pd.DataFrame) -> Metrics:
+def figures_of(scores: np.ndarray, queries: "pd.DataFrame", pairs: "pd.DataFrame") -> Metrics:
     """The metrics of some queries: of a search, or the correlation with given scores.
 
     A passage is relevant to a query if a pair has both, or a text nearly equal to it; of texts with a class, those of
@@ -251,6 +255,8 @@ def figures_of(scores: np.ndarray, queries: pd.DataFrame, pairs: pd.DataFrame) -
         queries: [q], the `scored` rows of the pairs.
         pairs: all of them; their `searched` rows are the p passages.
     """
+    import pandas as pd
+
     if (queries.kind == SCORED).all():
         pairs, wanted = np.nan_to_num(np.diagonal(scores), neginf=0.0), pd.to_numeric(queries.value).to_numpy()
         return lambda rows: {"spearman": np.nan_to_num(METRICS["spearman"](pairs[rows], wanted[rows]))}
@@ -267,7 +273,7 @@ def figures_of(scores: np.ndarray, queries: pd.DataFrame, pairs: pd.DataFrame) -
     return lambda rows: {name: float(each[rows].mean()) for name, each in values.items()}
 
 
-def scored(pairs: pd.DataFrame) -> pd.DataFrame:
+def scored(pairs: "pd.DataFrame") -> "pd.DataFrame":
     """The pairs whose queries are searched for, each query once: at most 1,000 rows, titles and questions, if there are
     enough. Of pairs with a score: all, up to as many."""
     if (pairs.kind == SCORED).all():
@@ -277,6 +283,6 @@ def scored(pairs: pd.DataFrame) -> pd.DataFrame:
     return (answers if len(answers) >= _LEAST_SCORED else queries).head(_MOST_SCORED)
 
 
-def searched(pairs: pd.DataFrame) -> pd.DataFrame:
+def searched(pairs: "pd.DataFrame") -> "pd.DataFrame":
     """The pairs whose passages are searched among: the first of nearly equal ones; of classes or scores all."""
     return pairs if pairs.kind.isin([LABELLED, SCORED]).all() else pairs.drop_duplicates("alike")

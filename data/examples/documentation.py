@@ -3,10 +3,10 @@
     python -m data.examples.documentation --output-dir D [--sources docstrings man documents] [--max-megabytes N]
     python -m data.examples.documentation --output-dir D --sources docstrings --held-out-fraction 0.05
 
-Writes D/documents.jsonl, one {"id", "text"} for each file that has prose; or, with a held-out fraction, LDDL's source
-layout D/train/source/en/N.txt and D/held_out/source/en/N.txt. The hash of its id decides whether a document is held
-out. No paragraph occurs twice, and no held-out sentence occurs in the training part. Docstrings are read from source
-files with `ast`; no package is imported or run. D/report.json counts what was kept and dropped.
+Writes D/documents.jsonl, one {"id", "text"} for each file that has prose. With a held-out fraction these documents are
+imported as those of `data.import_text` are, to D/train/source/en/N.txt and D/held_out/source/en/N.txt. No paragraph
+occurs twice, and then no sentence either. Docstrings are read from source files with `ast`; no package
+is imported or run. D/report.json counts what was kept and dropped.
 """
 
 import ast
@@ -17,6 +17,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sysconfig
 import zlib
 from collections import Counter
@@ -30,7 +31,10 @@ from bert.command_errors import command
 from bert.files import write_atomically
 from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
+from bert.samples.manifest import UNFINISHED_NAME
 from data.examples.prose import docstrings_of, prose_of, without_roff
+from data.text.lddl_writer import REPORT_NAME
+from data.text.same_text import normalized
 
 SOURCES = ("docstrings", "man", "documents")
 SYSTEM_ROOTS = ("/usr/share/doc", "/usr/share/man", "/usr/share/perl", "/usr/lib/python3")
@@ -41,7 +45,6 @@ _SKIPPED_FOLDERS = frozenset(
 _MAX_FILE_BYTES = 4_000_000
 _MIN_DOCUMENT_CHARACTERS, _MIN_LEAK_CHARACTERS = 200, 40
 _LIMIT = 5.5  # megabytes, about what our packages have; not in the quickstart's command, so older ones continue
-_NUM_FILES = {"train": 8, "held_out": 1}
 _TEXT_SUFFIXES = frozenset((".md", ".rst", ".txt", ".text", ".pod"))
 _MAN_PAGE = re.compile(r".*\.[1-9][a-z]*(?:\.gz)?")
 _MAN_FOLDER = re.compile(r"man[1-9]\w*")  # of English pages; translations are in man/LANGUAGE/man1
@@ -55,8 +58,9 @@ class DocumentationFile(NamedTuple):
     id: str
 
     def place(self) -> str:
-        """Its place in the order of reading, which tells nothing of the part: that is in the other bits of the hash."""
-        return f"{_hash(self.id):064b}"[::-1]
+        """Its place in the order of reading where not all is read: at random, but always the same."""
+        hashed = int.from_bytes(hashlib.sha256(self.id.encode()).digest()[:8], "big")
+        return f"{hashed:064b}"[::-1]
 
 
 @dataclass(frozen=True)
@@ -67,17 +71,9 @@ class Document:
     source: str
     paragraphs: tuple[str, ...]
 
-    def hash(self) -> int:
-        """64 bits of the id's sha256; decides the part and the order."""
-        return _hash(self.id)
-
     def line(self) -> str:
         """LDDL's line: the id, then the text."""
         return " ".join((self.id, *self.paragraphs)) + "\n"
-
-
-def _hash(identifier: str) -> int:
-    return int.from_bytes(hashlib.sha256(identifier.encode()).digest()[:8], "big")
 
 
 def source_of(path: Path) -> str | None:
@@ -134,22 +130,40 @@ def documents_of(file: DocumentationFile) -> list[Document]:
     ]
 
 
-def without_duplicates(documents: Iterable[Document], counts: Counter) -> Iterator[Document]:
-    """The documents without the paragraphs that occurred before; those left too short are dropped."""
-    seen: set[bytes] = set()
+def without_duplicates(documents: Iterable[Document], counts: Counter, by_sentence: bool = False) -> Iterator[Document]:
+    """The documents without the paragraphs that occurred before; those left too short are dropped.
+
+    Args:
+        by_sentence: whether a paragraph is dropped already if one of its sentences occurred before.
+    """
+    before: set[bytes] = set()  # paragraphs and sentences
     for document in documents:
-        paragraphs = []
+        paragraphs = list[str]()
         for paragraph in document.paragraphs:
-            digest = hashlib.sha256(paragraph.lower().encode()).digest()[:16]
-            if digest in seen:
+            digest = _digest(paragraph)
+            sentences = set(map(_digest, _sentences(paragraph))) if by_sentence else set[bytes]()
+            if digest in before:
                 counts["repeated paragraphs dropped"] += 1
+            elif not before.isdisjoint(sentences):
+                counts["paragraphs with a repeated sentence dropped"] += 1
             else:
-                seen.add(digest)
+                before |= {digest, *sentences}
                 paragraphs.append(paragraph)
         if sum(map(len, paragraphs)) >= _MIN_DOCUMENT_CHARACTERS:
             yield replace(document, paragraphs=tuple(paragraphs))
         else:
             counts["documents with too little prose dropped"] += 1
+
+
+def _digest(text: str) -> bytes:
+    """16 bytes, the same for texts that are equal but for case and white space."""
+    return hashlib.sha256(normalized(text).encode()).digest()[:16]
+
+
+def _sentences(paragraph: str) -> list[str]:
+    """Approximate sentences in lower case, good enough to find those that occur twice."""
+    pieces = paragraph.lower().replace("! ", ". ").replace("? ", ". ").split(". ")
+    return [piece.strip(" .!?") for piece in pieces if len(piece) >= _MIN_LEAK_CHARACTERS]
 
 
 def limited(documents: Iterable[Document], max_bytes: float) -> Iterator[Document]:
@@ -160,48 +174,6 @@ def limited(documents: Iterable[Document], max_bytes: float) -> Iterator[Documen
         if size > max_bytes:
             return
         yield document
-
-
-def split_parts(documents: list[Document], fraction: float, counts: Counter) -> dict[str, list[Document]]:
-    """{"train", "held_out"}, split by the hash of the id; drops held-out paragraphs with a training sentence.
-
-    `data.text.held_out_split` goes by the text instead; with it the corpus of the quickstart would be another.
-    """
-    documents = sorted(documents, key=lambda document: (document.hash(), document.id))
-    num_held_out = sum(document.hash() < int(fraction * 2**64) for document in documents)
-    train, held_out = documents[num_held_out:], []
-    known = {sentence for document in train for paragraph in document.paragraphs for sentence in _sentences(paragraph)}
-    for document in documents[:num_held_out]:
-        paragraphs = tuple(text for text in document.paragraphs if known.isdisjoint(_sentences(text)))
-        counts["held-out paragraphs dropped as known"] += len(document.paragraphs) - len(paragraphs)
-        if sum(map(len, paragraphs)) >= _MIN_DOCUMENT_CHARACTERS:
-            held_out.append(replace(document, paragraphs=paragraphs))
-    return {"train": train, "held_out": held_out}
-
-
-def _sentences(paragraph: str) -> list[str]:
-    """Approximate sentences in lower case, good enough to find those that occur in both parts."""
-    pieces = paragraph.lower().replace("! ", ". ").replace("? ", ". ").split(". ")
-    return [piece.strip(" .!?") for piece in pieces if len(piece) >= _MIN_LEAK_CHARACTERS]
-
-
-def _write(output: Path, part: str, documents: list[Document]) -> None:
-    """Write all documents as JSON lines, or a part in LDDL's layout to files of about as many documents."""
-    if part == "all":
-        rows = ({"id": document.id, "text": "\n\n".join(document.paragraphs)} for document in documents)
-        content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        write_atomically(output / FILE_NAME, content.encode())
-        return
-    folder = output / part / "source" / "en"
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("*.txt"):
-        stale.unlink()
-    num_files = min(_NUM_FILES[part], len(documents))
-    for number in range(num_files):
-        low, high = (len(documents) * edge // num_files for edge in (number, number + 1))
-        write_atomically(
-            folder / f"{number}.txt", "".join(document.line() for document in documents[low:high]).encode()
-        )
 
 
 def default_roots(sources: Collection[str] = SOURCES) -> list[Path]:
@@ -239,37 +211,50 @@ def build(
             yield from documents
 
     with ProcessPoolExecutor(num_workers, initializer=gc.disable) as pool:  # syntax trees have no cycles
-        documents = list(limited(without_duplicates(read(pool), counts), (max_megabytes or math.inf) * 1e6))
+        kept = without_duplicates(read(pool), counts, by_sentence=held_out_fraction is not None)
+        documents = list(limited(kept, (max_megabytes or math.inf) * 1e6))
         pool.shutdown(cancel_futures=True)  # the files beyond the limit
-    parts = {"all": documents} if held_out_fraction is None else split_parts(documents, held_out_fraction, counts)
-    if not all(parts.values()):
-        left = ", ".join(f"{len(members)} {part}" for part, members in parts.items())
+    if len(documents) < (1 if held_out_fraction is None else 2):
         raise ValueError(
-            f"found {len(documents)} documents below {', '.join(map(str, roots))} ({left}), too few: raise "
-            "--max-megabytes or --held-out-fraction, install packages with documentation, or train on your own text: "
-            "--text FOLDER of scripts/run_pretraining.sh"
+            f"found {len(documents)} documents below {', '.join(map(str, roots))}, too few: raise --max-megabytes, "
+            "install packages with documentation, or train on your own text: --text FOLDER of "
+            "scripts/run_pretraining.sh"
         )
-    for part, members in parts.items():
-        _write(output, part, members)
-    report = {"counts": dict(counts), "parts": {part: _facts(members) for part, members in parts.items()}}
-    write_atomically(output / "report.json", (json.dumps(report, indent=1) + "\n").encode())
-    return report
-
-
-def _facts(documents: list[Document]) -> dict[str, Any]:
     sizes: Counter[str] = Counter()
     for document in documents:
         sizes[document.source] += len(document.line().encode())
-    return {"documents": len(documents), "bytes": sizes.total(), "bytes by source": dict(sizes)}
+    rows = ({"id": document.id, "text": "\n\n".join(document.paragraphs)} for document in documents)
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_atomically(output / FILE_NAME, content.encode())
+    parts = {"all": {"documents": len(documents), "bytes": sizes.total()}}
+    if held_out_fraction is not None:
+        parts = _import(output, held_out_fraction)
+    report = {"counts": dict(counts), "bytes by source": dict(sizes), "parts": parts}
+    write_atomically(output / REPORT_NAME, (json.dumps(report, indent=1) + "\n").encode())
+    return report
+
+
+def _import(output: Path, held_out_fraction: float) -> dict[str, Any]:
+    """Import documents.jsonl anew; returns the sizes of both parts."""
+    from data.text.held_out_split import PARTS
+    from data.text.importing import ImportSettings, import_files  # here: it loads Arrow
+    from data.text.readers import Reading
+
+    for earlier in (UNFINISHED_NAME, *PARTS):
+        shutil.rmtree(output / earlier, ignore_errors=True)
+    reading = Reading(text_field="text", id_field="id")
+    settings = ImportSettings(reading, held_out_fraction=held_out_fraction)
+    return dict(import_files([output / FILE_NAME], output, settings)["parts"])
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """A report of `build`, one line for each part."""
-    return "\n".join(
-        f"{part}: {facts['documents']:,} documents, {megabytes(facts['bytes'])}: "
-        + ", ".join(f"{megabytes(size)} of {source}" for source, size in facts["bytes by source"].items())
+    """A report of `build`: a line for each part, and one for the sources."""
+    lines = [
+        f"{part}: {facts['documents']:,} documents, {megabytes(facts['bytes'])}"
         for part, facts in report["parts"].items()
-    )
+    ]
+    sources = [f"{megabytes(size)} of {source}" for source, size in report["bytes by source"].items()]
+    return "\n".join([*lines, ", ".join(sources)])
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,71 +1,15 @@
-"""Finds duplicate documents: identical text, or near-duplicates by MinHash (Broder, 1997).
+"""Finds duplicate documents of a corpus: equal or nearly equal texts, as `data.text.same_text` defines them.
 
 Hashes of earlier documents are kept in a temporary SQLite file, so that memory does not grow with the corpus. The first
-of several duplicates is kept. The hash functions are fixed, so the result is deterministic.
+of several duplicates is kept.
 """
 
-import hashlib
-import re
 import sqlite3
-import zlib
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from datasketch import MinHash
-
-MODES = ("exact", "near")
-_NEAR = 0.8  # the usual share of common shingles, here estimated to about 0.04
-_HASHES, _ROWS = 128, 5  # texts alike to 0.8 share one of 25 bands of 5 with probability 0.9999, to 0.3 with 0.06
-_SHINGLE_WORDS = 5
-_BATCH_SHINGLES = 4096
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|\w+")  # CJK by character
-
-
-@cache
-def _empty_minhash() -> "MinHash":
-    from datasketch import MinHash  # loads SciPy
-
-    return MinHash(_HASHES, seed=1, hashfunc=zlib.crc32, scheme="affine32")
-
-
-class TextDigest:
-    """The sha256 of a document added in pieces and, for near-duplicates, its MinHash over five-word shingles."""
-
-    def __init__(self, near: bool) -> None:
-        self._hash = hashlib.sha256()
-        self._minhash = _empty_minhash().copy() if near else None
-        self._words: list[str] = []
-
-    def add(self, text: bytes) -> None:
-        self._hash.update(text)
-        if self._minhash is None:
-            return
-        self._words += _WORD.findall(text.decode("utf-8", errors="replace").lower())
-        while len(self._words) >= _BATCH_SHINGLES + _SHINGLE_WORDS:
-            self._shingle(_BATCH_SHINGLES)
-
-    def _shingle(self, count: int) -> None:
-        assert self._minhash is not None
-        words = self._words[: count + _SHINGLE_WORDS - 1]
-        shingles = {" ".join(words[place : place + _SHINGLE_WORDS]).encode() for place in range(max(1, count))}
-        self._minhash.update_batch(shingles)
-        del self._words[:count]
-
-    def sha256(self) -> bytes:
-        return self._hash.digest()
-
-    def signature(self) -> np.ndarray | None:
-        """uint64 [128] when all of the document was added; None for a document without a word."""
-        if self._minhash is None:
-            return None
-        count = len(self._words) - _SHINGLE_WORDS + 1
-        if count > 0 or (self._words and self._minhash.is_empty()):
-            self._shingle(max(1, count))
-        return None if self._minhash.is_empty() else self._minhash.hashvalues.astype(np.uint64)
+from data.text.same_text import MODES, NEAR, TextDigest, band_keys, similarity
 
 
 class SeenDocuments:
@@ -91,13 +35,13 @@ class SeenDocuments:
 
     def earlier(self, identifier: str, digest: TextDigest) -> tuple[str, str] | None:
         """("exact" or "near", id of the earlier document); None if there is none, and the document is added."""
-        sha256 = digest.sha256()
+        sha256 = digest.normalized_sha256()
         same = self._database.execute("SELECT id FROM texts WHERE sha256 = ?", (sha256,)).fetchone()
         if same:
             return "exact", same[0]
         signature = digest.signature() if self.near else None
         if signature is not None:
-            bands = _band_keys(signature)
+            bands = band_keys(signature)
             if (alike := self._most_alike(signature, bands)) is not None:
                 return "near", alike
             number = self._database.execute(
@@ -116,16 +60,9 @@ class SeenDocuments:
             "ORDER BY number",
             bands,
         )
-        best, alike = None, _NEAR
+        best, alike = None, NEAR
         for identifier, stored in rows:
-            share = float((np.frombuffer(stored, np.uint32) == signature.astype(np.uint32)).mean())
+            share = float(similarity(np.frombuffer(stored, np.uint32), signature.astype(np.uint32)))
             if share >= alike and (best is None or share > alike):
                 best, alike = identifier, share
         return best
-
-
-def _band_keys(signature: np.ndarray) -> list[int]:
-    """A 64-bit key of each band."""
-    bands = signature[: _HASHES // _ROWS * _ROWS].astype("<u8").reshape(-1, _ROWS)
-    keys = (hashlib.blake2b(band.tobytes(), digest_size=8, key=bytes([row])).digest() for row, band in enumerate(bands))
-    return [int.from_bytes(key, "little", signed=True) for key in keys]

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from bert.arrays.ragged import offsets_of, positions_in_rows
+from data.text.held_out_groups import held_out_in_order
 from data.text.lddl_writer import ShuffledWriter, SourceWriter, character_start
 from data.text.sentences import last_start
 
@@ -69,11 +70,7 @@ def plan_split(documents: Documents, fraction: float) -> tuple[np.ndarray, np.nd
     num_blocks = np.where(is_divided, np.ceil(sizes / block_bytes), 1).astype(np.int64)
     numbers = positions_in_rows(offsets_of(num_blocks)).astype(np.uint64)
     keys = np.repeat(hashes, num_blocks) + numbers * np.uint64(_NEXT_BLOCK)
-    order = np.argsort(keys, kind="stable")
-    ends = np.cumsum(np.repeat(sizes / num_blocks, num_blocks)[order])
-    if are_grouped.any():
-        ends[:-1][np.diff(keys[order]) == 0] = np.inf  # inside of a group
-    return num_blocks, keys <= keys[order[int(np.argmin(np.abs(ends - target)))]]
+    return num_blocks, held_out_in_order(keys, np.repeat(sizes / num_blocks, num_blocks), target)
 
 
 def divide(

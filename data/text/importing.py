@@ -15,7 +15,7 @@ from pathlib import Path
 from bert.files import read_json, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
-from data.text.deduplication import SeenDocuments, TextDigest
+from data.text.deduplication import SeenDocuments
 from data.text.encodings import Decoding, NotTextError, base64_characters
 from data.text.held_out_split import (
     LEAST_BYTES,
@@ -42,6 +42,7 @@ from data.text.lddl_writer import (
     utf8,
 )
 from data.text.readers import Reading, read_pieces
+from data.text.same_text import TextDigest
 from data.text.sentences import LINE_BREAK
 
 _LARGE_BYTES = 50 << 20
@@ -73,10 +74,10 @@ class ImportSettings:
 class _Document:
     """A document that is being read: its text with single spaces, in memory or, if long, on the disk."""
 
-    def __init__(self, identifier: str, near: bool, folder: Path, has_lines: bool) -> None:
+    def __init__(self, identifier: str, deduplicate: str | None, folder: Path, has_lines: bool) -> None:
         """has_lines: its line breaks become LINE_BREAK."""
         self.id = utf8("_".join(identifier.split()) or "document").decode()
-        self.digest = TextDigest(near)
+        self.digest = TextDigest(deduplicate)
         self.characters = self.num_bytes = self.base64_characters = 0
         self.group: str | None = None
         self._spool = tempfile.SpooledTemporaryFile(_SPOOL_BYTES, dir=str(folder))
@@ -130,7 +131,7 @@ class _Import:
         return self._divide(writer.files) if self._settings.held_out_fraction else {"all": writer.files}
 
     def _documents(self) -> Iterator[_Document]:
-        near = self._settings.deduplicate == "near"
+        mode = self._settings.deduplicate
         read = 0  # characters since the disk was looked at
         plain = [source for source in self._inputs if source.kind in ("txt", "log") and not source.compression]
         check_room(self._work, total_bytes(plain))
@@ -140,7 +141,7 @@ class _Import:
                 number = 0
                 try:
                     for piece in read_pieces(source, self._settings.reading, self.findings):
-                        document = document or _Document(piece.id, near, self._work, source.kind == "code")
+                        document = document or _Document(piece.id, mode, self._work, source.kind == "code")
                         document.add(piece.text)
                         if (read := read + len(piece.text)) > _ROOM_BYTES:
                             check_room(self._work)

@@ -365,6 +365,28 @@ def test_labels_that_are_alike_and_rows_without_a_group_are_named(weights, tmp_p
     assert "20 rows have no patient: each is a group of its own" in notes
 
 
+def test_nearly_equal_texts_are_held_out_together_and_counted_between_files(weights, tmp_path):
+    """Each text has a twin of the other class that ends with a full stop."""
+    texts = [" ".join(f"w{letter}{row}x" for letter in "abcdef") for row in range(40)]
+    rows = [f"{text}{mark},{label}" for text in texts for mark, label in (("", "y"), (".", "n"))]
+    (tmp_path / "a.csv").write_text("\n".join(["sentence,label", *rows, ""]))
+    words = f"--task-name custom --train-file {tmp_path}/a.csv --do-train --do-eval"
+    seen = []
+    for fold in range(4):
+        task = LabelTask(settings(weights, f"{words} --folds 4 --fold {fold}"))
+        held_out = task.read(task.evaluated[0])
+        assert len(held_out) == 20 and held_out.labels.count("y") == 10
+        plain = {text.rstrip(".") for text in held_out.texts[0]}
+        assert len(plain) == 10 and not plain & {text.rstrip(".") for text in task.training.texts[0]}
+        assert any("20 of 80 rows" in note and "equal and nearly equal texts together" in note for note in task.notes)
+        seen += plain
+    assert sorted(seen) == sorted(texts), "the parts of a cross-validation"
+    (tmp_path / "b.csv").write_text(f"sentence,label\n{texts[0]}!,y\n{texts[1]}.,y\nwa wb,n\n")
+    task = LabelTask(settings(weights, f"{words} --eval-file {tmp_path}/b.csv"))
+    task.read(task.evaluated[0])
+    assert any("2 of 3 texts of" in note and " too (1 of them nearly equal): the scores" in note for note in task.notes)
+
+
 @pytest.mark.parametrize(
     "words, said, lowers",
     [

@@ -20,7 +20,7 @@ from bert.labels import baseline
 from bert.labels.baseline import Limits
 from bert.labels.examples import Examples
 from bert.labels.schema import own_schema
-from bert.labels.split import held_out_rows
+from bert.labels.split import row_folds, row_groups
 from bert.reporting.comparison import verdict
 from bert.reporting.report import results, text
 from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY, read_run
@@ -232,7 +232,9 @@ def test_words_alone_and_characters_alone_are_ridge_regressions_of_tf_idf(tmp_pa
         record = tmp_path / "record.json"
         baseline.compare(NUMBERS, training, held_out, np.zeros(16), 42, record, limits=Limits(resamples=2, window=7))
         methods = json.loads(record.read_text())["methods"]
-        parts = [] if groups else [held_out_rows(training, None, 3, fold, 42) for fold in range(3)]
+        parts = (
+            [] if groups else [row_folds(training, row_groups(training, 3), None, 3, 42) == fold for fold in range(3)]
+        )
         for name, words_of in (("words alone", words_and_pairs), ("characters alone", characters)):
             x, others = tf_idf(texts, TEXTS[24:40], words_of)
             scores = []

@@ -13,6 +13,7 @@ from bert.labels.decision import Decision
 from bert.labels.scores import (
     TEMPERATURES,
     WORST,
+    ScoredRows,
     best_by,
     calibration_error,
     class_scores,
@@ -154,7 +155,9 @@ def of(labels: list[int], said: list[int], sure: float = 5.0, **others) -> dict:
     logits = np.eye(3, dtype="float32")[said] * sure
     texts = [f"t{number}" for number in range(len(labels))]
     return details(
-        NAMES, texts, [str(number) for number in range(len(labels))], np.array(labels), logits, Decision(), **others
+        ScoredRows(NAMES, texts, [str(number) for number in range(len(labels))], np.array(labels), logits),
+        Decision(),
+        **others,
     )
 
 
@@ -176,12 +179,12 @@ def test_one_label_that_is_found_is_not_enough():
     """Its micro F1 is over that of the same labels for every row."""
     labels = np.array([[row % 2, row == 1, 0] for row in range(10)], "float32")
     logits = 6 * labels * [1, 0, 0] - 3
-    found = details(NAMES, ["t"] * 10, ["1"] * 10, labels, logits, Decision(several=True))
+    found = details(ScoredRows(NAMES, ["t"] * 10, ["1"] * 10, labels, logits), Decision(several=True))
     assert found["micro_f1"] == pytest.approx(10 / 11) and found["same_labels"] == pytest.approx(10 / 16)
     assert "no more than the same labels: its micro f1 is 90.9%" in found["verdict"]
     assert "more epochs may help" in found["verdict"], "--balance is for single labels"
     logits[1, 1] = 3
-    assert "verdict" not in details(NAMES, ["t"] * 10, ["1"] * 10, labels, logits, Decision(several=True))
+    assert "verdict" not in details(ScoredRows(NAMES, ["t"] * 10, ["1"] * 10, labels, logits), Decision(several=True))
 
 
 def test_of_many_missed_classes_ten_are_named():
@@ -189,7 +192,7 @@ def test_of_many_missed_classes_ten_are_named():
         names = [f"c{place}" for place in range(number + 2)]
         labels = np.array([*range(number), *([number] * 9), *([number + 1] * 9)])
         said = np.where(labels < number, number, labels)
-        found = details(names, names * 9, names * 9, labels, np.eye(number + 2)[said] * 5, Decision())
+        found = details(ScoredRows(names, names * 9, names * 9, labels, np.eye(number + 2)[said] * 5), Decision())
         assert found["verdict"].startswith("no line of c0, c1, ") and ends in found["verdict"]
 
 
@@ -199,7 +202,7 @@ def test_the_worst_errors_are_those_of_the_least_probability_and_equal_ones_stay
     said = np.where((rng.rand(80) < 0.9) & (labels == 0), 1, labels)  # one kind of error: equal ones are quite equal
     logits = np.eye(3)[said] * sure[:, None]
     texts = [f"t{number}" for number in range(80)]
-    found = details(NAMES, texts, texts, labels, logits, Decision(temperature=2.0))
+    found = details(ScoredRows(NAMES, texts, texts, labels, logits), Decision(temperature=2.0))
     chance = {s: 1 / (2 + math.exp(s / 2)) for s in sure}  # of a class that is not said
     wrong = sorted((row for row in range(80) if said[row] != labels[row]), key=lambda row: -sure[row])
     assert WORST == 20 < len(wrong)
@@ -218,7 +221,7 @@ def test_the_worst_errors_are_those_of_the_least_probability_and_equal_ones_stay
 def test_the_worst_errors_with_several_labels_are_by_the_label_that_is_most_wrong():
     labels = np.array([[1, 0, 0], [0, 1, 1], [0, 0, 1]], "float32")
     logits = np.array([[2.0, 1.0, -9.0], [-3.0, 4.0, -2.0], [-9.0, -9.0, 9.0]])
-    found = details(NAMES, list("abc"), list("123"), labels, logits, Decision(several=True))
+    found = details(ScoredRows(NAMES, list("abc"), list("123"), labels, logits), Decision(several=True))
     assert found["worst"] == [
         {"row": "2", "text": "b", "label": "soon, urgent", "prediction": "soon", "probability_of_label": 0.119203},
         {"row": "1", "text": "a", "label": "routine", "prediction": "routine, soon", "probability_of_label": 0.268941},
@@ -235,7 +238,7 @@ def test_the_same_labels_for_every_row_are_the_best_of_all_sets():
             always = np.array([chosen >> place & 1 for place in range(3)])
             hits = float((labels * always).sum())
             best = max(best, 2 * hits / (9 * always.sum() + labels.sum()))
-        found = details(NAMES, ["t"] * 9, ["1"] * 9, labels, 6 * labels - 3, Decision(several=True))
+        found = details(ScoredRows(NAMES, ["t"] * 9, ["1"] * 9, labels, 6 * labels - 3), Decision(several=True))
         assert found["same_labels"] == pytest.approx(best) and found["micro_f1"] == 1
 
 
@@ -277,7 +280,9 @@ def test_every_kind_of_best_by_is_a_score_of_the_class():
 def test_the_table_has_a_confusion_of_at_most_eight_classes_and_the_threshold():
     for number in (8, 9):
         names, labels = [f"class{place}" for place in range(number)], np.arange(number)
-        found = details(names, names, names, labels, np.eye(number) * 5, Decision(positive=1, threshold=0.25))
+        found = details(
+            ScoredRows(names, names, names, labels, np.eye(number) * 5), Decision(positive=1, threshold=0.25)
+        )
         shown = lines(found)
         assert any(line.startswith("true, predicted:") for line in shown) == (number == 8)
         assert "class1 is predicted from a probability of 0.250" in shown

@@ -9,13 +9,23 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.labels.examples import Examples
-from bert.labels.split import balanced_rows, counted, held_out_rows, held_together, normalized, rows_in_both
+from bert.labels.split import balanced_rows, count_in_both, counted, notes_of_groups, row_folds, row_groups
+from data.text import held_out_groups
 
 FEW = settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])  # all are small already
 
 
 def examples(*texts: list[str], groups: list[str] | None = None) -> Examples:
     return Examples(Path("a.csv"), texts, None, [str(row) for row in range(len(texts[0]))], groups=groups)
+
+
+def held_out_rows(rows: Examples, classes, folds: int, fold: int, seed: int) -> np.ndarray:
+    return row_folds(rows, row_groups(rows, folds), classes, folds, seed) == fold
+
+
+def sentence(row: int) -> str:
+    """Texts of eight words, which differ in all of them."""
+    return " ".join(f"{word}{letters}" for letters in [chr(97 + row // 26) + chr(97 + row % 26)] for word in "abcdefgh")
 
 
 @FEW
@@ -62,11 +72,45 @@ def test_as_many_texts_or_groups_as_folds_are_enough():
             held_out_rows(rows, None, 3, 0, 1)
 
 
-def test_equal_rows_are_equal_in_each_of_their_texts():
-    rows = examples(["A  b", "a b", "a b"], ["c", "C ", "d"])
-    assert normalized(rows) == ["a b\tc", "a b\tc", "a b\td"] == held_together(rows)
-    assert held_together(examples(["a", "a"], groups=["x", "y"])) == ["x", "y"]
-    assert rows_in_both(rows, examples(["A B"], ["D"])).tolist() == [False, False, True]
+def test_rows_are_the_same_in_each_of_their_texts_and_groups_go_by_themselves():
+    rows = examples(["A  b", "a b.", "a b"], ["c", "C ", "d"])
+    assert row_groups(rows, 2).numbers.tolist() == [0, 0, 1]
+    assert row_groups(examples(["a", "a"], groups=["x", "y"]), 2).numbers.tolist() == [0, 1]
+
+
+def test_a_twin_with_a_full_stop_is_never_on_the_other_side():
+    """A table of pairs whose classes differ: each fold has a fifth of the rows and of each class."""
+    texts = [text for row in range(100) for text in (sentence(row), f"{sentence(row)}.")]
+    rows, classes = examples(texts), np.arange(200) % 2
+    for fold in range(5):
+        mask = held_out_rows(rows, classes, 5, fold, 42)
+        assert (mask[::2] == mask[1::2]).all() and np.bincount(classes[mask]).tolist() == [20, 20]
+        assert count_in_both(rows.take(mask), rows.take(~mask)) == (0, "")
+
+
+def test_canned_texts_are_divided_as_before_and_it_is_noted():
+    texts = [f"Please restart the server number {row // 2}" for row in range(60)]
+    groups = row_groups(examples(texts), 5)
+    assert len(groups) == 30
+    assert [*notes_of_groups(groups, 5)] == [
+        "60 rows are nearly equal to over half a part of rows: of them only equal texts are held out together, and "
+        "scores on them are better than on new texts; --group-column or fewer --folds than 5 may keep them together"
+    ]
+    assert [*notes_of_groups(row_groups(examples([sentence(row) for row in range(60)]), 5), 5)] == []
+
+
+def test_very_many_rows_are_not_compared_and_it_is_noted(monkeypatch):
+    monkeypatch.setattr(held_out_groups, "MOST_COMPARED", 9)
+    groups = row_groups(examples([sentence(row) for row in range(10)]), 5)
+    (note,) = notes_of_groups(groups, 5)
+    assert note.startswith("not looked for: nearly equal texts, as there are over 200,000 different rows; --group-col")
+
+
+def test_texts_in_both_sets_are_counted_equal_or_nearly():
+    ours = examples(["A  b", "c", f"{sentence(1)}!", "d"])
+    assert count_in_both(ours, examples(["a b ", sentence(1), "e"])) == (2, " (1 of them nearly equal)")
+    assert count_in_both(ours, examples(["a b ", "e"])) == (1, "")
+    assert count_in_both(examples(["a", "b"], ["c", "d"]), examples(["A", "B"], ["C", "c"])) == (1, "")
 
 
 @FEW

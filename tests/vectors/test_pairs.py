@@ -77,7 +77,7 @@ def test_no_text_of_a_held_out_pair_is_trained_on_at_the_other_side(tmp_path):
     pairs = cleaned(text_pairs(tmp_path, DETECTED, []), tmp_path, [])
     train, held_out = divided(pairs, 0.2, 42, [])
     texts = [{*frame["query"], *frame.passage} for frame in (train, held_out)]
-    assert len(train) > 100 and len(held_out) > 50 and not texts[0] & texts[1]
+    assert len(train) > 100 and len(held_out) >= 50 and not texts[0] & texts[1]
 
 
 def table_of(folder, rows: list[tuple[str, str]]):
@@ -110,6 +110,13 @@ def test_wrong_answers_are_those_of_every_column_that_is_named_so(tmp_path):
     assert (pair["query"], pair["passage"], pair["negatives"], pair["where"]) == ("t", "b", ["n"], "row 2")
     (pair,) = table_pairs(file, "x", "title", DETECTED, [])
     assert (pair["query"], pair["passage"]) == ("1", "t")
+
+
+def test_passages_are_the_same_as_texts_are_everywhere(tmp_path):
+    """But for case, white space and punctuation; numbers count."""
+    rows = [("a", "The lock is open."), ("b", "the lock  is OPEN"), ("c", "The lock is shut"), ("d", f"{BODY} {MORE}")]
+    rows += [("e", f"{BODY} {MORE} Yes."), ("f", "Lock 1 is open today"), ("g", "Lock 2 is open today")]
+    assert table_of(tmp_path, rows).alike.tolist() == [0, 0, 2, 3, 3, 5, 6]
 
 
 def test_pairs_that_share_a_query_or_a_passage_with_a_third_are_one_group(tmp_path):
@@ -147,7 +154,7 @@ def test_pairs_at_the_ends_of_a_chain_of_shared_texts_are_not_divided(tmp_path):
     assert held_at_a_link
 
 
-def test_as_many_whole_units_are_held_out_as_reach_the_fraction(tmp_path):
+def test_the_whole_units_that_are_held_out_are_nearest_to_the_fraction(tmp_path):
     """Eight queries with one to eight passages each."""
     frame = table_of(
         tmp_path, [(f"q{number}", f"p{number} {place}") for number in range(8) for place in range(number + 1)]
@@ -157,8 +164,7 @@ def test_as_many_whole_units_are_held_out_as_reach_the_fraction(tmp_path):
         for fraction in (0.1, 0.25, 0.5):
             train, held_out = divided(frame, fraction, seed, [])
             sizes = held_out.groupby("unit").size().tolist()
-            assert sum(sizes) > fraction * 36 - 1e-9 or sum(sizes) == fraction * 36
-            assert any(sum(sizes) - size < fraction * 36 for size in sizes), "the last one was needed"
+            assert abs(sum(sizes) - fraction * 36) <= 4 or len(sizes) == 1, "half of the largest unit"
             assert len(train) + len(held_out) == 36 and set(sizes) <= {*range(1, 9)}
             assert all(sizes[place] == int(unit[1:]) + 1 for place, unit in enumerate(sorted(held_out.unit.unique())))
             seen.add(tuple(sorted(held_out.unit.unique())))

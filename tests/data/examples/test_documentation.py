@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from bert.finetuning.squad.examples import read_squad
+from data import import_text
 from data.examples import documentation
-from data.examples.documentation import Document, build, documentation_files, documents_of, source_of, split_parts
+from data.examples.documentation import (
+    Document,
+    build,
+    documentation_files,
+    documents_of,
+    source_of,
+    without_duplicates,
+)
 from data.examples.prose import docstrings_of, prose_of
 from data.examples.sample_questions import main, read_source
 
@@ -134,7 +142,7 @@ def paragraph(number: int) -> str:
     return f"The river number {number} runs to the sea over the old stones, and it is not the one that was used before."
 
 
-def test_no_sentence_is_in_both_parts():
+def test_with_a_held_out_part_no_sentence_occurs_twice():
     shared = "This sentence stands in every document that was written for this test of the corpus."
     documents = [
         Document(
@@ -142,22 +150,14 @@ def test_no_sentence_is_in_both_parts():
             "docstrings",
             tuple(f"{paragraph(10 * number + place)} {shared * (place == 1)}".strip() for place in range(4)),
         )
-        for number in range(60)
+        for number in range(9)
     ]
-    counts: Counter = Counter()
-    parts = split_parts(documents, 0.2, counts)
-    known, held_out = (
-        {
-            sentence
-            for document in parts[part]
-            for text in document.paragraphs
-            for sentence in documentation._sentences(text)
-        }
-        for part in ("train", "held_out")
-    )
-    assert held_out and known.isdisjoint(held_out)
-    assert counts["held-out paragraphs dropped as known"] == len(parts["held_out"])
-    assert 2 <= len(parts["held_out"]) <= 25
+    for by_sentence, times in ((False, 9), (True, 1)):
+        counts: Counter = Counter()
+        kept = list(without_duplicates(documents, counts, by_sentence))
+        assert sum(shared in text for document in kept for text in document.paragraphs) == times
+        assert counts == Counter({"paragraphs with a repeated sentence dropped": 8} if by_sentence else {})
+        assert [len(document.paragraphs) for document in kept] == [4] + [3 if by_sentence else 4] * 8
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +183,19 @@ def test_corpus_is_deterministic_and_in_the_source_layout(modules, tmp_path):
     assert Path("train/source/en/0.txt") in files and Path("held_out/source/en/0.txt") in files
     ids = [line.split()[0] for data in files.values() for line in data.decode().splitlines()]
     assert sorted(ids) == sorted(f"module{number}" for number in range(40))
+    assert 0.15 < reports[0]["parts"]["held_out"]["share"] < 0.25
+    assert build(tmp_path / "one", modules, held_out_fraction=0.2) == reports[0], "made again in the same folder"
+
+
+def test_the_held_out_part_is_that_of_an_import_of_the_documents(modules, tmp_path):
+    build(tmp_path / "corpus", modules, held_out_fraction=0.2)
+    words = ["--input", str(tmp_path / "corpus" / documentation.FILE_NAME), "--output-dir", str(tmp_path / "imported")]
+    import_text.main([*words, "--id-field", "id", "--held-out-fraction", "0.2"])
+    for part in ("train", "held_out"):
+        ours, imported = (
+            (tmp_path / folder / part / "source/en/0.txt").read_bytes() for folder in ("corpus", "imported")
+        )
+        assert ours == imported and len(ours) > 1_000
 
 
 def test_corpus_can_be_limited_and_impossible_limits_are_refused(modules, tmp_path, monkeypatch):

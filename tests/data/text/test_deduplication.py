@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from datasketch import MinHash
 
-from data.text.deduplication import SeenDocuments, TextDigest
+from data.text.deduplication import SeenDocuments
+from data.text.same_text import TextDigest
 
 WORDS = [f"word{number}" for number in range(20_000)]
 
 
-def digest_of(text: str, near: bool = True, size: int = 1 << 30) -> TextDigest:
+def digest_of(text: str, mode: str = "near", size: int = 1 << 30) -> TextDigest:
     """The digest of a text that is added in pieces of whole words."""
-    digest, words = TextDigest(near), text.split(" ")
+    digest, words = TextDigest(mode), text.split(" ")
     for start in range(0, len(words), size):
         digest.add((" ".join(words[start : start + size]) + " ").encode())
     return digest
@@ -51,8 +52,8 @@ def test_words_are_lower_case_without_marks_and_chinese_is_taken_by_character(te
 
 
 def test_a_document_without_a_word_has_no_signature_and_an_exact_one_none_at_all():
-    assert digest_of("... !").signature() is None and digest_of("a b c", near=False).signature() is None
-    assert digest_of("a b c", near=False).sha256() == hashlib.sha256(b"a b c ").digest()
+    assert digest_of("... !").signature() is None and digest_of("a b c", "exact").signature() is None
+    assert digest_of("a b c", "exact").sha256() == hashlib.sha256(b"a b c ").digest()
 
 
 @pytest.fixture(params=["exact", "near"])
@@ -66,8 +67,15 @@ def seen(request, tmp_path):
 def test_the_first_of_equal_texts_is_kept(seen):
     texts = ["one two three four five six", "nine eight seven six five four", "..."]
     for number, text in enumerate(texts * 3):
-        found = seen.earlier(str(number), digest_of(text, seen.near))
+        found = seen.earlier(str(number), digest_of(text, "near" if seen.near else "exact"))
         assert found == (None if number < 3 else ("exact", str(number % 3)))
+
+
+def test_texts_that_differ_in_case_and_white_space_are_equal(seen):
+    mode = "near" if seen.near else "exact"
+    assert seen.earlier("first", digest_of("The sea runs", mode)) is None
+    assert seen.earlier("second", digest_of("the  SEA\n runs", mode)) == ("exact", "first")
+    assert seen.earlier("third", digest_of("thesea runs", mode)) is None
 
 
 def changed(words: list[str], number: int) -> list[str]:

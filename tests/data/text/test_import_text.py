@@ -22,9 +22,10 @@ from data import import_text
 from data.text import importing
 from data.text import inputs as compressed
 from data.text import lddl_writer as source_files
-from data.text.deduplication import SeenDocuments, TextDigest
+from data.text.deduplication import SeenDocuments
 from data.text.encodings import Encoding, detect, lines
 from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
+from data.text.same_text import TextDigest
 from tests.support.commands import refused
 from tests.support.peak_memory import peak_of
 
@@ -393,7 +394,7 @@ def test_nearly_all_pairs_at_the_threshold_are_found(tmp_path):
     common = round(2 * threshold / (1 + threshold) * 200)
     for number in range(150):
         words = [str(rng.randrange(10**9)) for _ in range(204)]
-        digests = [TextDigest(True), TextDigest(True)]
+        digests = [TextDigest("near"), TextDigest("near")]
         digests[0].add(" ".join(words).encode())
         digests[1].add(" ".join(words[: common + 4] + words[::-1][: 200 - common]).encode())
         share = np.mean(np.array(digests[0].signature()) == np.array(digests[1].signature()))
