@@ -65,7 +65,6 @@ while (($#)); do
     --lang) language="$2" ;;
     --dump-date) dump_date="$2" ;;
     --local-dump) local_dump="$(realpath -- "$2")" ;;
-    --books-list) stop "--books-list is gone: fetch the books with wget and import them" ;;
     --vocabulary) vocabulary="$2" ;;
     --vocab-file) vocab_file="$(realpath -- "$2")" ;;
     --num-shards) num_shards="$2" ;;

@@ -174,7 +174,7 @@ STARTS = {  # the words of a command -> the packages of HEAVY that it may load
     **{
         f"data.{path.stem} --help": ("pyarrow",) if path.stem in _NEED_PYARROW else ()
         for path in (REPOSITORY / "data").glob("*.py")
-        if path.stem not in ("__init__", "download_books")  # which prints that it is gone
+        if path.stem != "__init__"
     },
     "bert.commands pretraining --config base --dry-run": (),
     "bert.commands pretraining --config quickstart --show-config": (),
