@@ -17,7 +17,7 @@ PARTS = ("packages.sh", "entrypoint.sh", "install_python.sh")  # of other script
 FOUND = [*(REPOSITORY / "scripts").glob("*.sh"), *(REPOSITORY / "scripts/docker").glob("*.sh"), REPOSITORY / ".ci/run"]
 FOUND += [REPOSITORY / "data/create_datasets_from_start.sh", REPOSITORY / "run.sub"]
 SCRIPTS = sorted(str(path.relative_to(REPOSITORY)) for path in FOUND if path.name not in PARTS)
-OTHERS = re.compile("tests/benchmarks/(.*_torch|inference_ours|train_.*).py")  # of another environment
+OTHERS = re.compile("tests/benchmarks/(.*_torch|inference_ours).py")  # of another environment
 # Runs each module of standard input with --help in one process; prints name -> exit code, output and errors.
 ASKING = """
 import contextlib, io, json, runpy, sys, warnings

@@ -1,1 +1,1 @@
-"""Our training beside that of other libraries: `bash scripts/benchmark_training.sh`."""
+"""Programs that make the figures of the pages: speed of inference, of the server and of the loader, plans, losses."""

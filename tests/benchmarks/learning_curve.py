@@ -30,7 +30,7 @@ from bert.samples.loader import PretrainingLoader
 from bert.tokenization.vocabulary_files import read_vocabulary
 from tests.benchmarks.measuring import write_batches
 from tests.benchmarks.processes import markdown, run
-from tests.benchmarks.training_tasks import make_shards, predictions_of
+from tests.benchmarks.training_shards import make_shards, predictions_of
 
 VOCABULARY_SIZE = 4_096
 LENGTHS = {1: 64, 2: 128}

@@ -1,14 +1,12 @@
-"""The comparisons run, small and without PyTorch. What else is measured is run by the tests of the documents."""
+"""The comparison of exports runs, small and without PyTorch; the tests of the documents run the other programs."""
 
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from bert import REPOSITORY
-from tests.benchmarks.compare_training import check_same_model
 from tests.benchmarks.serving import make_model
 
 
@@ -17,28 +15,6 @@ def run(module: str, *words: object) -> subprocess.CompletedProcess:
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
     return done
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_training_is_compared_with_paddlenlps(tmp_path):
-    pytest.importorskip("paddlenlp")
-    words = ("--cases", "bert-tiny", "--folder", tmp_path, "--warmup-steps", 1, "--megabytes", 1)
-    done = run("compare_training", *words, "--rounds", 2, "--updates", 2, "--all")
-    (case,) = json.loads(Path(tmp_path, "results.json").read_text())["cases"]
-    names = ["this project", "this project, padded", "PaddleNLP, dygraph", "this project, bfloat16"]
-    assert [row["name"] for row in case["rows"]] == names and case["rows"][0]["over_ours"] == 1
-    assert all(row["loss_after"] < row["loss_before"] and row["mfu"] > 0 for row in case["rows"])
-    assert "left out, no --torch-python" in done.stderr and "| PaddleNLP, dygraph |" in done.stdout
-    assert "| all | " in run("compare_training", *words, "--profile").stdout
-
-
-def test_competitors_that_train_other_models_are_not_compared():
-    ours = {"loss_before": 5.0, "loss_after": 4.0, "precision": "float32"}
-    check_same_model({"ours": ours, "half": {**ours, "precision": "bfloat16", "loss_before": 5.04}})
-    for changes, message in (({"loss_before": 5.1}, "do not train the same model"), ({"loss_after": 5.5}, "not learn")):
-        with pytest.raises(RuntimeError, match=message):
-            check_same_model({"ours": ours, "other": {**ours, **changes}})
 
 
 @pytest.mark.nightly

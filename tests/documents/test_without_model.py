@@ -1,7 +1,5 @@
 """Recipes, plans, doctor, package, self-test, Docker, Slurm: what needs no model."""
 
-import json
-import os
 import sys
 
 import pytest
@@ -87,16 +85,6 @@ def test_plans_are_printed(clone):
     checked = output_of(command(".venv/bin/python -m tests.benchmarks.planner_check"), clone)
     document = "bert/planning/MEASUREMENTS.md"
     assert checked in TEXTS[document], f"the table of {document} is not what the planner says"
-
-
-def test_the_benchmark_of_training_compares_four(clone):
-    """The README's command with a model that takes seconds."""
-    start = command("bash scripts/benchmark_training.sh")
-    if "BERT_TORCH_VENV" not in os.environ:
-        pytest.skip("PyTorch is gigabytes: name an environment for it (made if it is not there), BERT_TORCH_VENV=DIR")
-    output_of(f"{start} --cases bert-tiny --rounds 2 --updates 2 --warmup-steps 1", clone, timeout=2400)
-    (case,) = json.loads((clone / ".benchmark/training/results.json").read_text())["cases"]
-    assert len(case["rows"]) == 4
 
 
 def test_stop_files_are_made(clone):

@@ -2,7 +2,8 @@
 
     BERT_LDDL_VENV=VENV BERT_TORCH_VENV=VENV .venv/bin/python -m tests.interop.record
 
-LDDL's environment is made by scripts/benchmark_data.sh, PyTorch's by scripts/benchmark_inference.sh.
+LDDL's environment is made by `bash -c 'source scripts/setup.sh; find_lddl'`, PyTorch's by
+scripts/benchmark_inference.sh.
 A library whose environment is not named is left as it was recorded.
 """
 

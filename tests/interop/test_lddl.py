@@ -1,7 +1,7 @@
 """The real lddl 0.1.0 and ours read each other's shards.
 
-BERT_LDDL_VENV names its environment, which scripts/benchmark_data.sh makes; without it, what it gave is compared, which
-tests.interop.record has recorded in tests/golden/libraries.
+BERT_LDDL_VENV names its environment, which `bash -c 'source scripts/setup.sh; find_lddl'` makes. Without it, what it
+gave is compared, which tests.interop.record has recorded in tests/golden/libraries.
 """
 
 import os
@@ -29,7 +29,8 @@ WORDS = vocabulary()
 SHAPES = {"plain": (), "static": ("--masking",), "bins": ("--bin-size", "16", "--masking")}
 
 real = pytest.mark.skipif(
-    not LDDL_PYTHON.exists(), reason="BERT_LDDL_VENV is not set: run scripts/benchmark_data.sh, which makes it"
+    not LDDL_PYTHON.exists(),
+    reason="BERT_LDDL_VENV must name an environment with LDDL; find_lddl of scripts/packages.sh makes it",
 )
 
 
