@@ -11,11 +11,13 @@ import numpy as np
 from bert.arrays.compiled import compiled
 from bert.arrays.ragged import offsets_of
 from bert.tokenization.library import TextTokenizer
-from data.text.sentence_ends import segmented, sentence_ends
+from data.text.sentence_ends import CLOSING, SCRIPT_MARKS, segmented, sentence_ends
 from data.text.word_boundaries import WordSegmenter, encode_words
 
-_ENDS = ("! ", "? ", *"\u3002\uff01\uff1f\u0964\u061f\u06d4\u1362\u104b\u0589")
 _SURE_WORD = 4  # letters
+_ENDS = ("! ", "? ", *"".join(SCRIPT_MARKS.values()))
+_UNKNOWN_MARKS = SCRIPT_MARKS["Khmer"] + SCRIPT_MARKS["Tibetan"]  # at which sentencex ends no sentence
+_SENTENCES = re.compile(rf".*?[{_UNKNOWN_MARKS}]+[{re.escape(CLOSING)}]*\s*|.+", re.DOTALL)
 LINE_BREAK = "\u2028"  # ends a line, and so a sentence, inside of a document, which is one line of a file
 
 
@@ -179,7 +181,7 @@ def _segment(language: str, page: str, counts: Counter) -> list[str]:
     if sentences is None or sum(map(len, sentences)) != len(page):
         counts["pages kept as one sentence, which sentencex failed on"] += 1
         return [page]
-    return sentences
+    return [part for sentence in sentences for part in _SENTENCES.findall(sentence)]
 
 
 def _batches(texts: Iterable[tuple[int, str]], characters: int) -> Iterable[tuple[list[int], list[str]]]:

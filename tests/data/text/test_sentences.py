@@ -84,6 +84,30 @@ def test_english_sentences_end_where_a_reader_ends_them(text):
     assert english(text.replace("|", "")) == [text.split("|")]
 
 
+SCRIPTS = {  # a language and its sentences, counted by hand
+    "Hindi": ("hi", "यह घर है। |यह नदी है॥ |अब चलो।"),
+    "Urdu": ("ur", "یہ گھر ہے۔ |کیا یہ گھر ہے؟ |ہاں۔"),
+    "Armenian": ("hy", "Սա տուն է։ |Այո։"),
+    "Ethiopic": ("am", "ይህ ቤት ነው። |ይህ ምንድነው፧ |አዎ።"),
+    "Khmer": ("km", "នេះជាផ្ទះ។ |សួស្តី។|សួស្តី៕"),
+    "Burmese": ("my", "အိမ်ဖြစ်သည်။ |မြစ်။"),
+    "Tibetan": ("bo", "ཁང་པ་རེད། |ཆུ་རེད།"),
+    "Mongolian": ("mn", "ᠡᠨᠡ᠃ |ᠬᠣᠶᠠᠷ᠃"),
+    "Javanese": ("jv", "ꦲꦤ꧉ |ꦤꦤ꧉"),
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_marks_of_every_script_end_sentences_in_every_language(script):
+    """Text of a folder is split as `en` if nobody names its language."""
+    language, marked = SCRIPTS[script]
+    text, sentences = marked.replace("|", ""), marked.split("|")
+    assert english(text) == [sentences]
+    assert split_sentences(text, language) == split_sentences(text, "de") == sentences
+    quoted = f"\u00ab{sentences[0].strip()}\u00bb "
+    assert english(quoted + sentences[1]) == [[quoted, sentences[1]]]
+
+
 @settings(deadline=None)
 @given(st.lists(_TEXTS, max_size=5))
 def test_sentences_are_whole_characters_of_their_document(texts):
