@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
@@ -88,6 +89,27 @@ class HelpParser(argparse.ArgumentParser):
             settings["prog"] = spec.name.removesuffix(".__main__") if spec else sys.argv[0]
         settings["prog"] = shell_command(settings["prog"])
         super().__init__(**settings)
+        self._old_names = dict[str, str]()
+
+    def add_old_names(self, names: Mapping[str, str]) -> None:
+        """Accept names that flags had before; the help does not list them.
+
+        Args:
+            names: old flag -> flag, such as {"--outdir": "--output-dir"}. --no-OLD is accepted too.
+        """
+        self._old_names |= names
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        words = list(sys.argv[1:] if args is None else args)
+        flags = words.index("--") if "--" in words else len(words)  # what follows "--" is no flag
+        return super().parse_known_args([*map(self._current_name, words[:flags]), *words[flags:]], namespace)
+
+    def _current_name(self, word: str) -> str:
+        """`--outdir=D` -> `--output-dir=D`."""
+        flag, equals, value = word.partition("=")
+        if flag.startswith("--no-") and (positive := f"--{flag[5:]}") in self._old_names:
+            return f"--no-{self._old_names[positive][2:]}"
+        return f"{self._old_names.get(flag, flag)}{equals}{value}"
 
     def error(self, message: str) -> NoReturn:
         """End in one line, as after other mistakes, with exit code 2."""

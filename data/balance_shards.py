@@ -1,6 +1,6 @@
 """Redistribute shards into files of equal size: the sample counts of a bin's files differ by at most one.
 
-    python -m data.balance_shards --indir PARTS --outdir SHARDS --num-shards 64
+    python -m data.balance_shards --input-dir PARTS --output-dir SHARDS --num-shards 64
 
 It reads part.N.parquet files, LDDL's or ours (data.preprocess_bert_pretrain --num-shards balances at once). The input
 is never changed or deleted.
@@ -172,10 +172,11 @@ def _read(source: Manifest | None, path: Path) -> pa.Table:
 
 def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
-    parser.add_argument("--indir", type=Path, required=True)
-    parser.add_argument("--outdir", type=Path, required=True)
+    parser.add_argument("--input-dir", dest="indir", type=Path, required=True, help="folder of shards")
+    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
     parser.add_argument("--num-shards", type=int, required=True, help="files per bin")
     parser.add_argument("--compression", **COMPRESSION_FLAG)
+    parser.add_old_names({"--indir": "--input-dir", "--outdir": "--output-dir"})
     arguments = parser.parse_args(argv)
     folders = arguments.indir, arguments.outdir
     rewrite(*folders, lambda: balance(*folders, arguments.num_shards, arguments.compression))

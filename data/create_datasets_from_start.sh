@@ -23,7 +23,7 @@ Every step resumes its earlier work: after an interruption, start the same comma
 
   --only STEP            run this step alone; may be repeated
   --skip STEP            leave this step out; may be repeated
-  --lang CODE            language of the Wikipedia (default: en)
+  --language CODE        language of the Wikipedia (default: en)
   --dump-date YYYYMMDD   dump to download (default: the pinned one)
   --local-dump FILE      a dump that you have, instead of a download
   --vocabulary NAME      default: bert-large-uncased
@@ -33,7 +33,7 @@ Every step resumes its earlier work: after an interruption, start the same comma
   --duplicate-factor N   times each document is used, each time masked anew (default: 5, as LDDL's)
   --masking KIND         static or dynamic (default: static)
   --seed N               default: 12439
-  --local-n-workers N    processes (default: all cores)
+  --num-processes N      default: all cores
   --dry-run              print the commands, and estimates of disk and time; run none
   --help
 HELP
@@ -62,7 +62,7 @@ while (($#)); do
   case "$1" in
     --only) is_step "$2"; only+=("$2") ;;
     --skip) is_step "$2"; skip+=("$2") ;;
-    --lang) language="$2" ;;
+    --language | --lang) language="$2" ;;
     --dump-date) dump_date="$2" ;;
     --local-dump) local_dump="$(realpath -- "$2")" ;;
     --vocabulary) vocabulary="$2" ;;
@@ -72,7 +72,7 @@ while (($#)); do
     --duplicate-factor) duplicate_factor="$2" ;;
     --masking) masking="$2" ;;
     --seed) seed="$2" ;;
-    --local-n-workers) num_workers="$2" ;;
+    --num-processes | --local-n-workers) num_workers="$2" ;;
     *) stop "option '$1' is not known" ;;
   esac
   shift 2
@@ -83,7 +83,7 @@ whole() { # OPTION VALUE
 }
 whole --num-shards "${num_shards}"
 whole --duplicate-factor "${duplicate_factor}"
-whole --local-n-workers "${num_workers}"
+whole --num-processes "${num_workers}"
 if ! [[ "${sample_ratio}" =~ ^(0*1?\.0*|0*1|0*\.[0-9]+)$ && "${sample_ratio}" =~ [1-9] ]]; then
   stop "--sample-ratio ${sample_ratio} must be above 0 and at most 1"
 fi
@@ -123,22 +123,22 @@ sentences="${language%%[-_]*}"
 
 preprocess() { # SINK LENGTH MAX_PREDICTIONS [MORE FLAGS]
   local sink="$1" length="$2" predictions="$3"
-  local flags=(--sink "${sink}" --vocab-file "${vocab_file}" --target-seq-length "${length}" --language "${sentences}"
+  local flags=(--output-dir "${sink}" --vocab-file "${vocab_file}" --max-seq-length "${length}" --language "${sentences}"
     --num-shards "${num_shards}" --sample-ratio "${sample_ratio}" --duplicate-factor "${duplicate_factor}"
-    --seed "${seed}" --local-n-workers "${num_workers}" --masking "${masking}" --wikipedia "${wikipedia}/source")
+    --seed "${seed}" --num-processes "${num_workers}" --masking "${masking}" --wikipedia "${wikipedia}/source")
   [[ "${masking}" != static ]] || flags+=(--max-predictions-per-seq "${predictions}")
   [[ ! -d "${books}/source" ]] || flags+=(--books "${books}/source")
   run data.preprocess_bert_pretrain "${flags[@]}" "${@:4}"
 }
 
 if wanted wikipedia; then
-  flags=(--outdir "${wikipedia}" --lang "${language}" --local-n-workers "${num_workers}")
+  flags=(--output-dir "${wikipedia}" --language "${language}" --num-processes "${num_workers}")
   [[ -z "${dump_date}" ]] || flags+=(--dump-date "${dump_date}")
   [[ -z "${local_dump}" ]] || flags+=(--local-dump "${local_dump}")
   run data.download_wikipedia "${flags[@]}"
 fi
 if wanted vocabulary && [[ ! -f "${vocab_file}" ]]; then
-  run data.download_vocabulary --outdir "${work}/vocab" --name "${vocabulary}"
+  run data.download_vocabulary --output-dir "${work}/vocab" --name "${vocabulary}"
 fi
 if wanted phase1; then
   preprocess "${work}/pretrain/phase1/unbinned/parquet" 128 20
@@ -147,10 +147,10 @@ if wanted phase2; then
   preprocess "${work}/pretrain/phase2/bin_size_64/parquet" 512 80 --bin-size 64
 fi
 if wanted squad; then
-  run data.download_squad --outdir "${work}/download/squad"
+  run data.download_squad --output-dir "${work}/download/squad"
 fi
 if wanted glue; then
-  run data.download_glue --outdir "${work}/download/glue"
+  run data.download_glue --output-dir "${work}/download/glue"
 fi
 if ${dry_run}; then
   steps=()

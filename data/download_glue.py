@@ -1,6 +1,6 @@
 """Download and unpack the GLUE tasks; sizes and sha256 are pinned.
 
-    python -m data.download_glue --outdir D/download/glue [--task MRPC SST-2 ...]
+    python -m data.download_glue --output-dir D/download/glue [--task MRPC SST-2 ...]
 
 `run_glue.py --download` and `run_glue.sh --download` fetch the set of their task themselves.
 Each task becomes a folder with train.tsv, dev.tsv and test.tsv, as it is in its archive; MRPC's are made from the
@@ -110,9 +110,10 @@ def _lines(path: Path) -> list[str]:
 
 def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
-    parser.add_argument("--outdir", type=Path, required=True)
+    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
     parser.add_argument("--task", nargs="+", choices=sorted(ARCHIVES), default=sorted(ARCHIVES))
     parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")
+    parser.add_old_names({"--outdir": "--output-dir"})
     arguments = parser.parse_args(argv)
     with command(arguments.outdir):
         for task in arguments.task:

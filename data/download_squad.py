@@ -1,6 +1,6 @@
 """Download SQuAD 1.1 and 2.0; sizes and sha256 are pinned.
 
-    python -m data.download_squad --outdir D/download/squad [--version 1.1 2.0]
+    python -m data.download_squad --output-dir D/download/squad [--version 1.1 2.0]
 
 The files are D/download/squad/v1.1/train-v1.1.json, dev-v1.1.json and so on.
 """
@@ -41,9 +41,10 @@ def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
 
 def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
-    parser.add_argument("--outdir", type=Path, required=True)
+    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
     parser.add_argument("--version", nargs="+", choices=sorted(FILES), default=["1.1"])
     parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")
+    parser.add_old_names({"--outdir": "--output-dir"})
     arguments = parser.parse_args(argv)
     with command(arguments.outdir):
         for version in arguments.version:

@@ -1,6 +1,6 @@
 """Download the vocabularies of the published BERT models.
 
-    python -m data.download_vocabulary --outdir D/vocab [--name bert-large-uncased]
+    python -m data.download_vocabulary --output-dir D/vocab [--name bert-large-uncased]
 
 The file is D/vocab/bert-large-uncased-vocab.txt, where the recipes for BERT-large look for it. Each has a pinned
 sha256, wherever it comes from; base and large models share theirs. If an installed package has it, it is copied.
@@ -42,7 +42,7 @@ def provide_vocabulary(file: Path) -> None:
     if file.exists() or name not in VOCABULARIES or "$" in str(file):  # which other checks report
         return
     if not _copy_installed(file, name):
-        download = shell_command("data.download_vocabulary", "--outdir", file.parent, "--name", name)
+        download = shell_command("data.download_vocabulary", "--output-dir", file.parent, "--name", name)
         raise ValueError(f"vocab_file={file} is not there; run `{download}` (0.2 to 1 MB), or pass --vocab-file")
     print(f"{file}: the published vocabulary, from an installed package", flush=True)
 
@@ -63,9 +63,10 @@ def _copy_installed(target: Path, name: str) -> bool:
 
 def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
-    parser.add_argument("--outdir", type=Path, required=True)
+    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
     parser.add_argument("--name", choices=sorted(VOCABULARIES), default="bert-large-uncased")
     parser.add_argument("--mirror", action="append", help="URL of a folder with NAME-vocab.txt; may be repeated")
+    parser.add_old_names({"--outdir": "--output-dir"})
     arguments = parser.parse_args(argv)
     name, (sha256, num_bytes) = arguments.name, VOCABULARIES[arguments.name]
     patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in arguments.mirror or []] or _ADDRESSES

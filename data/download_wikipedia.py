@@ -1,6 +1,6 @@
 """Download a Wikipedia dump and extract the text of its articles.
 
-    python -m data.download_wikipedia --outdir D [--lang en] [--dump-date YYYYMMDD] [--local-dump FILE.xml.bz2]
+    python -m data.download_wikipedia --output-dir D [--language en] [--dump-date YYYYMMDD] [--local-dump FILE.xml.bz2]
 
 The text goes to D/source/<lang>/N.txt, one article per line, its id first; D/report.json lists what was dropped and
 why. After an interruption, start the same command again: it resumes the download and the extraction.
@@ -87,8 +87,10 @@ def download_dump(
 
 def _parser() -> HelpParser:
     parser = HelpParser(description=__doc__)
-    parser.add_argument("--outdir", type=Path, required=True, help="gets source/<lang>/N.txt, report.json, download/")
-    parser.add_argument("--lang", "--language", default="en", help="language code of the Wikipedia")
+    parser.add_argument(
+        "--output-dir", dest="outdir", type=Path, required=True, help="gets source/<lang>/N.txt, report.json, download/"
+    )
+    parser.add_argument("--language", dest="lang", default="en", help="language code of the Wikipedia")
     parser.add_argument("--dump-date", metavar="YYYYMMDD", help="default for en: 20200101; none for other languages")
     parser.add_argument("--local-dump", type=Path, metavar="FILE", help="a dump (*.xml.bz2 or *.xml) that you have")
     parser.add_argument(
@@ -100,7 +102,10 @@ def _parser() -> HelpParser:
     )
     parser.add_argument("--checksum", help="sha256:, sha1: or md5: of the dump, instead of the published one")
     parser.add_argument("--min-characters", type=int, default=1, help="drop articles with less text")
-    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "--num-processes", dest="local_n_workers", type=int, default=os.cpu_count() or 1, help="default: all cores"
+    )
+    parser.add_old_names({"--outdir": "--output-dir", "--lang": "--language", "--local-n-workers": "--num-processes"})
     return parser
 
 

@@ -1,6 +1,6 @@
 """Convert shards between formats: a team keeps the samples that it has.
 
-    python -m data.import_shards --indir hdf5_lower_case_1_seq_len_128 --outdir phase1 --vocab-file vocab.txt
+    python -m data.import_shards --input-dir hdf5_lower_case_1_seq_len_128 --output-dir phase1 --vocab-file vocab.txt
 
 Reads the HDF5 files of NVIDIA's PyTorch trainer, the TFRecord files of its TensorFlow trainers, LDDL's parquet files
 and our own, and checks every checksum and value. Training reads all of them as they are, too; converted shards have a
@@ -72,8 +72,8 @@ def import_shards(
 
 def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
-    parser.add_argument("--indir", type=Path, required=True)
-    parser.add_argument("--outdir", type=Path, required=True)
+    parser.add_argument("--input-dir", dest="indir", type=Path, required=True, help="folder of shards")
+    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
     parser.add_argument("--vocab-file", type=Path, required=True, help="the vocabulary the shards were made with")
     parser.add_argument(
         "--output-format", choices=("parquet", "arrow", "hdf5"), default="parquet", help="default: parquet, as LDDL's"
@@ -83,6 +83,7 @@ def main(argv: list[str] | None = None) -> None:
         "--max-seq-length", type=int, default=512, help="no sample may be longer; the width of HDF5 rows"
     )
     parser.add_argument("--max-predictions-per-seq", type=int, default=80, help="masks in a row of HDF5 (default: 80)")
+    parser.add_old_names({"--indir": "--input-dir", "--outdir": "--output-dir"})
     options = parser.parse_args(argv)
 
     def make() -> Manifest:

@@ -24,7 +24,9 @@ def main(argv: list[str] | None = None) -> None:
     parser = HelpParser(description=__doc__)
     parser.add_argument("--input", type=Path, nargs="+", required=True, metavar="PATH", help="files and folders")
     parser.add_argument("--output-dir", type=Path, required=True)
-    parser.add_argument("--format", choices=("auto", *FORMATS), default="auto", help="default: by the files' names")
+    parser.add_argument(
+        "--input-format", dest="format", choices=("auto", *FORMATS), default="auto", help="default: by the files' names"
+    )
     parser.add_argument(
         "--document-separator",
         choices=SEPARATORS,
@@ -35,12 +37,15 @@ def main(argv: list[str] | None = None) -> None:
         "--encoding", default="auto", help="of text, HTML, JSON, csv and tsv (default: detected, file by file)"
     )
     parser.add_argument(
-        "--text-field",
+        "--text-column",
+        dest="text_field",
         metavar="NAME[,NAME...]",
         help="column or field of tables and JSON, also fields.description or items[].text: the first of these that a "
         "table has (default: text, otherwise the longest text)",
     )
-    parser.add_argument("--id-field", help="of the same (default: the file's name and the row's number)")
+    parser.add_argument(
+        "--id-column", dest="id_field", help="of the same (default: the file's name and the row's number)"
+    )
     parser.add_argument(
         "--group-by",
         metavar="folder|folder:N|COLUMN",
@@ -48,7 +53,7 @@ def main(argv: list[str] | None = None) -> None:
         "folders of a path), or the rows with the same value of a column",
     )
     parser.add_argument(
-        "--lang", "--language", default="en", help="language code, the name of the folder below source/"
+        "--language", dest="lang", default="en", help="language code, the name of the folder below source/"
     )
     parser.add_argument("--deduplicate", choices=MODES, help="drop documents that were seen before, or nearly so")
     parser.add_argument(
@@ -64,6 +69,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--min-characters", type=int, default=1, help="drop shorter documents")
     parser.add_argument("--follow-links", action="store_true", help="also links that lead out of a folder of --input")
+    old_names = {"--text-field": "--text-column", "--id-field": "--id-column"}
+    parser.add_old_names(old_names | {"--format": "--input-format", "--lang": "--language"})
     options = parser.parse_args(argv)
     names = {"language": options.lang, "separator": options.document_separator, "kind": options.format}
     values = {**vars(options), **names}

@@ -1,7 +1,7 @@
 """Make the shards of BERT's pre-training from a folder of text.
 
-    python -m data.preprocess_bert_pretrain --wikipedia D/wikipedia/source --sink OUT --vocab-file vocab.txt \\
-        --target-seq-length 128 --num-shards 64
+    python -m data.preprocess_bert_pretrain --wikipedia D/wikipedia/source --output-dir OUT --vocab-file vocab.txt \\
+        --max-seq-length 128 --num-shards 64
 
 The shards depend only on the source, the settings and the seed, not on the number of workers or their speed.
 """
@@ -56,6 +56,12 @@ from data.text.lddl_writer import counts_line, print_counts
 from data.text.script_facts import ScriptFacts, segmenter_of
 
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
+_NAMES_OF_LDDL = {
+    "--sink": "--output-dir",
+    "--target-seq-length": "--max-seq-length",
+    "--local-n-workers": "--num-processes",
+    "--lang": "--language",
+}
 _DEFAULT_BLOCK_BYTES = 4 << 20
 _MEASURED_BLOCKS, _MEASURED_DOCUMENTS, _MEASURED_CHARACTERS = 16, 50, 2_000  # to choose a segmenter by
 _RUN_KEY = ".run_key"  # cache key of a finished run; not in the manifest, as it depends on names and times
@@ -163,7 +169,8 @@ def _check_sink(job: Job) -> None:
     if others:
         raise ValueError(
             f"{job.sink}: holds {len(others)} files of other shards, e.g. {others[0]}, made of other text, with other "
-            "settings or by another version; a sink holds the shards of one run: give an empty --sink, or remove them"
+            "settings or by another version; a folder holds the shards of one run: give an empty --output-dir, or "
+            "remove them"
         )
 
 
@@ -177,7 +184,7 @@ def _parser() -> HelpParser:
             default=[],
             help="source folder: DIR/<language>/N.txt, one document per line, id first",
         )
-    parser.add_argument("--sink", required=True, metavar="DIR", help="where the shards go")
+    parser.add_argument("--output-dir", dest="sink", required=True, metavar="DIR", help="gets the shards")
     parser.add_argument("--vocab-file", required=True)
     parser.add_argument(
         "--lowercase",
@@ -189,8 +196,10 @@ def _parser() -> HelpParser:
         action=argparse.BooleanOptionalAction,
         help="strip accents (default: if the text is lower-cased, unless the vocabulary has them)",
     )
-    parser.add_argument("--language", "--lang", default="en", help="of the sentence splitter")
-    parser.add_argument("--target-seq-length", type=int, default=128)
+    parser.add_argument("--language", default="en", help="of the sentence splitter")
+    parser.add_argument(
+        "--max-seq-length", dest="target_seq_length", type=int, default=128, help="in tokens (default: 128)"
+    )
     parser.add_argument(
         "--objective",
         choices=OBJECTIVES,
@@ -225,9 +234,16 @@ def _parser() -> HelpParser:
     parser.add_argument("--num-shards", type=int, help="balanced shards (per bin); default: one part per block")
     parser.add_argument("--output-format", choices=FORMATS, default="parquet")
     parser.add_argument("--compression", **COMPRESSION_FLAG)
-    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes, or Slurm jobs")
+    parser.add_argument(
+        "--num-processes",
+        dest="local_n_workers",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="processes, or Slurm jobs (default: all cores)",
+    )
     parser.add_argument("--scheduler", choices=SCHEDULERS, default="local", help="see data/preprocessing/workers.py")
     parser.add_argument("--scheduler-address", help="of a Dask scheduler that runs already")
+    parser.add_old_names(_NAMES_OF_LDDL)
     return parser
 
 

@@ -67,7 +67,8 @@ def _parser() -> HelpParser:
     parser.add_argument("--vocab-size", type=int, default=30_522)
     parser.add_argument("--output", type=Path, required=True, metavar="vocab.txt")
     parser.add_argument(
-        "--model",
+        "--tokenizer",
+        dest="model",
         choices=MODELS,
         default="wordpiece",
         help="wordpiece: BERT's vocab.txt; bpe (of bytes) and unigram: a tokenizer.json (default: wordpiece)",
@@ -96,6 +97,7 @@ def _parser() -> HelpParser:
         "it (default: all of it, over 6 minutes a gigabyte)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace another vocabulary at --output")
+    parser.add_old_names({"--model": "--tokenizer"})
     return parser
 
 
@@ -132,8 +134,8 @@ def _base(arguments: argparse.Namespace) -> Vocabulary | None:
         raise ValueError("--base and --add-words need each other; pass both, or neither")
     if (is_json := arguments.output.suffix == ".json") != (arguments.model != "wordpiece"):
         raise ValueError(
-            f"--output={arguments.output} must end in {'.txt' if is_json else '.json'}, as --model {arguments.model} "
-            f"makes a {'vocab.txt' if is_json else 'tokenizer.json'}"
+            f"--output={arguments.output} must end in {'.txt' if is_json else '.json'}, as "
+            f"--tokenizer {arguments.model} makes a {'vocab.txt' if is_json else 'tokenizer.json'}"
         )
     if arguments.base is None:
         return None

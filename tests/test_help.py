@@ -1,5 +1,7 @@
 """`--help` of every script and module: at most 100 columns wide, and nothing is installed or written for it."""
 
+import argparse
+import importlib
 import json
 import os
 import re
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from bert import REPOSITORY
-from bert.help_parser import wrapped
+from bert.commands import convert, export
+from bert.help_parser import HelpParser, wrapped
 
 PARTS = ("packages.sh", "entrypoint.sh", "install_python.sh")  # of other scripts
 FOUND = [*(REPOSITORY / "scripts").glob("*.sh"), *(REPOSITORY / "scripts/docker").glob("*.sh"), REPOSITORY / ".ci/run"]
@@ -63,6 +66,46 @@ def test_a_long_line_breaks_after_the_clause_of_a_path_that_fits():
     short, wide = "/a/short/path", f"/tmp/{'x' * 20}"
     assert wrapped(f"saved {short}; it goes on here", 30, "  ") == f"saved {short};\n  it goes on here"
     assert wrapped(f"a copy of {wide}; now", 34, "  ") == f"a copy of\n  {wide}; now"
+
+
+def test_old_names_of_flags_are_accepted_and_not_listed():
+    parser = HelpParser(prog="run")
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--output-dir", required=True)
+    parser.add_argument("--lowercase", action=argparse.BooleanOptionalAction)
+    parser.add_old_names({"--outdir": "--output-dir", "--do-lower-case": "--lowercase"})
+    for words in ("--outdir D --no-do-lower-case", "--outdir=D --no-lowercase", "--output-dir D --no-lowercase"):
+        options = parser.parse_args(words.split())
+        assert (options.output_dir, options.lowercase) == ("D", False), words
+    assert parser.parse_args("--outdir D -- --outdir".split()).words == ["--outdir"], "a word after --"
+    assert "--outdir" not in parser.format_help() and "--do-lower-case" not in parser.format_help()
+
+
+OLD_NAMES = {  # a command line with old names -> the same with the names of now
+    "preprocess_bert_pretrain --text a --sink b --vocab-file c --target-seq-length 64 --local-n-workers 3 --lang de": (
+        "--text a --output-dir b --vocab-file c --max-seq-length 64 --num-processes 3 --language de"
+    ),
+    "train_vocabulary --input a --output b.json --model bpe": "--input a --output b.json --tokenizer bpe",
+}
+
+
+@pytest.mark.parametrize("line", OLD_NAMES)
+def test_old_lines_of_data_commands_are_read_as_before(line):
+    name, *words = line.split()
+    parser = importlib.import_module(f"data.{name}")._parser()
+    assert parser.parse_args(words) == parser.parse_args(OLD_NAMES[line].split())
+    listed = set(re.findall(r"--[a-z-]+", parser.format_help()))
+    assert listed.isdisjoint({"--sink", "--target-seq-length", "--local-n-workers", "--lang", "--model"})
+
+
+def test_old_lines_of_conversions_are_read_as_before():
+    old = "--from a --to b --to-format hf --no-do-lower-case"
+    assert convert.parse_request(old.split()) == convert.parse_request(
+        "--model a --output-dir b --output-format hf --no-lowercase".split()
+    )
+    assert export.parse_request("--checkpoint a --to b --format onnx".split()) == export.parse_request(
+        "--model a --output-dir b --output-format onnx".split()
+    )
 
 
 @pytest.mark.long

@@ -43,15 +43,20 @@ def parse_request(argv: Sequence[str] | None) -> Request:
     parser = source_parser(
         "run_convert.py",
         "Convert a BERT between this project, Hugging Face, PaddleNLP, NVIDIA's Paddle and Google's TensorFlow.",
-        source="--from",
+        old_source="--from",
         source_help="a checkpoint directory or a file of weights in any of these formats (detected), "
         "or a name that PaddleNLP knows",
         task_help="the task of the model, if the source does not name it; other heads are left out",
         needs_target=False,
     )
-    parser.add_argument("--to-format", choices=FORMATS, help="the format to write; with --to-hub it is hf")
+    parser.add_argument(
+        "--output-format", dest="to_format", choices=FORMATS, help="the format to write; with --to-hub it is hf"
+    )
+    parser.add_old_names({"--to-format": "--output-format"})
     hub = parser.add_argument_group("Hugging Face hub (HF_ENDPOINT names another)")
-    hub.add_argument("--to-hub", metavar="NAME", help="push it there as [OWNER/]NAME, with its card, instead of --to")
+    hub.add_argument(
+        "--to-hub", metavar="NAME", help="push it there as [OWNER/]NAME, with its card, instead of --output-dir"
+    )
     hub.add_argument("--hub-private", action="store_true", help="make the repository private")
     hub.add_argument("--hub-update", action="store_true", help="make a new commit in a repository that has a model")
     hub.add_argument("--hub-token-file", type=Path, metavar="FILE", help="with a token that may write (else HF_TOKEN)")
@@ -76,16 +81,16 @@ def parse_request(argv: Sequence[str] | None) -> Request:
     )
     request = request_of(Request, parser.parse_args(argv))
     if (request.target is None) == (request.to_hub is None):
-        raise ValueError("give the folder to make, --to DIR, or the name on a hub, --to-hub NAME: one of them")
+        raise ValueError("give the folder to make, --output-dir DIR, or the name on a hub, --to-hub NAME: one of them")
     if request.to_hub is None and request.to_format is None:
-        raise ValueError(f"--to DIR needs --to-format, one of {', '.join(FORMATS)}; add it")
+        raise ValueError(f"--output-dir DIR needs --output-format, one of {', '.join(FORMATS)}; add it")
     if request.to_hub is not None and request.to_format not in (None, "hf"):
-        raise ValueError(f"--to-format {request.to_format}: --to-hub writes hf, which transformers loads; omit it")
+        raise ValueError(f"--output-format {request.to_format}: --to-hub writes hf, which transformers loads; omit it")
     if request.to_hub is None and (request.hub_private or request.hub_update or request.hub_token_file):
         raise ValueError("--hub-private, --hub-update and --hub-token-file are for --to-hub NAME; omit them")
     request = replace(request, to_format=request.to_format or "hf")
     if request.check and request.to_format != "paddlenlp":
-        raise ValueError(f"--check: PaddleNLP loads no {request.to_format}; use --to-format paddlenlp, or omit it")
+        raise ValueError(f"--check: PaddleNLP loads no {request.to_format}; use --output-format paddlenlp, or omit it")
     if request.check and importlib.util.find_spec("paddlenlp") is None:
         raise ValueError(
             f"--check needs PaddleNLP; run `{sys.executable} -m pip install paddlenlp==2.8.1`, with Paddle 2.6, or "
@@ -95,21 +100,27 @@ def parse_request(argv: Sequence[str] | None) -> Request:
 
 
 def source_parser(
-    program: str, description: str, *, source: str, source_help: str, task_help: str, needs_target: bool = True
+    program: str, description: str, *, old_source: str, source_help: str, task_help: str, needs_target: bool = True
 ) -> Parser:
-    """A parser with the flags of both commands: the model to read and the folder to make."""
+    """A parser with the flags of both commands: the model to read and the folder to make.
+
+    Args:
+        old_source: the name that --model had before.
+    """
     parser = Parser(prog=program, description=description, formatter_class=Formatter, allow_abbrev=False)
-    parser.add_argument(source, dest="source", required=True, metavar="DIR_OR_FILE", help=source_help)
+    parser.add_argument("--model", dest="source", required=True, metavar="DIR_OR_FILE", help=source_help)
     parser.add_argument(
-        "--to", dest="target", required=needs_target, type=Path, metavar="DIR", help="the folder to make"
+        "--output-dir", dest="target", required=needs_target, type=Path, metavar="DIR", help="the folder to make"
     )
+    parser.add_old_names({old_source: "--model", "--to": "--output-dir"})
     parser.add_argument("--task", choices=HEADS, help=task_help)
     parser.add_argument(
         "--config-file", type=Path, help="the model's bert_config.json or config.json, if none is beside the weights"
     )
     parser.add_argument("--vocab-file", type=Path, help="vocab.txt or tokenizer.json, if none is beside the weights")
     parser.add_argument(
-        "--do-lower-case",
+        "--lowercase",
+        dest="do_lower_case",
         action=argparse.BooleanOptionalAction,
         help="whether the vocabulary is of lower-cased text (default: from the source)",
     )

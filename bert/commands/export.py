@@ -17,13 +17,14 @@ def parse_request(argv: Sequence[str] | None) -> ExportRequest:
     parser = source_parser(
         "run_export.py",
         "Export a BERT for serving (Paddle Inference, ONNX, OpenVINO, Triton), or for Hugging Face or PaddleNLP.",
-        source="--checkpoint",
+        old_source="--checkpoint",
         source_help="a checkpoint of any format that run_convert.py reads; for a folder of steps, its newest",
         task_help="whose outputs to serve; by default those of the model's "
         "head, and the encoder's hidden states of a model with pre-training heads",
     )
     add, formats = parser.add_argument, (*PRECISIONS, "hf", "paddlenlp")
-    add("--format", dest="to_format", required=True, choices=formats, help="what will serve it")
+    add("--output-format", dest="to_format", required=True, choices=formats, help="what will serve it")
+    parser.add_old_names({"--format": "--output-format"})
     add("--precision", choices=TOLERANCES, default="float32", help="of weights and arithmetic (default: float32)")
     add(
         "--calibration",
@@ -62,7 +63,7 @@ def _check(request: ExportRequest) -> None:
     if precision != "int8" and (request.calibration or request.keep_float or request.reduce_range):
         raise ValueError("--calibration, --keep-float and --reduce-range are for INT8; add --precision int8")
     if to_format not in ("onnx", "triton") and (request.keep_float or request.reduce_range):
-        raise ValueError("--keep-float and --reduce-range are for --format onnx and triton; omit them")
+        raise ValueError("--keep-float and --reduce-range are for --output-format onnx and triton; omit them")
     if to_format in ("paddle-inference", "openvino") and precision == "int8":
         if to_format == "paddle-inference":
             from bert.inference.predictor import require_quantizer  # loads Paddle

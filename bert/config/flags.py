@@ -42,12 +42,22 @@ def value_flags(field: FieldInfo) -> Mapping[Any, tuple[str, str]]:
     return next((entry for entry in field.metadata if isinstance(entry, ValueFlags)), {})
 
 
+_FLAGS = {"do_lower_case": "--lowercase", "text_field": "--text-column"}  # flags with another name than the setting
+
+
 def flag_name(name: str) -> str:
-    return "--" + name.rstrip("_").replace("_", "-")  # in_: `in` is a word of Python
+    """The flag of a setting, such as --max-steps of max_steps; of `no_NAME`, the flag that switches NAME off."""
+    if name.startswith("no_") and name[3:] in _FLAGS:
+        return f"--no-{_FLAGS[name[3:]][2:]}"
+    return _FLAGS.get(name, "--" + name.rstrip("_").replace("_", "-"))  # in_: `in` is a word of Python
 
 
 class Parser(HelpParser):
-    """A parser whose errors are ValueErrors."""
+    """A parser whose errors are ValueErrors. A flag that has another name than its setting is accepted by both."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.add_old_names({"--" + name.replace("_", "-"): flag for name, flag in _FLAGS.items()})
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message}; see --help")

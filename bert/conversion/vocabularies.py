@@ -68,7 +68,7 @@ def find_tokens(
         lower = str(normalization.lowercase).lower()
         notes.append(
             f"do_lower_case={lower}: inferred, because the vocabulary looks {normalization}; "
-            "override it with --do-lower-case or --no-do-lower-case, and --strip-accents or --no-strip-accents"
+            "override it with --lowercase or --no-lowercase, and --strip-accents or --no-strip-accents"
         )
     for warning in tokenizer_warnings(folder):
         logger.warning(warning)

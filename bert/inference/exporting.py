@@ -49,8 +49,8 @@ def export(request: ExportRequest) -> dict[str, Any]:
     model = read(request)
     if model.config.is_modern() and (request.to_format, request.precision) == ("paddle-inference", "int8"):
         raise ConversionError(
-            "--format paddle-inference --precision int8: Paddle quantises no product without a bias, and a ModernBERT "
-            "has none; use --format onnx --precision int8"
+            "--output-format paddle-inference --precision int8: Paddle quantises no product without a bias, and a "
+            "ModernBERT has none; use --output-format onnx --precision int8"
         )
     if request.task is None and not HEADS[model.task].is_exported:
         model.notes.append(f"the hidden states of the encoder are served; the heads of {model.task} are left out")

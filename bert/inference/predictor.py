@@ -53,7 +53,7 @@ class _Description(BaseModel):
 
 
 class Predictor:
-    """A folder that `run_export.py --format paddle-inference`, `onnx` or `openvino` wrote.
+    """A folder that `run_export.py --output-format paddle-inference`, `onnx` or `openvino` wrote.
 
     Args:
         device: auto, cpu, gpu or tensorrt; ValueError for one that is not there.
@@ -68,7 +68,7 @@ class Predictor:
             reason = " ".join(str(error).split())[:300]
             raise ValueError(
                 f"{self.folder / DESCRIPTION_FILE} is not that of an export for Paddle Inference or ONNX Runtime "
-                f"({reason}); make it with run_export.py --format paddle-inference"
+                f"({reason}); make it with run_export.py --output-format paddle-inference"
             ) from None
         self.inputs, self.outputs = described.inputs, list(described.outputs)
         is_int8 = self.description.get("precision") == "int8"
@@ -87,7 +87,7 @@ class Predictor:
                 kind = "INT8" if is_int8 else "OpenVINO"
                 raise ValueError(
                     f"device={device}: {self.folder} is an export for CPUs ({kind}); pass --device cpu, or export the "
-                    "model again with --format paddle-inference or onnx and --precision fp16"
+                    "model again with --output-format paddle-inference or onnx and --precision fp16"
                 )
             device = "cpu"
         self._session = start([str(file) for file in self.files], self.description, device, cpu_threads)
@@ -176,7 +176,7 @@ def require_quantizer() -> None:
     if IS_PADDLE_3:
         raise ValueError(
             f"INT8 of paddle-inference needs the quantiser of Paddle 2.6, and this is {paddle.__version__}; export "
-            "with --format onnx --precision int8, or use an environment with Paddle 2.6"
+            "with --output-format onnx --precision int8, or use an environment with Paddle 2.6"
         )
 
 
@@ -197,7 +197,7 @@ def _runtime(package: str, extra: str, file: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        remedy = "export the model with run_export.py --format paddle-inference"
+        remedy = "export the model with run_export.py --output-format paddle-inference"
         raise ValueError(f"{missing_package(file, package, extra)}, or {remedy}") from None
 
 

@@ -176,7 +176,8 @@ def model_parser(prog: str, description: str, groups: Mapping[str, type[Settings
         group: Any = parser.add_argument_group(title) if title else parser
         for name, field in settings.model_fields.items():
             if bool in members(field):  # without a value: the word after it may be the model
-                group.add_argument(flag_name(name), action=argparse.BooleanOptionalAction, help=field.description)
+                flag = flag_name(name)
+                group.add_argument(flag, dest=name, action=argparse.BooleanOptionalAction, help=field.description)
             elif name not in ("model", "files"):
                 add_flag(group, name, field)
     return parser

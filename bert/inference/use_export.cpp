@@ -1,5 +1,5 @@
 // Loads an export from C++: prints the first numbers of each output for a sequence of token ids. OpenVINO reads the files
-// of `--format onnx` and `openvino` (not those of Paddle Inference: it lacks the operator unbind); its headers and
+// of `--output-format onnx` and `openvino` (not those of Paddle Inference: it lacks the operator unbind); its headers and
 // libraries are in the Python package openvino (OV is its folder, NNNN the number of its library):
 //
 //   g++ -std=c++17 use_export.cpp -I OV/include -L OV/libs -l:libopenvino.so.NNNN -Wl,-rpath,OV/libs -o use_export

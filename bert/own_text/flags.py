@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from bert.config.flags import add_flag, flat_fields
+from bert.config.flags import add_flag, flag_name, flat_fields
 from bert.config.settings_base import Settings
 from bert.pretraining.recipes import evening
 from bert.tokenization.segmentation import Segmenter
@@ -104,5 +104,4 @@ def refuse_without_text(flags: Mapping[str, Any]) -> None:
     """Raises ValueError for a flag of own text where there is no --text."""
     for name in TEXT_FLAGS:
         if name in flags:
-            flag = "--" + name.replace("_", "-")
-            raise ValueError(f"{flag} is for own text; pass --text FOLDER with it, or drop it")
+            raise ValueError(f"{flag_name(name)} is for own text; pass --text FOLDER with it, or drop it")

@@ -111,7 +111,7 @@ def next_commands(output_dir: Path, again: str) -> list[tuple[str, str]]:
     """
     folder = str(output_dir)
     labels = shell_command("scripts/run_classify.sh", "--train", "YOUR.csv", "--model", folder)
-    export = ["--checkpoint", folder, "--to", f"{folder}/served", "--format", "paddle-inference"]
+    export = ["--model", folder, "--output-dir", f"{folder}/served", "--output-format", "paddle-inference"]
     commands = [
         ("use it: one text after the other, with [MASK]", shell_command("run_predict.py", output_dir)),
         ("vectors of sentences", shell_command("run_predict.py", output_dir, "--encode")),

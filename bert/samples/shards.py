@@ -283,7 +283,7 @@ class ShardDirectory:
         if longest > self.max_seq_length:
             raise ValueError(
                 f"has a sample of {longest} tokens, max_seq_length is {self.max_seq_length}; no sample may be longer: "
-                f"set max_seq_length to at least {longest}, or make shards with --target-seq-length "
+                f"set max_seq_length to at least {longest}, or make shards with --max-seq-length "
                 f"{self.max_seq_length}"
             )
 

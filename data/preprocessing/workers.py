@@ -3,7 +3,7 @@
 The scheduler does not change the bytes: tasks are pure functions, each writes its own file, and results are in order.
 Dask is imported only when it is used (the extra dask).
 
-    --scheduler dask                          a local cluster of --local-n-workers processes
+    --scheduler dask                          a local cluster of --num-processes processes
     --scheduler dask --scheduler-address tcp://host:8786   a cluster that runs already
     --scheduler slurm                         as many Slurm jobs of one worker each, from dask-jobqueue
 

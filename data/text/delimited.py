@@ -51,7 +51,7 @@ class DelimitedTable:
         sample = csv.reader((f"{line}\n" for line in head if line is not None), delimiter=self.delimiter)
         rows = [dict(zip(names, row, strict=False)) for row in sample if row]
         if form.header:
-            refuse_without_header(rows, "--text-field" if form.text else form.flags)
+            refuse_without_header(rows, "--text-column" if form.text else form.flags)
         elif form.columns is None or form.columns:
             names = [f"column {at}" for at in range(1, len(names) + 1)]
         columns = form.all_columns(names, rows)

@@ -232,8 +232,8 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
             reasons = "; ".join([*findings.left_out[:3], *findings.problems[:3]])
             raise ValueError(
                 f"{len(inputs)} files gave no document{'' if empty[0] == 'all' else ' for ' + empty[0]}: "
-                f"{counts_line(findings.counts)}{f' ({reasons})' if reasons else ''}; check --format, --text-field, "
-                "--min-characters and --held-out-fraction"
+                f"{counts_line(findings.counts)}{f' ({reasons})' if reasons else ''}; check --input-format, "
+                "--text-column, --min-characters and --held-out-fraction"
             )
     except BaseException:  # Ctrl-C too
         shutil.rmtree(work, ignore_errors=True)
@@ -294,7 +294,7 @@ def print_report(report: dict, output: Path) -> None:
     print_counts({name: value for name, value in {**report["counts"], **report["encodings"]}.items() if value})
     for what in ("guessed", "left out", "problems", "duplicates"):
         if lines := report.get(what, []):
-            title = "text columns guessed (--text-field names others)" if what == "guessed" else what
+            title = "text columns guessed (--text-column names others)" if what == "guessed" else what
             listed = "\n  ".join([f"{title}:", *_examples(lines)])
             print(listed.replace(" = ", "\n    = ") if what == "duplicates" else listed)
         if len(lines) > _MAX_EXAMPLES:

@@ -284,7 +284,7 @@ class Findings:
             count, reason = "damaged files left out", error.reason
         elif isinstance(error, NoColumnError):
             count = "files without the field left out"
-            reason = f"{error}; name the right one with --text-field{' or --id-field' if error.column else ''}"
+            reason = f"{error}; name the right one with --text-column{' or --id-column' if error.column else ''}"
         else:
             count, reason = "files that are no text left out", str(error)
             count = "files that become too much left out" if isinstance(error, TooMuchError) else count

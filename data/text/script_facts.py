@@ -102,6 +102,6 @@ def segmenter_of(needed: str, given: str) -> str | None:
             return needed
         raise ValueError(
             f"the script of the text has no spaces between words: {error}; --word-segmenter none takes whole clauses "
-            "for words, most of them unknown, and data.train_vocabulary --model unigram makes a vocabulary without"
+            "for words, most of them unknown, and data.train_vocabulary --tokenizer unigram makes a vocabulary without"
         ) from None
     return "icu"

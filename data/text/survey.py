@@ -90,7 +90,7 @@ class Survey:
         )
         sample = f" (of 1 file in {self.every}; the import names all)" if self.every > 1 else ""
         yield f"read: {kinds or 'nothing'}{sample}"
-        yield from _grouped("  text is ", self.findings.guessed, "; --text-field names another")
+        yield from _grouped("  text is ", self.findings.guessed, "; --text-column names another")
         yield from self.findings.encoding_lines()
         if self.groups:
             yield f"groups, each held out or trained on as a whole: {len(self.groups):,}"

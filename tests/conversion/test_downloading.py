@@ -172,7 +172,7 @@ def test_a_tokenizer_that_is_not_followed_is_told(tmp_path, caplog, capsys, name
     (source / name).write_text(json.dumps(content))
     with caplog.at_level(logging.WARNING, "bert"):
         implied = implied_by_weights({"from_pretrained_params": source, "do_lower_case": str(lowercase).lower()})
-    case = "--do-lower-case" if lowercase else "--no-do-lower-case"
+    case = "--lowercase" if lowercase else "--no-lowercase"
     arguments = ["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "hf", case]
     assert run_convert.main(arguments) == 0
     accents = (

@@ -152,7 +152,7 @@ def test_mistakes(hub, source):
         "--to-hub bob/letters": "may not write there",
         "--to-hub letters --to x": "--to-hub NAME: one of them",
         "--to-hub letters --to-format paddlenlp": "--to-hub writes hf",
-        "--to x": "--to DIR needs --to-format",
+        "--to x": "--output-dir DIR needs --output-format",
         "--to x --to-format hf --hub-private": "are for --to-hub NAME",
         "--to-hub letters --license Mine!": "license=Mine! must be a name",
         "--to-hub letters --language English": "language=English must be a code",

@@ -65,7 +65,7 @@ def test_without_a_folder_the_data_goes_where_the_container_mounts_it_and_the_re
     code, out, error = run(None, "--dry-run")
     folder = REPOSITORY / "results/data"
     assert code == 0 and f"BERT_PREP_WORKING_DIR is not set: the data goes to {folder}; " in error
-    assert f"--outdir {folder}/wikipedia " in error and out.count(f"export BERT_PREP_WORKING_DIR={folder}\n") == 1
+    assert f"--output-dir {folder}/wikipedia " in error and out.count(f"export BERT_PREP_WORKING_DIR={folder}\n") == 1
 
 
 def steps(error: str) -> list[str]:

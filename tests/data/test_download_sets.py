@@ -80,7 +80,7 @@ def test_a_vocabulary_that_an_installed_package_has_needs_no_network(tmp_path, m
     data, file = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", tmp_path / "vocab/bert-base-chinese-vocab.txt"
     monkeypatch.setitem(download_vocabulary.VOCABULARIES, "bert-base-chinese", pin(data))
     with pytest.raises(
-        ValueError, match="is not there; run `.* data.download_vocabulary --outdir .* --name bert-base-"
+        ValueError, match="is not there; run `.* data.download_vocabulary --output-dir .* --name bert-base-"
     ):
         provide_vocabulary(file)
     package = tmp_path / "site/a_model-1.dist-info"

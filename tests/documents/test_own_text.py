@@ -30,10 +30,14 @@ def shards(clone, text) -> list[str]:
     lines = [
         command(".venv/bin/python -m data.import_text"),
         command(".venv/bin/python -m data.train_vocabulary"),
-        command(".venv/bin/python -m data.preprocess_bert_pretrain --text mine/train/source --sink mine/phase1"),
-        command(".venv/bin/python -m data.preprocess_bert_pretrain --text mine/held_out/source --sink mine/phase1"),
-        command(".venv/bin/python -m data.preprocess_bert_pretrain --text mine/train/source --sink mine/phase2"),
-        command(".venv/bin/python -m data.preprocess_bert_pretrain --text mine/held_out/source --sink mine/phase2"),
+        command(".venv/bin/python -m data.preprocess_bert_pretrain --text mine/train/source --output-dir mine/phase1"),
+        command(
+            ".venv/bin/python -m data.preprocess_bert_pretrain --text mine/held_out/source --output-dir mine/phase1"
+        ),
+        command(".venv/bin/python -m data.preprocess_bert_pretrain --text mine/train/source --output-dir mine/phase2"),
+        command(
+            ".venv/bin/python -m data.preprocess_bert_pretrain --text mine/held_out/source --output-dir mine/phase2"
+        ),
     ]
     return [output_of(lines[0], clone, **COLD), *(output_of(line, clone) for line in lines[1:])]
 
@@ -114,7 +118,7 @@ def test_training_from_given_weights_and_other_networks_are_planned(clone, text,
 def test_documents_are_made_searchable(clone, text, quickstart):
     line = command("bash scripts/run_vectors.sh --text").replace("--hours 0.2", "--epochs 1")
     output_of(line, clone, "BM25", "recall", timeout=900)
-    output_of(command(".venv/bin/python run_export.py --checkpoint results/vectors-raw"), clone, "changes:")
+    output_of(command(".venv/bin/python run_export.py --model results/vectors-raw"), clone, "changes:")
     assert (clone / "results/sentences/modules.json").is_file()
     output_of(command(".venv/bin/python run_predict.py results/vectors-raw data/README.md --encode"), clone)
     output_of(command(".venv/bin/python run_predict.py results/vectors-raw --nearest"), clone)

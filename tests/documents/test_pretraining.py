@@ -70,8 +70,8 @@ def test_the_loader_is_measured(clone, quickstart):
 
 def test_the_model_goes_to_hugging_faces_format_and_comes_back(clone, quickstart):
     for line, written in (
-        (command(".venv/bin/python run_convert.py --from results/quickstart/"), "for_transformers/model.safetensors"),
-        (command(".venv/bin/python run_convert.py --from results/for_transformers"), "converted/manifest.json"),
+        (command(".venv/bin/python run_convert.py --model results/quickstart/"), "for_transformers/model.safetensors"),
+        (command(".venv/bin/python run_convert.py --model results/for_transformers"), "converted/manifest.json"),
     ):
         output_of(line, clone, "changes:")
         assert (clone / "results" / written).is_file()
@@ -88,22 +88,22 @@ def test_the_model_is_exported_and_used(clone, quickstart):
     for line, written in (
         (
             command(
-                ".venv/bin/python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 "
-                "--to results/served --format paddle-inference"
+                ".venv/bin/python run_export.py --model results/quickstart/bert-quickstart/phase2 "
+                "--output-dir results/served --output-format paddle-inference"
             ),
             "served/model.pdmodel",
         ),
         (
             command(
-                ".venv/bin/python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 "
-                "--to results/served_onnx"
+                ".venv/bin/python run_export.py --model results/quickstart/bert-quickstart/phase2 "
+                "--output-dir results/served_onnx"
             ),
             "served_onnx/model.onnx",
         ),
         (
             command(
-                ".venv/bin/python run_export.py --checkpoint results/quickstart/bert-quickstart/phase2 "
-                "--to results/served_int8"
+                ".venv/bin/python run_export.py --model results/quickstart/bert-quickstart/phase2 "
+                "--output-dir results/served_int8"
             ),
             "served_int8/model.onnx",
         ),
@@ -115,7 +115,7 @@ def test_the_model_is_exported_and_used(clone, quickstart):
 
 def test_the_model_is_pushed_to_a_hub_with_a_card(clone, quickstart):
     with writable_hub() as hub:
-        line = command(".venv/bin/python run_convert.py --from results/quickstart --to-hub")
+        line = command(".venv/bin/python run_convert.py --model results/quickstart --to-hub")
         output_of(line, clone, "pushed: ", HF_ENDPOINT=hub.url, HF_TOKEN=TOKEN)
     card = hub.repositories[f"{ACCOUNT}/bert-of-the-documentation"].files["README.md"].decode()
     assert "| time |" in card and ", last | " in card

@@ -48,7 +48,7 @@ def test_the_field_of_nested_texts_is_named(tmp_path):
     (tmp_path / "tickets.jsonl").write_text(json.dumps({"fields": {"text": f"{BODY} {MORE}"}}) + "\n")
     (pair,) = text_pairs(tmp_path, DETECTED, [], "fields.text")
     assert (pair["query"], pair["passage"]) == (BODY, MORE)
-    with pytest.raises(ValueError, match=r"no pair of texts; .*tickets.jsonl: .*'fields.text'.*with --text-field\)"):
+    with pytest.raises(ValueError, match=r"no pair of texts; .*tickets.jsonl: .*'fields.text'.*with --text-column\)"):
         cleaned(text_pairs(tmp_path, DETECTED, notes := []), tmp_path, notes)
 
 

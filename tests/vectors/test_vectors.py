@@ -65,7 +65,10 @@ def test_what_cannot_be_used_is_refused_before_the_training(weights, tmp_path): 
         (f"{training} {tmp_path}/empty", "empty holds no weights of a known format"),
         (f"{training} {weights} --compare {tmp_path}/empty", "empty holds no weights of a known format"),
         (f"{training} {weights} --text {tmp_path}", r"--text \S+ and --pairs \S+ are two sources of pairs; give one"),
-        (f"{training} {weights} --text-field body", "text_field=body is for --text; pass it too, or drop --text-field"),
+        (
+            f"{training} {weights} --text-field body",
+            "text_field=body is for --text; pass it too, or drop --text-column",
+        ),
         (
             f"--text {tmp_path} --model {weights} --passage-column p",
             "passage_column=p is for --pairs or --eval; pass it too",

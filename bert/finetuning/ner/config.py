@@ -33,7 +33,7 @@ def conll2003() -> Settings:
     """CoNLL-2003 as in Devlin et al. (2019, section 5.3): document context, batches of 32, 3 epochs.
 
     They chose among the learning rates 5e-5, 3e-5 and 2e-5 on the dev set. Capitals mark names: use a cased model, and
-    pass --no-do-lower-case if its files do not say that it is cased.
+    pass --no-lowercase if its files do not say that it is cased.
     """
     return {
         "max_seq_length": 256,

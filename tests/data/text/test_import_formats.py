@@ -68,8 +68,8 @@ LEFT_OUT = {
         "has no column 'text', only ['What is it",
     ),
     ".hidden.txt": (b"Hidden.", "is hidden"),
-    "other.csv": (b"a,b\n1,2\n", "has no column 'text', only ['a', 'b']; name the right one with --text-field"),
-    "package.json": (b'{"name": "x"}', "has no column 'text', only ['name']; name the right one with --text-field"),
+    "other.csv": (b"a,b\n1,2\n", "has no column 'text', only ['a', 'b']; name the right one with --text-column"),
+    "package.json": (b'{"name": "x"}', "has no column 'text', only ['name']; name the right one with --text-column"),
     "cut.txt.gz": (gzip.compress(b"Cut off.")[:-9], "is damaged or cut off"),
     "broken.json": (b'{"name": ', "is not JSON"),
     "packed.parquet.gz": (gzip.compress(b"PAR1"), "is compressed parquet; unpack it"),
@@ -180,7 +180,7 @@ def test_a_text_column_is_guessed_by_what_it_holds_or_is_one_of_several_names(tm
     report = run(tmp_path, *(() if field is None else ("--text-field", field)))
     assert list(documents(tmp_path).values()) == LONG
     guessed = [f"{tmp_path}/{name}: column 'report', the longest text"] * (field is None)
-    assert report["guessed"] == guessed and ("(--text-field names others)" in capsys.readouterr().out) == bool(guessed)
+    assert report["guessed"] == guessed and ("(--text-column names others)" in capsys.readouterr().out) == bool(guessed)
 
 
 JIRA = {"id": 7, "fields": {"description": "The printer on the second floor prints nothing. " * 3 + "Now.", "by": "it"}}
@@ -198,7 +198,7 @@ def test_a_text_inside_of_other_fields_is_named_by_its_path(tmp_path, name):
     for content, path in ((JIRA, "fields.description"), (EXPORT, "items[].ticket.text")):
         (tmp_path / path).mkdir()
         (tmp_path / path / name).write_text(json.dumps(content) + "\n")
-        with refused(rf"\(did you mean '{re.escape(path)}'\?\); name the right one with --text-field"):
+        with refused(rf"\(did you mean '{re.escape(path)}'\?\); name the right one with --text-column"):
             run(tmp_path / path)
     run(tmp_path / "fields.description", "--text-field", "none,fields.description", "--id-field", "fields.by")
     assert documents(tmp_path / "fields.description") == {"it": JIRA["fields"]["description"]}
@@ -229,7 +229,7 @@ def test_rows_may_have_their_text_in_different_fields(tmp_path):
             "a.csv",
             TABLES["a.csv"],
             "body",
-            r"only \['n', 'date', 'report'\] \(did you mean 'report'\?\); name the .*--text-f",
+            r"only \['n', 'date', 'report'\] \(did you mean 'report'\?\); name the .*--text-column",
         ),
         ("a.csv", "id,name\n1,Ann\n2,Bob\n", None, r"has no column 'text', only \['id', 'name'\]; name"),
         ("a.csv", "x" * 200_000 + "\n", None, "a.csv: has no column 'text'"),

@@ -25,10 +25,10 @@ def test_a_survey_names_what_is_read_and_what_mends_the_rest(tmp_path):
     ):
         assert (kind in lines[0]) != any(f"  needs the package {package}; install" in line for line in lines)
     for line in (
-        "  text is column 'body', the longest text; --text-field names another: letters.jsonl",
-        "  text is column 'report', the longest text; --text-field names another: reports.csv",
+        "  text is column 'body', the longest text; --text-column names another: letters.jsonl",
+        "  text is column 'report', the longest text; --text-column names another: reports.csv",
         "  is an archive; unpack it: backup.zip",
-        "  has no column 'text', only ['a', 'b']; name the right one with --text-field: numbers.csv",
+        "  has no column 'text', only ['a', 'b']; name the right one with --text-column: numbers.csv",
         "rows left out: 1",
     ):
         assert line in lines
@@ -55,7 +55,7 @@ def test_what_a_flag_mends_comes_first_and_bad_rows_are_named_of_each_file(tmp_p
     (tmp_path / "lists.jsonl").write_text('{"text": "Good."}\n' + "[1, 2]\n" * 250)
     (tmp_path / "one.jsonl").write_text('{"text": "Good."}\n{"text": null}\n')
     lines = list(survey([tmp_path], Reading()).lines())
-    assert lines[2].startswith("  has no column 'text', only ['id', 'value']; name the right one with --text-field")
+    assert lines[2].startswith("  has no column 'text', only ['id', 'value']; name the right one with --text-column")
     assert "  ... and 6 more reasons; report.json of the import has all" in lines
     assert lines[-3:] == [
         "rows left out: 251",

@@ -90,7 +90,7 @@ def test_other_models_are_a_function_of_the_text_and_make_shards(source, tmp_pat
     assert counts["samples"] > 9 and counts["unknown tokens"] < 0.01 * counts["tokens"]
     with pytest.raises(SystemExit):
         train(folder, tmp_path / "a.txt", "--model", model)
-    assert f"must end in .json, as --model {model} makes a tokenizer.json" in capsys.readouterr().err
+    assert f"must end in .json, as --tokenizer {model} makes a tokenizer.json" in capsys.readouterr().err
 
 
 def shards(folder, sink, *flags):
