@@ -3,6 +3,11 @@
 Word, OpenDocument and EPUB are zip files of XML, of which the text's elements are all that is needed: python-docx
 leaves out content controls, text boxes and notes, and odfpy was last released in 2020. PDF, RTF and Excel are read by
 the packages of the extra `office`.
+
+kreuzberg 4.10.4, one library for all of these, HTML and mail, was tried on the 62 recorded cases of tests/data/text: it
+reads 24 as expected. It loses text (`&amp;` in Word, all of the OpenDocument file, words beside inline elements of
+HTML), and keeps text that was moved away. A file that is damaged, declares entities or is a decompression bomb gives an
+empty document and no error. Quotations and addresses of mails stay. One e-book ended the process.
 """
 
 import logging
