@@ -209,10 +209,6 @@ class HardwareSettings(Settings):
         """on | off | auto, by the names of `FusedKernels`."""
         return {"linear": self.fuse_linear, "dropout_add": self.fuse_dropout_add, "attention": self.fuse_attention}
 
-    def unpads(self, device: str) -> bool:
-        """Whether programs for `device` (cpu | gpu) read packed tokens."""
-        return self.unpad == "on" or (self.unpad == "auto" and device == "cpu")
-
 
 class TrainingConfig(Settings):
     """The settings of every training run; each task adds its sections and names its stage."""
@@ -260,20 +256,11 @@ class TrainingConfig(Settings):
             f"{self.model.max_position_embeddings} of the model; lower --max-seq-length{longer}"
         )
 
-    def fusions(self) -> dict[str, str]:
-        """on | off | auto, by the names of `FusedKernels`, on GPUs; FlashAttention of packed tokens has no window."""
-        is_plain = self.hardware.unpads("gpu") and self.model.has_window()
-        return self.hardware.fusions() | ({"attention": "off"} if is_plain else {})
-
-    def wanted_kernels(self) -> set[str]:
-        """The fused kernels that are used on GPUs which have them: what is `on`; `auto` is attention with --amp."""
-        wanted = {"on", "auto"} if self.precision.amp else {"on"}
-        return {name for name, value in self.fusions().items() if value in (wanted if name == "attention" else {"on"})}
-
     def kernels(self) -> FusedKernels:
-        """The fused kernels of GPUs that are `on`; what is `auto` depends on the card."""
-        on = {name: value == "on" for name, value in self.fusions().items()}
-        return FusedKernels(**on, unpad=self.hardware.unpads("gpu"))
+        """The fused kernels of these settings, in which `bert.config.automatic.resolve_auto` has left no `auto`."""
+        values = self.hardware.fusions() | {"unpad": self.hardware.unpad}
+        assert "auto" not in values.values(), f"{values} must be resolved for a device first (resolve_auto)"
+        return FusedKernels(**{name: value == "on" for name, value in values.items()})
 
     def stage(self) -> str:
         """Name of the run's folders: phase1, squad, glue-mrpc ..."""
@@ -305,6 +292,10 @@ class TrainingConfig(Settings):
     def num_predictions(self) -> int:
         """Masked words that are predicted in a sequence, at most; 0 without a masked-LM head."""
         return 0
+
+    def keeps_best(self) -> bool:
+        """Whether the checkpoint of the best evaluation is kept beside the newest ones."""
+        return False
 
     def warmup_steps(self) -> int:
         return int(self.expected_steps() * self.optimizer.warmup_proportion)

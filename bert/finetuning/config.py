@@ -121,6 +121,9 @@ class FineTuningConfig(TrainingConfig):
     def decides_also(self) -> Collection[str]:
         return ("classifier_pooling",)
 
+    def keeps_best(self) -> bool:
+        return self.run.keep_best
+
     def prepare_files(self) -> None:
         """Find a published vocabulary, fetch the data that --download asks for, check all files, then fetch the weights
         of a published model."""

@@ -1,4 +1,4 @@
-"""What the fine-tuning commands answer instead of running: `--plan`, and `--dry-run` with the data and this machine."""
+"""What the fine-tuning commands answer instead of running: `--plan`, and `--dry-run`, which reads the data."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,10 +7,11 @@ import numpy as np
 from bert.config.entry_point import Inquiry, load_task
 from bert.finetuning.config import FineTuningConfig, with_global_batch, with_steps
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
-from bert.planning.hardware import Hardware, load_parts, part_of
-from bert.planning.planner import plan_inquiry, update_time
+from bert.planning.plan_inquiry import plan_inquiry
+from bert.planning.planner import update_time
+from bert.planning.run_device import RunDevice, run_device
 from bert.reporting.progress import duration
-from bert.runtime.topology import nvidia_smi
+from bert.runtime.topology import visible_gpus
 
 if TYPE_CHECKING:
     from bert.finetuning.loader import FeatureTable
@@ -49,26 +50,29 @@ def dry_run_report(config: Any, world_size: int, task: str) -> str:
 
 def _training_rows(config: FineTuningConfig, world_size: int, data: Any) -> dict[str, str]:
     """Rows of a training with its `FineTuningData`, or with None."""
+    device = run_device(config, world_size, visible_gpus())
+    config = device.resolve(with_global_batch(config, world_size))
     run, steps = config.run, dict[str, str]()
     if data is not None and data.train is not None:
         config = with_steps(config, len(data.train), world_size)
         epochs = config.run.max_steps * config.batch.resolved_global_batch_size(world_size) / len(data.train)
         evaluated = sum(len(features.table) for _, features in data.evaluated)
         steps["steps"] = f"{config.run.max_steps:,} updates, {epochs:.3g} epochs"
-        steps["time"] = _time(config, world_size, data.train, evaluated)
+        steps["time"] = _time(config, world_size, device, data.train, evaluated)
     else:
         steps["steps"] = f"{run.max_steps:,} updates" if run.max_steps > 0 else f"{run.epochs:g} epochs"
-    return {**update_rows(config, world_size), **steps, **size_rows(config, world_size, run.keep_best)}
+    return {**update_rows(config, world_size), **steps, **size_rows(config, world_size, device)}
 
 
-def _time(config: FineTuningConfig, world_size: int, train: "FeatureTable", num_evaluated: int) -> str:
-    """The planner's estimate for the devices of this machine, training and evaluations."""
-    listed = [] if config.hardware.device == "cpu" else nvidia_smi("--list-gpus")
-    if (part := part_of(listed[0]) if listed else "CPU-core") is None:
+def _time(
+    config: FineTuningConfig, world_size: int, device: RunDevice, train: "FeatureTable", num_evaluated: int
+) -> str:
+    """The planner's estimate for the devices of the run, training and evaluations."""
+    hardware = device.hardware(world_size)
+    if hardware is None:
         return "not known for this GPU; --plan --hardware PART estimates it for another"
     batch, run = config.batch, config.run
     length = _mean_padded_length(train.lengths(), config)
-    hardware = Hardware(part, load_parts()[part], 1, world_size)
     micro_steps = batch.gradient_accumulation_steps(world_size)
     update = update_time(config, hardware, batch.batch_size, micro_steps, length).total()
     evaluations = -(-run.max_steps // run.eval_freq) if run.do_eval else 0
@@ -77,7 +81,7 @@ def _time(config: FineTuningConfig, world_size: int, train: "FeatureTable", num_
     shown = f"about {duration(training + evaluating)}"
     if evaluations:
         shown += f", of it {evaluations} evaluation{'s' if evaluations > 1 else ''} {duration(evaluating)}"
-    return f"{shown} (estimate for {world_size} x {part}, mean padded length {length:.0f})"
+    return f"{shown} (estimate for {world_size} x {hardware.name}, mean padded length {length:.0f})"
 
 
 def _mean_padded_length(lengths: np.ndarray, config: FineTuningConfig) -> float:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bert.checkpoints.directories import amend_checkpoint, step_directory
 from bert.config.architecture import FusedKernels
+from bert.config.automatic import resolve_auto
 from bert.config.training_settings import derive
 from bert.files import checksum_of, sha256_of_file, write_atomically
 from bert.finetuning.config import FineTuningConfig, with_steps
@@ -27,6 +28,7 @@ from bert.runtime.paddle_api import read_variable
 from bert.samples.global_batches import GlobalBatch
 from bert.samples.packing import Packing, pack
 from bert.tokenization.vocabulary_files import vocabulary_copy
+from bert.training.devices import device_features
 from bert.training.interruption import beat
 from bert.training.loss_guards import BestMetric
 from bert.training.saving import use_best_weights
@@ -92,11 +94,12 @@ class FineTuningEvaluation(Evaluation):
         self._device = device = session.device
         self._latest: tuple[dict[str, float], list[Any]] | None = None  # metrics, and predictions of each set
         self._sequences, self._seconds = 0, 0.0  # of the latest set or stream
-        precision, hardware = run.config.precision, run.config.hardware
+        precision = run.config.precision
         if session.program is not None:
             objective = session.program.objective  # with its fused kernels
         else:
-            objective = replace(run.objective, kernels=FusedKernels(unpad=hardware.unpads(device.group.device)))
+            resolved = resolve_auto(run.config, device_features(device.group))
+            objective = replace(run.objective, kernels=FusedKernels(unpad=resolved.kernels().unpad))
         self._program = build_prediction_program(objective, precision)
         if session.program is None:
             device.executor.run(self._program.startup)

@@ -349,5 +349,5 @@ def load_model(
 def load_from_settings(settings: ModelSettings, batch_size: int = 32, **others: Any) -> TrainedModel:
     """The model of a command line, with Paddle's threads as it says."""
     own = settings.model_dump(include=set(ModelSettings.model_fields))
-    threads = use_cores(own.pop("cpu_threads"), "off", 0, 1)
+    threads = use_cores(own.pop("cpu_threads"), False, 0, 1)
     return load_model(own.pop("model"), batch_size=batch_size, cpu_threads=threads, **own, **others)

@@ -23,7 +23,7 @@ from bert.own_text.facts import Weights
 from bert.own_text.flags import OwnText, TextSettings, is_evening
 from bert.own_text.length import Length
 from bert.own_text.sources import Source, as_typed, read_sources
-from bert.planning.planner import PLAN_FLAGS
+from bert.planning.plan_inquiry import PLAN_FLAGS
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.launch_settings import JobSettings, PretrainingLaunch

@@ -7,7 +7,8 @@ from bert.config.entry_point import Inquiry
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.config.training_settings import TrainingConfig
 from bert.help_parser import wrapped
-from bert.planning.estimates import checkpoint_bytes, memory_per_rank
+from bert.planning.estimates import Memory, checkpoint_bytes, memory_per_rank, most_checkpoint_bytes
+from bert.planning.run_device import RunDevice
 from bert.reporting.progress import megabytes
 
 Config = TypeVar("Config", bound=TrainingConfig)
@@ -28,7 +29,7 @@ def dry_run_inquiry(report: Callable[[Config, int], str]) -> Inquiry:
 
 
 def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
-    """What an update does: its batch, optimizer and precision."""
+    """What an update does: its batch, optimizer and precision. `config` is resolved for the device of the run."""
     optimizer, micro_steps = config.optimizer, config.batch.gradient_accumulation_steps(world_size)
     known = config.run.max_steps > 0
     warmup = f"{config.warmup_steps():,} steps" if known else f"{optimizer.warmup_proportion:.1%} of the steps"
@@ -44,23 +45,47 @@ def update_rows(config: TrainingConfig, world_size: int) -> dict[str, str]:
         f"{config.batch.resolved_global_batch_size(world_size):,} {config.sample_name} an update{growing}",
         "optimizer": f"{optimizer.optimizer}, rate {optimizer.learning_rate:g} after {warmup} of warm-up, "
         f"then {optimizer.decay_text()}",
-        "precision": _precision(config.precision),
+        "precision": _precision(config.precision, config.hardware.device),
         "strategy": _strategy(config, micro_steps),
     }
 
 
-def size_rows(config: TrainingConfig, world_size: int, keeps_best: bool) -> dict[str, str]:
-    """Memory of a rank, and what checkpoints take."""
+def size_rows(config: TrainingConfig, world_size: int, device: RunDevice) -> dict[str, str]:
+    """The device of a rank, its memory, and the disk space of the checkpoints.
+
+    Args:
+        config: the settings as resolved for the device.
+    """
     memory, checkpoint = memory_per_rank(config, world_size), checkpoint_bytes(config.model)
-    before_decay, best = config.optimizer.lr_schedule == "wsd", " and the best" if keeps_best else ""
-    most = checkpoint * (config.run.keep_checkpoints + keeps_best + before_decay + 1)  # and one that is written
+    best, most = " and the best" if config.keeps_best() else "", most_checkpoint_bytes(config)
     return {
+        "hardware": device.describe(world_size),
         "memory": f"about {megabytes(memory.total())} a rank: parameters {megabytes(memory.parameters)}, gradients "
         f"{megabytes(memory.gradients)}, optimizer {megabytes(memory.optimizer)}, activations "
-        f"{megabytes(memory.activations)}",
+        f"{megabytes(memory.activations)}{_attention(config, device)}{_fit(config, world_size, device, memory)}",
         "disk": f"{megabytes(checkpoint)} a checkpoint every {config.run.num_steps_per_checkpoint} updates, "
         f"{config.run.keep_checkpoints} kept{best}: {megabytes(most)} at most",
     }
+
+
+def _attention(config: TrainingConfig, device: RunDevice) -> str:
+    """What the memory rests on, if the card is assumed: older cards keep the attention matrices."""
+    if not (device.is_assumed and config.kernels().attention):
+        return ""
+    return "; with FlashAttention, which needs Ampere or newer (more memory on older cards)"
+
+
+def _fit(config: TrainingConfig, world_size: int, device: RunDevice, memory: Memory) -> str:
+    """Whether the memory is there, and the largest micro-batch if it is not; empty for a CPU and an unknown card."""
+    if device.part is None or device.features.kind == "cpu":
+        return ""
+    usable = device.part.usable_bytes()
+    if memory.total() <= usable:
+        return f"; {megabytes(usable)} are usable"
+    share = config.batch.resolved_global_batch_size(world_size) // world_size
+    fitting = memory.largest_batch_size(config.batch.batch_size, share, config.batch.batch_size, usable)
+    remedy = f"--batch-size {fitting} or --recompute" if fitting else "--recompute or a smaller model"
+    return f"; this does not fit in the {megabytes(usable)} that are usable: pass {remedy}"
 
 
 def report_text(rows: Mapping[str, str | None]) -> str:
@@ -76,12 +101,12 @@ def _strategy(config: TrainingConfig, micro_steps: int) -> str:
     return "; ".join([*names, "losses are equal either way (--fleet-strategies)"]) if names else ""
 
 
-def _precision(precision: PrecisionSettings) -> str:
+def _precision(precision: PrecisionSettings, device: str) -> str:
     if not precision.amp:
-        products = {"on": " with TF32 matrix products", "auto": " (TF32 matrix products on Ampere and newer GPUs)"}
-        return f"float32{products.get(precision.tf32, '')}"
+        return f"float32{' with TF32 matrix products' if precision.tf32 == 'on' else ''}"
     level = "O2" if precision.use_pure_fp16 else "O1"
     if precision.amp_dtype == "bfloat16":
         return f"mixed bfloat16 ({level})"
     kind = "dynamic" if precision.use_dynamic_loss_scaling else "constant"
-    return f"mixed float16 ({level}), {kind} loss scale from {precision.initial_loss_scale():,.0f}"
+    in_float32 = ", which a CPU computes in float32" if device == "cpu" else ""
+    return f"mixed float16 ({level}){in_float32}, {kind} loss scale from {precision.initial_loss_scale():,.0f}"

@@ -54,17 +54,20 @@ class Memory:
 def memory_per_rank(config: Any, world_size: int) -> Memory:
     """Weights, gradients (and the buffer they are accumulated in), two moments, activations kept for the backward pass.
 
-    `config` is any TrainingConfig with a data section. The framework itself comes on top: CUDA's workspaces on a
-    GPU, about 0.6 GB on a CPU, where the allocator holds twice the activations besides (BERT-base at length 64 grew by
-    81 MB a sequence; its program keeps 38).
+    `config` is any TrainingConfig with a data section, resolved for the device of the rank (`resolve_auto`). A CPU
+    computes in float32 with --amp too. The framework itself comes on top: CUDA's workspaces on a GPU, about 0.6 GB on a
+    CPU, where the allocator holds twice the activations besides (BERT-base at length 64 grew by 81 MB a sequence; its
+    program keeps 38).
     """
-    numbers = config.model.num_parameters()
-    half_precision_copy = _FLOAT16 * numbers if config.precision.amp else 0
+    numbers, precision = config.model.num_parameters(), config.precision
+    if config.hardware.device == "cpu":
+        precision = precision.model_copy(update={"amp": False})
+    half_precision_copy = _FLOAT16 * numbers if precision.amp else 0
     merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
     num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
     length, kernels = config.data.max_seq_length, config.kernels()
     per_sequence = activation_bytes_per_sequence(
-        config.model, length, num_predictions, config.precision, kernels.attention, config.hardware.recompute
+        config.model, length, num_predictions, precision, kernels.attention, config.hardware.recompute
     ) + attention_bias_bytes(config)
     return Memory(
         parameters=_FLOAT32 * numbers + half_precision_copy,
@@ -139,3 +142,13 @@ def attention_bias_bytes(config: Any) -> int:
 def checkpoint_bytes(model: BertConfig) -> int:
     """Weights and two moments in float32."""
     return 3 * _FLOAT32 * model.num_parameters()
+
+
+def most_checkpoint_bytes(config: Any) -> int:
+    """All checkpoints of a run at the worst moment: those that are kept, and one that is being written."""
+    number = config.run.keep_checkpoints + 1
+    if config.keeps_best():
+        number += 1
+    if config.optimizer.lr_schedule == "wsd":  # the checkpoint before the decay
+        number += 1
+    return number * checkpoint_bytes(config.model)

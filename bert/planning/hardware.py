@@ -1,79 +1,15 @@
-"""Hardware by name (`4x8xA100-80GB`) from the editable table hardware_parts.yaml."""
+"""Hardware by name (`4x8xA100-80GB`), and the work of a program's operators on it."""
 
 import dataclasses
 import difflib
 import re
-from pathlib import Path
-from typing import Any, Literal
-
-import yaml
-from pydantic import Field, ValidationError
+from typing import Literal
 
 from bert.config.architecture import BertConfig
-from bert.config.optimizer_settings import PrecisionSettings
-from bert.config.settings_base import Settings
+from bert.planning.parts import PARTS_FILE, Part, load_parts
 
 Unit = Literal["product", "fused attention", "memory"]
 Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]
-PARTS_FILE = Path(__file__).with_name("hardware_parts.yaml")
-
-
-class Peaks(Settings):
-    """Dense peak of matrix products by dtype, TFLOP/s; a missing dtype runs as float32. short: half precision."""
-
-    short: float | None = Field(None, gt=0)
-    tf32: float | None = Field(None, gt=0)
-    float32: float = Field(gt=0)
-
-
-class Efficiency(Settings):
-    """The share of the data sheet's figure that programs reach: matrix products in half precision (gemm), in float32
-    and TF32 (gemm_float32), fused attention, memory, links. Where a table lacks the second and third, gemm stands.
-    """
-
-    gemm: float = Field(gt=0, le=1)
-    gemm_float32: float | None = Field(None, gt=0, le=1)
-    attention: float | None = Field(None, gt=0, le=1)
-    bandwidth: float = Field(gt=0, le=1)
-    link: float = Field(gt=0, le=1)
-    network: float = Field(gt=0, le=1)
-
-
-class Part(Settings):
-    """One device: a GPU, or a CPU core. Units as in hardware_parts.yaml."""
-
-    tflops: Peaks
-    memory_gb: float = Field(gt=0)
-    reserved_gb: float = Field(ge=0)
-    bandwidth: float = Field(gt=0)
-    link: float = Field(gt=0)
-    network: float = Field(gt=0)
-    bfloat16: bool
-    efficiency: Efficiency
-    update_overhead_ms: float = Field(ge=0)
-    node_exponent: float = Field(0.0, ge=0, lt=1)
-    speed_range: tuple[float, float] = (0.75, 1.1)  # shares of the planned speed
-    sources: str = "the table of parts"
-    checked: str
-
-    def arithmetic(self, precision: PrecisionSettings) -> tuple[float, int]:
-        """(peak of matrix products in TFLOP/s, bytes of an activation) under these settings."""
-        if precision.amp and self.tflops.short is not None:
-            if precision.amp_dtype == "bfloat16" and not self.bfloat16:
-                raise ValueError(
-                    "amp_dtype=bfloat16 must be float16 on this part, which has no bfloat16; pass "
-                    "--amp-dtype float16, or choose other --hardware"
-                )
-            return self.tflops.short, 2
-        return (self.tflops.tf32 if precision.tf32 != "off" and self.tflops.tf32 else self.tflops.float32), 4
-
-    def usable_bytes(self) -> float:
-        return (self.memory_gb - self.reserved_gb) * 1e9
-
-
-def part_of(device_name: str) -> str | None:
-    """The name in the table of a device as its driver calls it; None if it is not there."""
-    return next((name for name in load_parts() if re.search(rf"\b{name.split('-')[0]}\b", device_name)), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +24,11 @@ class Hardware:
     def world_size(self) -> int:
         return self.num_nodes * self.devices_per_node
 
+    def full_name(self) -> str:
+        """As `parse_hardware` reads it."""
+        nodes = f"{self.num_nodes}x" if self.num_nodes > 1 else ""
+        return f"{nodes}{self.devices_per_node}x{self.name}"
+
     def all_reduce_seconds(self, num_bytes: float) -> float:
         """A ring over all devices: each link, and each node's network, carries 2 (n - 1) / n of the bytes."""
         efficiency, world_size = self.part.efficiency, self.world_size()
@@ -98,31 +39,6 @@ class Hardware:
         if self.num_nodes > 1:
             slowest = min(slowest, self.part.network * efficiency.network)
         return moved / (slowest * 1e9)
-
-
-def load_parts(path: Path = PARTS_FILE) -> dict[str, Part]:
-    """The table of parts."""
-    try:
-        table = yaml.safe_load(path.read_text(encoding="utf-8"))
-        defaults, parts = dict(table["defaults"]), dict(table["parts"])
-        return {name: _part(name, {**defaults, **values}, defaults) for name, values in parts.items()}
-    except (OSError, yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"parts={path} must be a YAML table with `defaults` and `parts`, like {PARTS_FILE}; reading "
-            f"it failed: {' '.join(str(error).split())}"
-        ) from None
-
-
-def _part(name: str, values: dict[str, Any], defaults: dict[str, Any]) -> Part:
-    values["efficiency"] = {**defaults["efficiency"], **values["efficiency"]}
-    try:
-        return Part.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(
-            f"{name}: {'.'.join(map(str, first['loc']))}={first['input']!r} in the table of parts: "
-            f"{first['msg'].lower()}; correct it"
-        ) from None
 
 
 def parse_hardware(text: str, parts: dict[str, Part] | None = None) -> Hardware:

@@ -8,29 +8,19 @@ figures: `python -m tests.benchmarks.planner_check`.
 
 import dataclasses
 import math
-from collections.abc import Callable, MutableMapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
-from bert.config.entry_point import Inquiry
-from bert.config.flags import add_flag, flag_name
-from bert.config.settings_base import Settings
+from bert.config.automatic import resolve_auto
 from bert.planning.dry_run import report_text
-from bert.planning.estimates import Memory, attention_bias_bytes, memory_per_rank, training_flops_per_sequence
-from bert.planning.hardware import (
-    PARTS_FILE,
-    Fusion,
-    Hardware,
-    MicroBatch,
-    ProgramKind,
-    all_reduce_bytes,
-    load_parts,
-    operators,
-    parse_hardware,
-    update_bytes,
+from bert.planning.estimates import (
+    Memory,
+    attention_bias_bytes,
+    checkpoint_bytes,
+    memory_per_rank,
+    most_checkpoint_bytes,
+    training_flops_per_sequence,
 )
+from bert.planning.hardware import Fusion, Hardware, MicroBatch, ProgramKind, all_reduce_bytes, operators, update_bytes
 from bert.reporting.progress import duration
 
 _LAYERS_OF_LARGE = 24  # update_overhead_ms is of BERT-large; an update has operators in proportion to the layers
@@ -71,6 +61,8 @@ class Plan:
     mfu: float | None
     price_per_hour: float | None  # of one node
     notice: str | None
+    checkpoint_bytes: int  # of one
+    disk_bytes: int  # of all checkpoints, at most
 
     def sequences_per_second(self) -> float:
         assert self.update is not None
@@ -109,9 +101,7 @@ def make_plan(
         notice = f"{hardware.name} has no {config.precision.amp_dtype} arithmetic; planned in float32"
         precision = config.precision.model_copy(update={"amp": False, "use_pure_fp16": False})
         config = config.model_copy(update={"precision": precision})
-    has_attention = "attention" in config.wanted_kernels() and part.bfloat16  # FlashAttention needs Ampere
-    hardware_settings = config.hardware.model_copy(update={"fuse_attention": "on" if has_attention else "off"})
-    config = config.model_copy(update={"hardware": hardware_settings})
+    config = resolve_auto(config, part.features())
     world_size = hardware.world_size()
     global_batch = config.batch.resolved_global_batch_size(world_size)
     memory = memory_per_rank(config, world_size)
@@ -121,7 +111,7 @@ def make_plan(
     batch_size = config.batch.batch_size if fits else largest
     bias = (batch_size or 1) * attention_bias_bytes(config)
     if bias > 0.01 * part.usable_bytes():
-        notice = f"what hides padding from FlashAttention takes {_gb(bias)} of the activations"
+        notice = f"what hides padding from FlashAttention takes {gigabytes(bias)} of the activations"
         if not config.model.is_modern():  # FlashAttention reads packed tokens without a window
             notice += "; --unpad on needs none"
     update = mfu = None
@@ -146,6 +136,8 @@ def make_plan(
         mfu=mfu,
         price_per_hour=price_per_hour,
         notice=notice,
+        checkpoint_bytes=checkpoint_bytes(config.model),
+        disk_bytes=most_checkpoint_bytes(config),
     )
 
 
@@ -154,8 +146,9 @@ def update_time(
 ) -> UpdateTime:
     """Time of one update of `micro_steps` micro-batches of `batch_size` sequences on each device."""
     part, model, precision = hardware.part, config.model, config.precision
-    if kind is None:  # the program of these settings on a GPU that has every kernel
-        fused: set[Fusion] = {_FUSIONS[name] for name in config.wanted_kernels()}
+    if kind is None:  # the program of these settings on this part
+        kernels = resolve_auto(config, part.features()).kernels()
+        fused: set[Fusion] = {fusion for name, fusion in _FUSIONS.items() if getattr(kernels, name)}
         fused |= {"qkv"} if config.hardware.fuse_mha else set()
         kind = ProgramKind(frozenset(fused), config.optimizer.optimizer == "AdamW", config.hardware.recompute)
     (peak, width), share = part.arithmetic(precision), part.efficiency  # rates: FLOP/s that operators reach
@@ -189,15 +182,17 @@ def plan_report(plan: Plan, title: str) -> str:
     """The plan as a table for the terminal."""
     hardware, part, memory = plan.hardware, plan.hardware.part, plan.memory
     nodes = f"{hardware.num_nodes} node{'s' if hardware.num_nodes > 1 else ''}"
-    parts = ", ".join(f"{name} {_gb(size)}" for name, size in dataclasses.asdict(memory).items())
+    parts = ", ".join(f"{name} {gigabytes(size)}" for name, size in dataclasses.asdict(memory).items())
     rows = {
         "run": title,
         "hardware": f"{nodes} of {hardware.devices_per_node} x {hardware.name}, {part.memory_gb:g} GB each",
         "note": plan.notice,
-        "memory": f"{_gb(memory.total())} a device: {parts}",
+        "memory": f"{gigabytes(memory.total())} a device: {parts}",
         "fits": _fit(plan),
         **(_time_rows(plan, plan.update) if plan.update else {}),
     }
+    one, most = gigabytes(plan.checkpoint_bytes), gigabytes(plan.disk_bytes)
+    rows["disk"] = f"{one} a checkpoint, {most} of checkpoints at most"
     if (cost := plan.cost()) is not None:
         rows["cost"] = f"{cost:,.2f} at {plan.price_per_hour:g} an hour for each of {nodes}"
     rows["sources"] = f"memory and operators: the recorded programs; {part.sources}"
@@ -238,68 +233,10 @@ def _time_rows(plan: Plan, update: UpdateTime) -> dict[str, str]:
     return rows
 
 
-def _gb(num_bytes: float) -> str:
+def gigabytes(num_bytes: float) -> str:
+    """With three significant digits."""
     return f"{num_bytes / 1e9:,.3g} GB"
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:,.3g} ms"
-
-
-class PlanFlags(Settings):
-    """The flags beside --plan."""
-
-    hardware: str = Field(
-        description="with --plan: [NODES x GPUS x] PART, such as 8xA100-80GB or 4x8xA100-80GB, of the parts in "
-        "bert/planning/hardware_parts.yaml"
-    )
-    price_per_hour: float | None = Field(None, ge=0, description="with --plan: of one node")
-    mean_padded_length: float | None = Field(
-        None,
-        ge=1,
-        description="with --plan: mean length in tokens of a padded sequence, where samples are shorter than "
-        "--max-seq-length",
-    )
-    parts: Path | None = Field(None, description="with --plan: another table than bert/planning/hardware_parts.yaml")
-
-
-PLAN_FLAGS = ("plan", *PlanFlags.model_fields)
-
-
-def _add_plan_flags(group: Any) -> None:
-    group.add_argument("--plan", action="store_true", help="print memory, time and cost on --hardware, and stop")
-    for name, field in PlanFlags.model_fields.items():
-        add_flag(group, name, field)
-
-
-def _take_plan_flags(flags: MutableMapping[str, Any]) -> PlanFlags | None:
-    """Remove the planner's flags from the flags of a command line; None without --plan."""
-    planning = flags.pop("plan", False)
-    values = {name: flags.pop(name) for name in PlanFlags.model_fields if name in flags}
-    if planning and "hardware" not in values:
-        raise ValueError(
-            f"--plan needs --hardware, such as --hardware 8xA100-80GB; the parts are {', '.join(load_parts())}"
-        )
-    for name, value in values.items() if not planning else ():
-        raise ValueError(f"{flag_name(name)}={value} is for --plan; add --plan, or drop it")
-    return PlanFlags(**values) if planning else None
-
-
-def plan_inquiry(settings_of: Callable[[Any, int], Any]) -> Inquiry:
-    """--plan; settings_of: (settings, number of devices) -> the settings that run there."""
-
-    def answer(flags: PlanFlags, configs: Sequence[Any], _: int) -> str:
-        """The plans of runs that follow each other, and their sum."""
-        hardware = parse_hardware(flags.hardware, load_parts(flags.parts or PARTS_FILE))
-        mean, price, plans, texts = flags.mean_padded_length, flags.price_per_hour, list[Plan](), list[str]()
-        for config in (settings_of(config, hardware.world_size()) for config in configs):
-            length = min(mean, config.data.max_seq_length) if mean and len(configs) > 1 else mean
-            plans.append(make_plan(config, hardware, price_per_hour=price, mean_padded_length=length))
-            texts.append(plan_report(plans[-1], f"{config.stage()} of {config.run.bert_model}"))
-        seconds = [time for plan in plans if (time := plan.seconds()) is not None]
-        if len(seconds) == len(plans) > 1:
-            cost = "" if price is None else f", {sum(plan.cost() or 0.0 for plan in plans):,.2f}"
-            texts.append(f"{'together':<11}{duration(sum(seconds))}{cost}")
-        return "\n\n".join(texts)
-
-    return Inquiry(_add_plan_flags, _take_plan_flags, answer, title="plan")

@@ -191,6 +191,9 @@ class PretrainingConfig(TrainingConfig):
     def stage(self) -> str:
         return f"phase{self.run.phase}"
 
+    def keeps_best(self) -> bool:
+        return self.run.keep_best_checkpoint and self.data.eval_dir is not None
+
     def expected_steps(self) -> int:
         return self.run.expected_steps or self.run.max_steps
 

@@ -1,24 +1,30 @@
 """The entry point of run_pretraining.py: its settings, recipes and inquiries, such as `--dry-run`."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from bert.config.entry_point import EntryPoint, Rule
+from bert.interpreter import shell_command
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
 from bert.planning.estimates import training_flops_per_sequence
-from bert.planning.planner import plan_inquiry
+from bert.planning.plan_inquiry import plan_inquiry
+from bert.planning.planner import make_plan
+from bert.planning.run_device import RunDevice, run_device
 from bert.pretraining.config import LENGTHS, DataSettings, PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_known_steps
 from bert.pretraining.recipes import RECIPES
+from bert.reporting.progress import duration, megabytes
+from bert.runtime.topology import visible_gpus
 from bert.samples.masking import predictions_of
 
 
 def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
     """The plan of a run as text: model, batches, tokens, epochs, memory and disk."""
-    config = with_known_steps(config, world_size)
+    device = run_device(config, world_size, visible_gpus())
+    config = device.resolve(with_known_steps(config, world_size))
     run, data = config.run, config.data
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
-    keeps_best = run.keep_best_checkpoint and data.eval_dir is not None
     return report_text(
         {
             "phase": f"{run.phase}, sequences of up to {data.max_seq_length} tokens, "
@@ -26,7 +32,9 @@ def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
             "model": f"{run.bert_model}, {config.model.num_parameters():,} parameters",
             **update_rows(config, world_size),
             **_length(config, flops, world_size),
-            **size_rows(config, world_size, keeps_best),
+            **size_rows(config, world_size, device),
+            "data": _shards(data.input_dir),
+            **_speed(config, world_size, device),
             "output": f"{config.checkpoint_dir()} (checkpoints), {config.stage_dir()} (logs)",
         }
     )
@@ -50,6 +58,28 @@ def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str,
         "epochs": known or f"known once {config.data.input_dir} has shards",
         "arithmetic": f"{a_sequence}, {flops * sequences:.3g} FLOP in all{ideal}",
     }
+
+
+def _speed(config: PretrainingConfig, world_size: int, device: RunDevice) -> dict[str, str]:
+    """The planner's estimate on GPUs that it knows; a CPU reads no padding, and the data decide how much there is."""
+    hardware = device.hardware(world_size)
+    if hardware is None or device.features.kind == "cpu":
+        return {}
+    plan = make_plan(config, hardware)
+    seconds = plan.seconds()
+    if not plan.fits or seconds is None:
+        return {}
+    text = f"about {plan.sequences_per_second():,.0f} sequences/s, {duration(seconds)} for all updates"
+    return {"speed": f"{text} (--plan --hardware {hardware.full_name()} explains this estimate)"}
+
+
+def _shards(folder: Path) -> str:
+    """The disk space of the training data, as far as it is known."""
+    size = sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
+    if size:
+        return f"{megabytes(size)} in {folder}"
+    estimate = shell_command("data/create_datasets_from_start.sh", "--dry-run")
+    return f"not made yet, and not counted; of Wikipedia, `{estimate}` estimates their disk space"
 
 
 def _implied(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import os
 import time
 import warnings
 
-from bert.planning.hardware import load_parts, part_of
 from bert.runtime.paddle_api import paddle, set_cpu_threads, static
 from bert.runtime.topology import (
     allowed_processors,
@@ -19,17 +18,16 @@ from bert.runtime.topology import (
 _num_threads = 1  # of Paddle, which has no function that tells it
 
 
-def use_cores(cpu_threads: int, affinity: str, local_rank: int, local_world_size: int) -> int:
-    """Set the number of Paddle's CPU threads and return it, and bind the process to its cores.
+def use_cores(cpu_threads: int, is_bound: bool, local_rank: int, local_world_size: int) -> int:
+    """Set the number of Paddle's CPU threads and return it.
 
     Args:
         cpu_threads: 0: the number of this rank's cores.
-        affinity: on | off | auto, which binds only where the cores near the rank's GPU are known: ranks on a CPU, and
-            runs that share a machine, would otherwise crowd on the same cores.
+        is_bound: whether the process is bound to its share of the cores, near its GPU where these are known.
     """
-    cores, near = usable_cores(allowed_processors()), _near_gpus(local_rank, local_world_size)
+    cores, near = usable_cores(allowed_processors()), near_gpus(local_rank, local_world_size)
     mine = share_of_rank(cores, local_rank, local_world_size, near)
-    if affinity == "on" or (affinity == "auto" and near):
+    if is_bound:
         try:
             os.sched_setaffinity(0, [processor for core in mine for processor in core.processors])
         except OSError as error:  # a sandbox may forbid it; the run is slower then
@@ -40,7 +38,7 @@ def use_cores(cpu_threads: int, affinity: str, local_rank: int, local_world_size
     return _num_threads
 
 
-def _near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
+def near_gpus(local_rank: int, local_world_size: int) -> list[list[int]]:
     """The processors near each local rank's GPU; empty unless the launcher gave visible GPU i to local rank i."""
     if os.environ.get("FLAGS_selected_gpus", "").split(",")[0] != str(local_rank):
         return []
@@ -54,6 +52,8 @@ def peak_tflops(executor, device: str, arithmetic: str) -> float:
         arithmetic: short (half precision), tf32 or float32.
     """
     if device == "gpu":
+        from bert.planning.parts import load_parts, part_of  # which ranks on a CPU do not load
+
         if name := part_of(paddle.device.cuda.get_device_name()):
             tflops = load_parts()[name].tflops
             return getattr(tflops, arithmetic) or tflops.float32

@@ -5,6 +5,7 @@ other architectures), every processor counts as one core on a single node.
 """
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,6 +128,21 @@ def device_name(device: str) -> str | None:
     """The model of this machine's GPU or processor; None if it states none."""
     listed = nvidia_smi("--query-gpu=name", "--format=csv,noheader") if device == "gpu" else []
     return next(iter(listed), None) if device == "gpu" else processor_facts().get("model name")
+
+
+def visible_gpus() -> list[tuple[str, tuple[int, int]]]:
+    """(name, compute capability) of each GPU that the driver lists and CUDA_VISIBLE_DEVICES leaves visible."""
+    listed = nvidia_smi("--query-gpu=index,uuid,compute_cap,name", "--format=csv,noheader")
+    rows = [[cell.strip() for cell in line.split(",", 3)] for line in listed]
+    rows = [row for row in rows if len(row) == 4 and re.fullmatch(r"\d+\.\d+", row[2])]
+    visible = visible_devices()
+    if visible is not None:
+        rows = [row for entry in visible for row in rows if row[0] == entry or _is_uuid(entry, row[1])]
+    gpus = []
+    for _, _, capability, name in rows:
+        major, minor = map(int, capability.split("."))
+        gpus.append((name, (major, minor)))
+    return gpus
 
 
 def gpu_local_processors(visible: Sequence[str] | None = None, root: Path = ROOT) -> list[list[int]]:

@@ -5,16 +5,16 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from bert.config.automatic import CPU, DeviceFeatures, DeviceKind, resolve_auto
 from bert.config.training_settings import TrainingConfig
 from bert.runtime.cpu_linear import computes_bfloat16
 from bert.runtime.distributed import Collective, Group, initialize
-from bert.runtime.hardware import peak_tflops, use_cores
-from bert.runtime.paddle_api import chosen_device, paddle, place_of, static
+from bert.runtime.hardware import near_gpus, peak_tflops, use_cores
+from bert.runtime.paddle_api import chosen_device, core, paddle, place_of, static
 
 logger = logging.getLogger(__name__)
 
 TF32_VARIABLE = "NVIDIA_TF32_OVERRIDE"  # cuBLAS and cuDNN read it when CUDA starts
-TF32_CAPABILITY = (8, 0)  # Ampere
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Device:
 
 
 def choose_device(config: TrainingConfig) -> str:
+    """`cpu` or `gpu`; ValueError for a GPU that this Paddle does not see, and for what the device cannot compute."""
     device = chosen_device(config.hardware.device)
     if device == "cpu" and config.precision.amp and paddle.is_compiled_with_cuda():
         raise ValueError(
@@ -39,10 +40,24 @@ def choose_device(config: TrainingConfig) -> str:
     return device
 
 
+def device_features(group: Group) -> DeviceFeatures:
+    """The features of this rank's device, after `join_ranks`: asking a card for them starts CUDA."""
+    if group.device == "cpu":
+        return CPU
+    return DeviceFeatures(
+        "gpu",
+        compute_capability=tuple(paddle.device.cuda.get_device_capability()),
+        operators=frozenset(core.get_all_op_names()),
+        allows_tf32=os.environ.get(TF32_VARIABLE) != "0",
+        has_near_cores=bool(near_gpus(group.local_rank, group.local_world_size)),
+    )
+
+
 def open_device(config: TrainingConfig, group: Group) -> Device:
     place = place_of(group.device)
     executor = static.Executor(place)
-    arithmetic = "short" if config.precision.amp else "float32" if config.precision.tf32 == "off" else "tf32"
+    uses_tf32 = resolve_auto(config, device_features(group)).precision.tf32 == "on"
+    arithmetic = "short" if config.precision.amp else "tf32" if uses_tf32 else "float32"
     peak = config.hardware.peak_tflops or peak_tflops(executor, group.device, arithmetic)
     return Device(executor, static.global_scope(), place, group, Collective(group, executor), peak)
 
@@ -54,10 +69,15 @@ def join_ranks(config: TrainingConfig, group: Group) -> int:
         os.environ.setdefault(TF32_VARIABLE, "1")
     else:
         os.environ[TF32_VARIABLE] = "1" if precision.tf32 == "on" else "0"
-    threads = use_cores(hardware.cpu_threads, hardware.enable_cpu_affinity, group.local_rank, group.local_world_size)
+    place = (group.local_rank, group.local_world_size)
+    kind: DeviceKind = "gpu" if group.device == "gpu" else "cpu"
+    known = DeviceFeatures(kind, has_near_cores=bool(near_gpus(*place)))  # CUDA, which tells the rest, starts later
+    is_bound = resolve_auto(config, known).hardware.enable_cpu_affinity == "on"
+    threads = use_cores(hardware.cpu_threads, is_bound, *place)
     initialize(group)
-    capability = tuple(paddle.device.cuda.get_device_capability()) if group.device == "gpu" else None
-    if notice := tf32_notice(precision.tf32, os.environ[TF32_VARIABLE] != "0", capability):
+    device = device_features(group)
+    uses_tf32 = resolve_auto(config, device).precision.tf32 == "on"
+    if notice := tf32_notice(precision.tf32, uses_tf32, device):
         logger.info(notice)
     if precision.amp and group.device == "cpu":
         logger.info(mixed_precision_notice(precision.amp_dtype, computes_bfloat16()))
@@ -66,20 +86,18 @@ def join_ranks(config: TrainingConfig, group: Group) -> int:
     return threads
 
 
-def tf32_notice(setting: str, is_allowed: bool, capability: tuple[int, int] | None) -> str:
+def tf32_notice(setting: str, uses_tf32: bool, device: DeviceFeatures) -> str:
     """How float32 matrix products are computed, where that is not float32 or not what was set; otherwise empty.
 
     Args:
         setting: auto | on | off.
-        is_allowed: whether the variable of NVIDIA's libraries lets them use TF32.
-        capability: compute capability of the card; None: a CPU.
+        uses_tf32: what the setting is resolved to on this device.
     """
-    if not is_allowed or (capability is None and setting == "auto"):
-        return ""
-    device = "a CPU" if capability is None else f"this card of compute capability {capability[0]}.{capability[1]}"
-    if capability is not None and capability >= TF32_CAPABILITY:
-        return f"float32 matrix products are computed in TF32 on {device}; --no-tf32 computes them in float32"
-    return f"tf32=on has no effect on {device}: Ampere (8.0) and newer have TF32" if setting == "on" else ""
+    major, minor = device.compute_capability
+    name = "a CPU" if device.kind == "cpu" else f"this card of compute capability {major}.{minor}"
+    if uses_tf32:
+        return f"float32 matrix products are computed in TF32 on {name}; --no-tf32 computes them in float32"
+    return f"tf32=on has no effect on {name}: Ampere (8.0) and newer have TF32" if setting == "on" else ""
 
 
 def mixed_precision_notice(amp_dtype: str, has_bfloat16: bool) -> str:

@@ -1,59 +1,49 @@
-"""Decides which fused kernels a training uses: by the settings, the card and Paddle.
+"""Decides which fused kernels a training uses, the same on every rank, and logs why others are not used.
 
-`auto` means FlashAttention in mixed precision on the cards that have it, as in NVIDIA's presets; the other two are off.
-The self-test of GPUs (scripts/run_gpu_selftest.sh) compares all three with plain operators and says what to set.
+`bert.config.automatic` has the rules. The self-test of GPUs (scripts/run_gpu_selftest.sh) compares the kernels with
+plain operators and says what to set.
 """
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from bert.config.architecture import FusedKernels
+from bert.config.automatic import lacking_kernels, resolve_auto
+from bert.config.training_settings import TrainingConfig
 from bert.runtime.distributed import Group, exchange_texts
-from bert.runtime.paddle_api import core, default_device, paddle
+from bert.training.devices import device_features
 
 logger = logging.getLogger(__name__)
 
-OPERATORS = {"linear": "fused_gemm_epilogue", "dropout_add": "fused_dropout_add", "attention": "flash_attn"}
-ATTENTION_OF_PACKED_TOKENS = "flash_attn_unpadded"
-CAPABILITY = {"attention": (8, 0)}  # its kernels are compiled for Ampere and later
+
+def choose_kernels(config: TrainingConfig, group: Group) -> FusedKernels:
+    """The fused kernels of this run (none on a CPU), and whether its tokens are packed."""
+    device = device_features(group)
+    lacking = lacking_kernels(config, device)
+    if group.device == "gpu":
+        if lacking and group.world_size > 1:  # the cards may differ
+            lacking = agreed([json.loads(other) for other in exchange_texts(group, json.dumps(lacking))])
+        if group.is_main:
+            _log(lacking)
+    return resolve_auto(config, device, lacking).kernels()
 
 
-def choose_kernels(config: Any, group: Group) -> FusedKernels:
-    """The fused kernels of this run, the same on every rank (none on a CPU), and whether its tokens are packed."""
-    unpad = config.hardware.unpads(group.device)
-    if group.device == "cpu":
-        return FusedKernels(unpad=unpad)
-    wanted = sorted(config.wanted_kernels())
-    reasons = {name: lacking(name, unpad) for name in wanted}
-    if wanted and group.world_size > 1:  # the cards may differ
-        reasons = agreed([json.loads(other) for other in exchange_texts(group, json.dumps(reasons))])
-    used = {name: not reason for name, reason in reasons.items()}
-    if group.is_main:
-        logger.info(f"fused kernels: {', '.join(name for name in used if used[name]) or 'none'}")
-        for name, reason in reasons.items():
-            if reason:
-                logger.info(f"fuse_{name}: plain operators instead, because {reason}")
-    return FusedKernels(**used, unpad=unpad)
+def agreed(lacking: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What any rank lacks, with the reason: a kernel that one rank lacks is used by none.
 
-
-def agreed(reasons: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Why each kernel cannot be used, over all ranks: what the card of one lacks is used by none."""
+    Args:
+        lacking: of each rank, {kernel: reason}, with the same kernels; the reason is empty if it can be used.
+    """
     return {
-        name: next((f"{of_rank[name]} (rank {rank})" for rank, of_rank in enumerate(reasons) if of_rank[name]), "")
-        for name in reasons[0]
+        name: next((f"{of_rank[name]} (rank {rank})" for rank, of_rank in enumerate(lacking) if of_rank[name]), "")
+        for name in lacking[0]
     }
 
 
-def lacking(name: str, unpad: bool = False) -> str:
-    """What this wheel or this card lacks for a kernel, of packed tokens with `unpad`; "" if it can be used."""
-    operator = ATTENTION_OF_PACKED_TOKENS if unpad and name == "attention" else OPERATORS[name]
-    if operator not in core.get_all_op_names():
-        return f"this Paddle has no {operator}"
-    if default_device() != "gpu":
-        return "there is no GPU"
-    needed, has = CAPABILITY.get(name, (0, 0)), paddle.device.cuda.get_device_capability()
-    if tuple(has) < needed:
-        return f"{operator} needs compute capability {needed[0]}.{needed[1]}, this card has {has[0]}.{has[1]}"
-    return ""
+def _log(lacking: Mapping[str, str]) -> None:
+    used = [name for name, reason in lacking.items() if not reason]
+    logger.info(f"fused kernels: {', '.join(used) or 'none'}")
+    for name, reason in lacking.items():
+        if reason:
+            logger.info(f"fuse_{name}: plain operators instead, because {reason}")

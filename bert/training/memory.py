@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import psutil
 
+from bert.config.automatic import resolve_auto
 from bert.config.training_settings import TrainingConfig
-from bert.planning.estimates import memory_per_rank
 from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import paddle
+from bert.training.devices import device_features
 
 USABLE = 0.9  # of a device's memory: the framework's workspaces take the rest
 
@@ -22,11 +23,17 @@ def memory_errors(config: TrainingConfig, group: Group) -> Iterator[None]:
         words = ("ResourceExhausted", "out of memory")
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in words):
             raise
-        raise ValueError(too_large(config, group.world_size, _memory_bytes(group))) from error
+        resolved = resolve_auto(config, device_features(group))
+        raise ValueError(too_large(resolved, group.world_size, _memory_bytes(group))) from error
 
 
 def too_large(config: TrainingConfig, world_size: int, memory_bytes: float) -> str:
-    """The micro-batch, and the largest that keeps the update, is at most half of it and fits by estimate."""
+    """The micro-batch, and the largest that keeps the update, is at most half of it and fits by estimate.
+
+    The settings are resolved for the device of the rank (`resolve_auto`).
+    """
+    from bert.planning.estimates import memory_per_rank  # which a training without this error does not load
+
     batch_size, total = config.batch.batch_size, config.batch.resolved_global_batch_size(world_size)
     memory, room = memory_per_rank(config, world_size), USABLE * memory_bytes
     fitting = memory.largest_batch_size(batch_size, total // world_size, batch_size // 2, room)

@@ -103,34 +103,6 @@ def test_each_tracker_is_used_once(report_to, visualdl, trackers):
     assert tiny_config(report_to=report_to, visualdl=visualdl).hardware.trackers() == trackers
 
 
-@pytest.mark.parametrize(
-    ("changes", "wanted", "attention"),
-    [
-        ({}, set(), False),
-        ({"fuse_linear": "on", "fuse_dropout_add": "off"}, {"linear"}, False),
-        ({"fuse_dropout_add": "on"}, {"dropout_add"}, False),
-        ({"amp": True}, {"attention"}, False),  # auto: where the card has it
-        ({"amp": True, "fuse_attention": "on"}, {"attention"}, True),
-        ({"amp": True, "fuse_attention": "off", "fuse_linear": "auto"}, set(), False),
-    ],
-)
-def test_fused_kernels_are_those_that_are_on_and_with_mixed_precision_attention(changes, wanted, attention):
-    config = tiny_config(**changes)
-    assert config.wanted_kernels() == wanted
-    kernels = config.kernels()
-    assert (kernels.linear, kernels.dropout_add) == ("linear" in wanted, "dropout_add" in wanted)
-    assert (kernels.attention, kernels.unpad) == (attention, False)
-
-
-def test_packed_tokens_of_a_window_have_no_flash_attention():
-    window = {"model_type": "modernbert", "objective": "mlm", "local_attention": 16, "amp": True}
-    for unpad, attention in (("on", set()), ("off", {"attention"}), ("auto", {"attention"})):
-        assert tiny_config(**window, unpad=unpad).wanted_kernels() == attention
-    assert tiny_config(amp=True, unpad="on").wanted_kernels() == {"attention"}
-    assert [tiny_config(unpad=unpad).hardware.unpads("cpu") for unpad in ("auto", "on", "off")] == [True, True, False]
-    assert [tiny_config(unpad=unpad).hardware.unpads("gpu") for unpad in ("auto", "on", "off")] == [False, True, False]
-
-
 def test_flash_attention_and_fleets_mixed_precision_need_half_precision():
     with pytest.raises(ValueError, match="fuse_attention=on needs amp=true"):
         tiny_config(fuse_attention="on")

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
+from bert.config.automatic import AMPERE, DeviceFeatures, resolve_auto
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.config.training_settings import derive
 from bert.finetuning.config import FineTuningOptimizerSettings
@@ -72,7 +73,12 @@ class Case:
         return dataclasses.replace(self, optimizer=OptimizerSettings(**values))
 
 
-# What is `auto` is recorded as plain, the fallback; the variants have the fused kernels.
+def recorded_kernels(config: PretrainingConfig) -> FusedKernels:
+    """What is `auto` is recorded as plain, the fallback; the variants have the fused kernels."""
+    automatic = {f"fuse_{name}": "off" for name, value in config.hardware.fusions().items() if value == "auto"}
+    return resolve_auto(derive(config, **automatic), DeviceFeatures("gpu", AMPERE)).kernels()
+
+
 def pretraining(config: PretrainingConfig, num_ranks: int = NUM_RANKS) -> Case:
     return Case(
         "PretrainingObjective" if config.run.objective == "mlm_nsp" else "MaskedLMObjective",
@@ -85,7 +91,7 @@ def pretraining(config: PretrainingConfig, num_ranks: int = NUM_RANKS) -> Case:
         config.data.max_predictions_per_seq,
         num_ranks,
         config.hardware.fuse_mha,
-        config.kernels(),
+        recorded_kernels(config),
     )
 
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from bert.config.automatic import OPERATORS
 from bert.config.training_settings import derive
 from bert.model.objectives import PretrainingObjective
 from bert.pretraining.recipes import RECIPES
 from bert.training import training_run as runs
-from bert.training.fused_kernels import OPERATORS
 from tests.gpu import kernel_coverage
 from tests.gpu.cases import all_cases, distinct
 from tests.gpu.recipe_records import COMBINATIONS, GOLDEN, INFERENCE, record_of, table

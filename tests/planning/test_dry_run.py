@@ -5,6 +5,7 @@ import pytest
 from bert.commands import glue, ner, pretrain, squad
 from bert.config.training_settings import derive
 from bert.planning.dry_run import report_text, size_rows, update_rows
+from bert.planning.run_device import run_device
 from bert.pretraining.recipes import RECIPES as RECIPES_OF_PRETRAINING
 
 # Those that differ in rows: ranks, precision, growing batches, missing data; quickstarts also say what they lack.
@@ -36,7 +37,9 @@ def test_the_disk_holds_the_kept_checkpoints_and_one_that_is_written():
     config = derive(RECIPES_OF_PRETRAINING["quickstart_phase1"](), keep_checkpoints=2, num_steps_per_checkpoint=13)
     one = 12 * config.model.num_parameters()
     for keeps_best, schedule, number in ((False, "linear", 3), (True, "linear", 4), (True, "wsd", 5)):
-        rows = size_rows(derive(config, lr_schedule=schedule), 1, keeps_best)
+        changed = derive(config, lr_schedule=schedule, keep_best_checkpoint=keeps_best, device="cpu")
+        device = run_device(changed, 1, [])
+        rows = size_rows(device.resolve(changed), 1, device)
         best = " and the best" if keeps_best else ""
         assert rows["disk"] == (
             f"{one / 1e6:.1f} MB a checkpoint every 13 updates, 2 kept{best}: {number * one / 1e6:.1f} MB at most"

@@ -7,14 +7,13 @@ from bert.config.optimizer_settings import PrecisionSettings
 from bert.planning.hardware import (
     Hardware,
     MicroBatch,
-    Part,
     ProgramKind,
     all_reduce_bytes,
     operators,
     parse_hardware,
-    part_of,
     update_bytes,
 )
+from bert.planning.parts import Part, part_of
 
 VALUES = {
     "tflops": {"short": 300.0, "tf32": 150.0, "float32": 20.0},
@@ -93,6 +92,10 @@ def test_a_figure_of_a_part_out_of_its_range_is_refused(place, allowed, refused)
 def test_parts_are_found_by_the_name_of_the_driver_and_by_their_own():
     assert part_of("NVIDIA H100 80GB HBM3").startswith("H100")
     assert part_of("Tesla T4") == "T4" and part_of("Tesla T40") is None
+    for memory in ("40", "80"):
+        assert part_of(f"NVIDIA A100-SXM4-{memory}GB") == f"A100-{memory}GB"
+    assert part_of("Tesla V100-SXM2-32GB") == "V100-32GB" and part_of("NVIDIA H100 PCIe") == "H100-80GB"
+    assert part_of("NVIDIA GeForce RTX 4090") == "RTX-4090" and part_of("NVIDIA GeForce RTX 2080") is None
     assert parse_hardware("  2x8xt4 ").world_size() == 16
 
 

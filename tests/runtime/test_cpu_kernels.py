@@ -1,7 +1,6 @@
 """Kernels of CPU programs: LayerNorm's gradient, oneDNN's operators, and linear products in bfloat16, by parity."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -260,13 +259,9 @@ def test_the_notice_of_mixed_precision_says_what_is_computed():
 
 
 @pytest.mark.parametrize("amp", [True, False])
-def test_bfloat16_without_mixed_precision_is_not_silent(amp, caplog, monkeypatch):
+def test_bfloat16_without_mixed_precision_is_not_silent(amp, tmp_path, caplog, monkeypatch):
     for name in ("use_cores", "initialize"):
         monkeypatch.setattr(f"bert.training.devices.{name}", lambda *_: 1)
     monkeypatch.setattr("paddle.device.cuda.get_device_capability", lambda: (8, 0))
-    settings = SimpleNamespace(
-        precision=PrecisionSettings(amp=amp, amp_dtype="bfloat16"),
-        hardware=SimpleNamespace(cpu_threads=1, enable_cpu_affinity="off"),
-    )
-    join_ranks(settings, Group(0, 1, "gpu"))
+    join_ranks(tiny.pretraining_config(tmp_path, amp=amp, amp_dtype="bfloat16"), Group(0, 1, "gpu"))
     assert ("amp_dtype=bfloat16 has no effect" in caplog.text and "pass --amp" in caplog.text) == (not amp)

@@ -25,28 +25,18 @@ def four_cores(monkeypatch):
 
 
 def test_threads_are_the_ranks_cores_unless_given_and_binding_is_asked_for(four_cores):
-    assert use_cores(0, "off", 1, 2) == 2
-    assert use_cores(3, "on", 1, 2) == 3
+    assert use_cores(0, False, 1, 2) == 2
+    assert use_cores(3, True, 1, 2) == 3
     assert four_cores == {"threads": [2, 3], "bound": [[2, 3]]}
 
 
 def test_ranks_bind_near_the_gpu_the_launcher_gave_them(four_cores, monkeypatch):
     monkeypatch.setattr(hardware, "gpu_local_processors", lambda visible: [[2, 3], [0, 1]])
     monkeypatch.setenv("FLAGS_selected_gpus", "0")
-    use_cores(0, "on", 0, 2)
+    use_cores(0, True, 0, 2)
     monkeypatch.setenv("FLAGS_selected_gpus", "5")  # some other assignment: nothing is known, so plain shares
-    use_cores(0, "on", 0, 2)
+    use_cores(0, True, 0, 2)
     assert four_cores["bound"] == [[2, 3], [0, 1]]
-
-
-def test_automatic_binding_is_for_ranks_whose_gpus_place_is_known(four_cores, monkeypatch):
-    """Ranks on a CPU share the machine with readers, with each other and with other runs."""
-    assert use_cores(0, "auto", 1, 2) == 2
-    assert four_cores["bound"] == []
-    monkeypatch.setenv("FLAGS_selected_gpus", "1")
-    monkeypatch.setattr(hardware, "gpu_local_processors", lambda visible: [[2, 3], [0, 1]])
-    use_cores(0, "auto", 1, 2)
-    assert four_cores["bound"] == [[0, 1]]
 
 
 def test_a_refused_binding_is_told_and_training_goes_on(four_cores, monkeypatch):
@@ -55,7 +45,7 @@ def test_a_refused_binding_is_told_and_training_goes_on(four_cores, monkeypatch)
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     with pytest.warns(UserWarning, match="enable_cpu_affinity has no effect here: not in this sandbox"):
-        assert use_cores(0, "on", 0, 1) == 4
+        assert use_cores(0, True, 0, 1) == 4
 
 
 def test_a_busy_machine_does_not_lower_the_measured_peak(monkeypatch):

@@ -5,10 +5,12 @@ import os
 import paddle
 import pytest
 
+from bert.config.automatic import CPU, DeviceFeatures, resolve_auto
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.config.training_settings import derive
 from bert.runtime.distributed import Group
-from bert.training.devices import TF32_VARIABLE, choose_device, join_ranks, tf32_notice
+from bert.training import devices
+from bert.training.devices import TF32_VARIABLE, choose_device, device_features, join_ranks, tf32_notice
 from tests.support import tiny
 
 
@@ -40,9 +42,44 @@ def test_what_the_device_lacks_is_refused(tmp_path, monkeypatch, changes, has_cu
         ("on", True, None, "tf32=on has no effect on a CPU: Ampere"),
     ],
 )
-def test_a_run_logs_that_float32_products_are_computed_in_tf32(setting, is_allowed, capability, notice):
-    text = tf32_notice(setting, is_allowed, capability)
+def test_a_run_logs_that_float32_products_are_computed_in_tf32(tmp_path, setting, is_allowed, capability, notice):
+    device = DeviceFeatures("gpu", capability, allows_tf32=is_allowed) if capability else CPU
+    uses_tf32 = resolve_auto(tiny.pretraining_config(tmp_path, tf32=setting), device).precision.tf32 == "on"
+    text = tf32_notice(setting, uses_tf32, device)
     assert notice in text if notice else text == ""
+
+
+def test_the_features_of_a_gpu_are_asked_from_paddle_the_driver_and_the_variable(monkeypatch):
+    group = Group(1, 2, "gpu", 1, 2)
+    monkeypatch.setattr(paddle.device.cuda, "get_device_capability", lambda: (8, 6))
+    monkeypatch.setattr(devices.core, "get_all_op_names", lambda: ["flash_attn", "relu"])
+    for variable, near, allowed, known in (("0", [], False, False), ("1", [[0], [1]], True, True)):
+        monkeypatch.setenv(TF32_VARIABLE, variable)
+        monkeypatch.setattr(devices, "near_gpus", lambda rank, count, near=near: near if (rank, count) == (1, 2) else 1)
+        expected = DeviceFeatures("gpu", (8, 6), frozenset({"flash_attn", "relu"}), allowed, known)
+        assert device_features(group) == expected
+    assert device_features(Group(0, 1, "cpu")) == CPU
+
+
+@pytest.mark.parametrize(
+    ("kind", "near", "setting", "is_bound"),
+    [
+        ("cpu", [], "auto", False),
+        ("cpu", [], "on", True),
+        ("gpu", [[0]], "auto", True),
+        ("gpu", [], "auto", False),
+        ("gpu", [[0]], "off", False),
+    ],
+)
+def test_a_rank_is_bound_to_cores_by_the_resolved_setting(tmp_path, monkeypatch, kind, near, setting, is_bound):
+    bound = []
+    monkeypatch.setattr(devices, "near_gpus", lambda *_: near)
+    monkeypatch.setattr(devices, "initialize", lambda group: None)
+    monkeypatch.setattr(devices, "use_cores", lambda threads, is_bound, *place: bound.append(is_bound) or 3)
+    monkeypatch.setattr(paddle.device.cuda, "get_device_capability", lambda: (8, 0))
+    monkeypatch.setenv(TF32_VARIABLE, "0")
+    config = tiny.pretraining_config(tmp_path, enable_cpu_affinity=setting)
+    assert join_ranks(config, Group(0, 1, kind, 0, 1)) == 3 and bound == [is_bound]
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,15 @@ import logging
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from bert import REPOSITORY
 from bert.config.architecture import FusedKernels
+from bert.config.automatic import DeviceFeatures
 from bert.runtime.distributed import Group
-from bert.training import fused_kernels
-from bert.training.fused_kernels import choose_kernels, lacking
+from bert.training import devices, fused_kernels
+from bert.training.fused_kernels import choose_kernels
 from tests.support import tiny
 from tests.support.launching import free_ports
 
@@ -32,7 +32,13 @@ def chosen(tmp_path, monkeypatch):
             assert of_ranks[0] == json.loads(text)
             return [json.dumps(reasons) for reasons in of_ranks]
 
-        monkeypatch.setattr(fused_kernels, "lacking", lambda name, unpad: cards[0].get(name, ""))
+        reasons = fused_kernels.lacking_kernels
+
+        def lacking(config, device):
+            return {name: cards[0].get(name, reason) for name, reason in reasons(config, device).items()}
+
+        monkeypatch.setattr(fused_kernels, "lacking_kernels", lacking)
+        monkeypatch.setattr(fused_kernels, "device_features", lambda group: DeviceFeatures("gpu", (8, 0)))
         monkeypatch.setattr(fused_kernels, "exchange_texts", exchange)
         config = tiny.pretraining_config(tmp_path, **{"amp": True, **settings})
         return choose_kernels(config, Group(0, len(cards), "gpu"))
@@ -61,17 +67,17 @@ def test_what_a_card_lacks_is_used_by_no_rank_and_the_log_says_why(chosen, caplo
 def test_a_cpu_uses_none(tmp_path):
     config = tiny.pretraining_config(tmp_path, amp=True, fuse_linear="on")
     assert choose_kernels(config, tiny.ONE_RANK) == FusedKernels(unpad=True)
-    assert lacking("attention") in ("there is no GPU", "this Paddle has no flash_attn")
 
 
-def test_flash_attention_needs_ampere(monkeypatch):
-    monkeypatch.setattr(fused_kernels, "default_device", lambda: "gpu")
-    monkeypatch.setattr(fused_kernels, "core", SimpleNamespace(get_all_op_names=lambda: ["flash_attn"]))
-    for capability, reason in (((7, 0), "flash_attn needs compute capability 8.0, this card has 7.0"), ((8, 0), "")):
-        monkeypatch.setattr(fused_kernels.paddle.device.cuda, "get_device_capability", lambda has=capability: has)
-        assert lacking("attention") == reason
-    assert lacking("linear") == "this Paddle has no fused_gemm_epilogue"
-    assert lacking("attention", unpad=True) == "this Paddle has no flash_attn_unpadded"
+def test_the_features_of_a_rank_are_those_of_its_card_and_its_paddle(tmp_path, monkeypatch):
+    """A V100, then an A100 whose Paddle has FlashAttention alone, and not of packed tokens."""
+    monkeypatch.setattr(devices.core, "get_all_op_names", lambda: ["flash_attn"])
+    config = tiny.pretraining_config(tmp_path, amp=True, fuse_linear="on")
+    for capability, attention in (((7, 0), False), ((8, 0), True)):
+        monkeypatch.setattr(devices.paddle.device.cuda, "get_device_capability", lambda has=capability: has)
+        assert choose_kernels(config, Group(0, 1, "gpu")) == FusedKernels(attention=attention)
+    packed = tiny.pretraining_config(tmp_path, amp=True, unpad="on")
+    assert choose_kernels(packed, Group(0, 1, "gpu")) == FusedKernels(unpad=True)
 
 
 @pytest.mark.long

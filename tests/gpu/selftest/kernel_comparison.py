@@ -20,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
+from bert.config.automatic import lacking_kernel
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.model.attention import PaddedSequences, attention_bias, packed_layout
 from bert.model.modeling import PLAIN, Linear, dropout_add
+from bert.runtime.distributed import Group
 from bert.runtime.paddle_api import core, default_device, nn, paddle, place_of, static, unique_name, write_variable
 from bert.samples.packing import Packing, pack
-from bert.training.fused_kernels import lacking
+from bert.training.devices import device_features
 from program import cast_forward
 
 Arrays = dict[str, np.ndarray]
@@ -298,7 +300,8 @@ def main(request: str) -> None:
     compared, timed = (
         Comparison(model, dtype, device, shape, FUSED, packing) for shape in (few, (settings["batch_size"], length))
     )
-    reasons = {name: lacking(name, unpad) for name in settings["compare"]}
+    features = device_features(Group(0, 1, default_device()))
+    reasons = {name: lacking_kernel(name, features, unpad) for name in settings["compare"]}
     times = {}
     for name in settings["compare"]:
         reasons[name] = reasons[name] or disagreement(partial(compared.arrays, name), TOLERANCE[dtype])

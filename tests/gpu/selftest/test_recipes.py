@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from bert.config.architecture import BUILT_IN_MODELS
+from bert.config.automatic import AMPERE, CPU, DeviceFeatures, resolve_auto
 from bert.config.training_settings import derive
 from bert.planning.estimates import memory_per_rank
 from bert.planning.hardware import Hardware
@@ -96,7 +97,8 @@ def as_it_ran(config: PretrainingConfig, training: Training) -> PretrainingConfi
 
 
 def measured(config: PretrainingConfig, training: Training, num_ranks: int) -> dict[str, Any]:
-    summary, memory = training.summary, memory_per_rank(config, num_ranks)
+    features = CPU if config.hardware.device == "cpu" else DeviceFeatures("gpu", AMPERE)  # its kernels are on or off
+    summary, memory = training.summary, memory_per_rank(resolve_auto(config, features), num_ranks)
     return {
         "model": config.run.bert_model,
         "sequence length": config.data.max_seq_length,
