@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import is_on
-from bert.config.settings_base import MayDiffer
+from bert.config.settings_base import OWN_FILES_ONLY, MayDiffer
 from bert.files import unset_variable
 from bert.finetuning.config import implied_settings, modes_of_files
 from bert.finetuning.inquiries import inquiries
@@ -106,7 +106,7 @@ class GlueDataSettings(LabelDataSettings):
     @model_validator(mode="after")
     def _files_of_the_task(self) -> "GlueDataSettings":
         is_custom, fields = self.task_name == "custom", type(self).model_fields
-        of_own = [name for name, field in fields.items() if (field.description or "").startswith("custom: ")]
+        of_own = [name for name, field in fields.items() if OWN_FILES_ONLY in field.metadata]
         for name in ("data_dir", "download") if is_custom else (*of_own, "encoding", "language"):
             if (value := getattr(self, name)) != fields[name].default:
                 kind = "GLUE's tasks; for task_name=custom, pass --train-file, --eval-file and --predict-file"

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bert import REPOSITORY
 from bert.config.flags import is_on
-from bert.config.settings_base import MayDiffer
+from bert.config.settings_base import MayDiffer, OwnFilesOnly
 from bert.conversion.model_description import Usage
 from bert.finetuning.config import SMALL, USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
 from bert.finetuning.text_files import decoding_of
@@ -23,46 +23,54 @@ OWN_FILES = ("train_file", "eval_file", "predict_file")  # of task_name=custom
 
 
 class LabelDataSettings(TaskDataSettings):
-    train_file: Path | None = Field(None, description="custom: .csv, .tsv, .jsonl or .parquet to train on")
-    eval_file: Path | None = Field(
+    train_file: OwnFilesOnly[Path | None] = Field(
+        None, description="custom: .csv, .tsv, .jsonl or .parquet to train on"
+    )
+    eval_file: OwnFilesOnly[Path | None] = Field(
         None, description="custom: labelled file to evaluate on; without one, a part of --train-file is held out"
     )
-    predict_file: MayDiffer[Path | None] = Field(None, description="custom: file to predict, with or without labels")
-    text_column: str = Field("sentence", description="custom: column, or key, of the text; inferred if not named")
-    text_pair_column: str | None = Field(None, description="custom: column of the second text; none: single texts")
-    label_column: str = Field("label", description="custom: column of the label; inferred if not named")
-    index_column: MayDiffer[str | None] = Field(
+    predict_file: OwnFilesOnly[MayDiffer[Path | None]] = Field(
+        None, description="custom: file to predict, with or without labels"
+    )
+    text_column: OwnFilesOnly[str] = Field(
+        "sentence", description="custom: column, or key, of the text; inferred if not named"
+    )
+    text_pair_column: OwnFilesOnly[str | None] = Field(
+        None, description="custom: column of the second text; none: single texts"
+    )
+    label_column: OwnFilesOnly[str] = Field("label", description="custom: column of the label; inferred if not named")
+    index_column: OwnFilesOnly[MayDiffer[str | None]] = Field(
         None, description="custom: column that identifies predictions; none: 0, 1, 2 ..."
     )
-    header: bool = Field(
+    header: OwnFilesOnly[bool] = Field(
         True,
         description="custom: the first line of a CSV or TSV names the columns; without: 'column 1', 'column 2' ...",
     )
-    regression: bool = Field(
+    regression: OwnFilesOnly[bool] = Field(
         False, description="custom: the label is a number (regression); inferred from fractions and many integers"
     )
-    label_separator: str | None = Field(
+    label_separator: OwnFilesOnly[str | None] = Field(
         None, min_length=1, description="custom: a text may have several labels, with this between them"
     )
-    positive_label: str | None = Field(None, description="custom: the class that --wanted-recall is of")
-    wanted_recall: float | None = Field(
+    positive_label: OwnFilesOnly[str | None] = Field(None, description="custom: the class that --wanted-recall is of")
+    wanted_recall: OwnFilesOnly[float | None] = Field(
         None,
         gt=0,
         le=1,
         description="custom: predict --positive-label from the probability that gives it this recall when evaluated",
     )
-    best_by: str = Field(
+    best_by: OwnFilesOnly[str] = Field(
         "score", description="custom: what the best weights are best by: a metric, or f1:CLASS, auc:CLASS ..."
     )
-    token_weights: bool = Field(
+    token_weights: OwnFilesOnly[bool] = Field(
         True, description="custom: add a linear model of the tokens to the logits if it helps on the held-out lines"
     )
-    balance: bool = Field(False, description="custom: train on rare classes as often as on the largest")
-    folds: int = Field(
+    balance: OwnFilesOnly[bool] = Field(False, description="custom: train on rare classes as often as on the largest")
+    folds: OwnFilesOnly[int] = Field(
         5, ge=2, description="custom: parts of --train-file, of which one is held out if there is no --eval-file"
     )
-    fold: int = Field(0, ge=0, description="custom: the part that is held out, from 0")
-    group_column: str | None = Field(
+    fold: OwnFilesOnly[int] = Field(0, ge=0, description="custom: the part that is held out, from 0")
+    group_column: OwnFilesOnly[str | None] = Field(
         None, description="custom: rows of equal value here (a patient, an author) are held out together"
     )
     max_bad_line_fraction: float = Field(

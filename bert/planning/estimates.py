@@ -64,7 +64,7 @@ def memory_per_rank(config: Any, world_size: int) -> Memory:
         precision = precision.model_copy(update={"amp": False})
     half_precision_copy = _FLOAT16 * numbers if precision.amp else 0
     merge_buffer = _FLOAT32 * numbers if config.batch.gradient_accumulation_steps(world_size) > 1 else 0
-    num_predictions = getattr(config.data, "max_predictions_per_seq", 0)  # fine-tuning has no masked-LM head
+    num_predictions = config.num_predictions()  # fine-tuning has no masked-LM head
     length, kernels = config.data.max_seq_length, config.kernels()
     per_sequence = activation_bytes_per_sequence(
         config.model, length, num_predictions, precision, kernels.attention, config.hardware.recompute

@@ -174,7 +174,7 @@ def update_time(
 
 def _predictions(config: Any, length: float) -> float:
     """Masked positions of a sequence, in proportion to its length; 0 for tasks without the masked-LM head."""
-    most = getattr(config.data, "max_predictions_per_seq", 0)
+    most = config.num_predictions()
     return min(most, most * length / config.data.max_seq_length)
 
 
