@@ -199,12 +199,12 @@ def test_create_datasets_passes_what_lddl_was_given(tmp_path, capsys):
         check=True,
     )
     made = [line.split()[3:] for line in done.stderr.splitlines() if line.startswith("+ python -m ")]
-    assert made[0][:3] == ["data.download_wikipedia", "--outdir", f"{tmp_path}/wikipedia"]
-    assert made[-1] == ["data.download_squad", "--outdir", f"{tmp_path}/download/squad"]
+    assert made[0][:3] == ["data.download_wikipedia", "--output-dir", f"{tmp_path}/wikipedia"]
+    assert made[-1] == ["data.download_squad", "--output-dir", f"{tmp_path}/download/squad"]
     shards = [words[1:] for words in made if words[0] == "data.preprocess_bert_pretrain"]
     for words, phase in zip(shards, ("phase1/unbinned", "phase2/bin_size_64"), strict=True):
         flags = dict(zip(words[::2], words[1::2], strict=True))
-        assert flags["--sink"] == f"{tmp_path}/pretrain/{phase}/parquet"
+        assert flags["--output-dir"] == f"{tmp_path}/pretrain/{phase}/parquet"
         assert (flags["--duplicate-factor"], flags["--sample-ratio"], flags["--masking"]) == ("5", "0.9", "static")
         assert flags["--num-shards"] == "4096" and flags["--wikipedia"] == f"{tmp_path}/wikipedia/source"
         with pytest.raises(SystemExit):

@@ -97,7 +97,7 @@ def test_int8_of_paddle_is_refused_under_paddle_3(folders, texts, tmp_path, monk
     if not IS_PADDLE_3:
         with pytest.raises(ValueError, match="needs the quantiser of Paddle 2.6, and this is"):
             Predictor(tmp_path / "before")
-    assert "--format onnx --precision int8" in refusal(capsys, folders["encoder"], tmp_path / "x", *words)
+    assert "--output-format onnx --precision int8" in refusal(capsys, folders["encoder"], tmp_path / "x", *words)
 
 
 def test_an_export_that_is_too_far_off_is_not_written(folders, tmp_path, capsys, monkeypatch):
@@ -127,8 +127,8 @@ WRONG = {
     "--format onnx --keep-float *": "are for INT8; add --precision int8",
     "--format onnx --tolerance -1": "must be a positive number",
     "--format hf --tolerance 1": "hf is not checked by a sample",
-    "--format onnx --precision int8 --keep-float nothing": "no layer has this name",
-    "--format onnx --precision int8 --calibration nowhere": "nowhere: No such file",
+    "--output-format onnx --precision int8 --keep-float nothing": "no layer has this name",
+    "--output-format onnx --precision int8 --calibration nowhere": "nowhere: No such file",
     "--format onnx --sample {empty}": "holds no text",
     "--format onnx --sample {bad}": "bad.jsonl:1: the object has the keys x",
 }
