@@ -128,8 +128,10 @@ def test_the_mistakes_of_all_steps_are_shown_together(tmp_path, step, monkeypatc
 
 
 def test_the_lines_of_a_job_are_its_steps_with_their_products(tmp_path, step):
-    job = Job("test", tmp_path, (step("train", first=(step("shards"),)),))
-    assert job.lines() == [f"1. doing shards: {tmp_path}/shards", f"2. doing train: {tmp_path}/train"]
+    job = Job("test", tmp_path, (step("a", first=(step("shards"),)), step("b", first=(step("shards"),))))
+    assert job.lines() == [
+        f"{number}. doing {name}: {tmp_path}/{name}" for number, name in enumerate(("shards", "a", "b"), 1)
+    ]
 
 
 # ---- the lock and the clock ----
