@@ -13,6 +13,7 @@ from bert.exit_codes import OK
 from bert.files import only_writer, refuse_busy, refuse_read_only, require_writable
 from bert.jobs.execution import execute
 from bert.jobs.job import Job
+from bert.jobs.planned import show_steps
 from bert.jobs.record import JobRecord
 from bert.launching.arguments import CommandLine
 from bert.own_text.given_files import with_given_files
@@ -50,11 +51,13 @@ def main(line: CommandLine, begun: float | None = None) -> int:
             with line.notices_on_stderr_if_config_is_printed():
                 request = with_given_files(request)
                 text = record_of(request, record, begun, may_measure=not is_question)
-            config = show(request, text, record)
+            job = text_job(request, text, show(request, text, record))
+            if "dry_run" in line.launch:
+                show_steps(job)
             if is_question:
                 return OK
         text.keep_in(record)
-        return execute(text_job(request, text, config), begun, record)
+        return execute(job, begun, record)
 
 
 def _checked_request(line: CommandLine) -> TextRequest:

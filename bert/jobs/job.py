@@ -109,9 +109,9 @@ class Job:
         mistakes.refuse()
 
     def lines(self) -> list[str]:
-        """The steps in words, with their products."""
-        steps = [step for step in self.all_steps() if step.product is not None]
-        return [f"{number}. {step.title}: {step.product}" for number, step in enumerate(steps, 1)]
+        """The steps in words, with their products; what several steps need is named once."""
+        steps = [f"{step.title}: {step.product}" for step in self.all_steps() if step.product is not None]
+        return [f"{number}. {step}" for number, step in enumerate(dict.fromkeys(steps), 1)]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bert.config.setting_errors import explain, usage_errors
+from bert.config.setting_errors import Mistakes, explain, usage_errors
 from bert.exit_codes import OK
 from bert.help_parser import wrapped
 from bert.jobs.execution import execute
@@ -30,7 +30,7 @@ class Planned(NamedTuple):
         if not self.plan.answers():
             return False
         if is_dry_run:
-            print("\n" + "\n".join(wrapped(line, indent="  ") for line in [*_steps(self.job), *_lacking(self.job)]))
+            show_steps(self.job)
         return True
 
 
@@ -41,14 +41,19 @@ def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int
         planned = plan(words)
         if planned.answers():
             return OK
-        planned.job.check()
-        planned.job.check_here()
+        mistakes = Mistakes()
+        for check in (planned.job.check, planned.job.check_here):
+            with mistakes.noted():
+                check()
+        mistakes.refuse()
     return execute(planned.job, begun)
 
 
-def _steps(job: Job) -> list[str]:
+def show_steps(job: Job) -> None:
+    """Print the steps of a job, and what this machine lacks for them."""
     time = "" if job.hours is None else f", {job.hours:g} hours in all"
-    return [f"steps{time}:", *job.lines()]
+    lines = [f"steps{time}:", *job.lines(), *_lacking(job)]
+    print("\n" + "\n".join(wrapped(line, indent="  ") for line in lines))
 
 
 def _lacking(job: Job) -> list[str]:

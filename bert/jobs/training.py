@@ -102,14 +102,15 @@ class Train(Step):
         if left is None or not self.config.trains() or self._is_over(execution):
             return None
         shares = [step.share for step in trainings(execution.job) if not step.is_done(execution)]
-        mine = (left - self.seconds_beside) * self.share / max(self.share, math.fsum(shares))
+        part = self.share / max(self.share, math.fsum(shares))
+        mine = (left - self.seconds_beside) * part
         if mine >= LEAST_SECONDS:
             return mine
         decay = newest_loop_state(self.config).get("decay")
         if decay:  # it ends where it was planned
             return None
         hours, used = execution.job.hours or 0.0, execution.record.used()
-        least = math.ceil((used + 2 * self.seconds_beside + LEAST_SECONDS) / 36) / 100
+        least = math.ceil((used + 2 * self.seconds_beside + LEAST_SECONDS / part) / 36) / 100
         raise ValueError(
             f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours "
             f"{least + 0.01:g}, which continues with what is there"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from bert.config.setting_errors import Mistakes
 from bert.jobs.job import Execution, Step
 from bert.jobs.training import Train
 from bert.launching.ranks import Ranks
@@ -22,11 +23,18 @@ class TrainPhase(Train):
     job: JobSettings
 
     def settled(self, execution: Execution) -> Self:
+        return self._with_known_steps()
+
+    def _with_known_steps(self) -> Self:
         return replace(self, config=with_known_steps(self.config, self.ranks.world_size()))
 
     def check(self) -> None:
-        self.job.require_code()
-        super().check()
+        mistakes = Mistakes()
+        with mistakes.noted():
+            self.job.require_code()
+        with mistakes.noted():
+            Train.check(self._with_known_steps())
+        mistakes.refuse()
 
 
 def phase_step(

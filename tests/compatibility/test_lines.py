@@ -17,6 +17,7 @@ from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES
 from data.preprocess_bert_pretrain import main as preprocess
 from tests.support.commands import refused
+from tests.support.jobs import execution_of
 from tests.support.launching import LAUNCHERS
 
 # ---- words -----------------------------------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ def test_scripts_of_one_phase_are_the_published_recipe(phase, steps):
 @pytest.mark.parametrize(("gpus", "is_said"), [(0, False), (1, False), (8, True)])
 def test_without_arguments_several_gpus_are_told_of_the_published_recipe(monkeypatch, capsys, tmp_path, gpus, is_said):
     monkeypatch.setattr("bert.commands.pretrain.num_gpus", lambda: gpus)
-    monkeypatch.setattr(pretrain, "_run", lambda *_: 0)
+    monkeypatch.setattr("bert.jobs.planned.execute", lambda *_: 0)
     assert pretrain.main(["--output-dir", str(tmp_path), "--device", "cpu"]) == 0
     assert ("run_pretraining.sh --config large" in capsys.readouterr().out) == is_said
 
@@ -266,13 +267,14 @@ def test_run_sub_on_four_nodes_as_in_their_readme(line, total):
     assert plan.world_size() == 32 and config.batch.resolved_global_batch_size(32) == total
 
 
-def test_a_benchmark_ends_with_its_throughput_by_their_name(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(pretrain, "is_done", lambda config: True)
+def test_a_benchmark_ends_with_its_throughput_by_their_name(capsys, tmp_path):
     for phase, rate in ((1, 5541.25), (2, 2109.0)):
         folder = tmp_path / f"phase{phase}/benchmark"
         folder.mkdir(parents=True)
         (folder / "summary.json").write_text(f'{{"training_sequences_per_second": {rate}}}')
-    assert pretrain.main(["--benchmark", "--output-dir", str(tmp_path), "--device", "cpu"]) == 0
+    job = pretrain.planned(["--benchmark", "--output-dir", str(tmp_path), "--device", "cpu"]).job
+    execution = execution_of(tmp_path, steps=job.steps)
+    assert job.steps[-1].run(execution) == 0
     shown = capsys.readouterr().out
     assert (
         "phase 1: training_sequences_per_second 5,541.2" in shown

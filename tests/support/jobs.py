@@ -18,7 +18,7 @@ class StandInRunner:
     """
 
     def __init__(self, run: Callable[[Sequence[str]], int] = lambda words: 0) -> None:
-        self._run, self.ran = run, list[list[str]]()
+        self.answer, self.ran = run, list[list[str]]()
         self.stopped_by: str | None = None
 
     @property
@@ -27,7 +27,7 @@ class StandInRunner:
 
     def run(self, words: Sequence[str]) -> int:
         self.ran.append(list(words))
-        return self._run(words)
+        return self.answer(words)
 
 
 def execution_of(
