@@ -74,7 +74,8 @@ def read_pretrained(
     notes += raw.notes
     dialect, parameters = tensor_layout.to_ours(raw, notes, fused_qkv=fused_qkv, allow_unknown=allow_unknown)
     heads, modern = tensor_names.heads_of(parameters), tensor_names.is_modern(parameters)
-    if absent := [head for head in tensor_names.heads_by_name(modern) if head not in heads]:
+    absent = [head for head in tensor_names.heads_by_name(modern) if head not in (*heads, "token weights")]
+    if absent:  # few classifiers have token weights, and none needs them
         notes.append(f"{WITHOUT}{', '.join(absent)}")
     if config is not None:
         if dialect != "native":
