@@ -3,6 +3,7 @@
     STEP/
         <prefix>.safetensors             parameters by structured name
         <prefix>_optimizer.safetensors   "<parameter>/<accumulator>"
+        <prefix>_trained_head.safetensors    the head before it was calibrated, in the last checkpoint of a classifier
         <prefix>_progress.json           step, counters, loss scale, position in the data, settings
         bert_config.json, vocab.txt      what is needed to use the weights elsewhere
         manifest.json                    format version, size and sha256 of every file above
@@ -32,6 +33,8 @@ MANIFEST = "manifest.json"
 CARD_FILE = "README.md"  # may be there, and be edited by hand
 BEST = "best.json"  # beside the steps: which of them has the best evaluation
 STABLE = "stable.json"  # ... and which is the last before the decay of a stable learning rate
+OPTIMIZER, TRAINED_HEAD = "_optimizer.safetensors", "_trained_head.safetensors"
+TRAINING_ONLY = (OPTIMIZER, TRAINED_HEAD)  # ends of the names of files that a resumed training reads, nothing else
 _TEMPORARY_PREFIX = ".saving-"
 _REPLACED_PREFIX = ".saving-replaced-"  # the step follows
 _LOCK = ".lock"
@@ -95,10 +98,14 @@ def write_checkpoint(
     return final
 
 
-def amend_checkpoint(parent: Path, step: int, texts: Mapping[str, str]) -> Path:
-    """Replace small files of a checkpoint, which is complete before and after; the others are linked, not copied."""
+def amend_checkpoint(parent: Path, step: int, contents: Mapping[str, str | bytes | None]) -> Path:
+    """Replace files of a checkpoint, which is complete before and after; the others are linked, not copied.
+
+    Args:
+        contents: name -> content; None: the file is removed.
+    """
     before = step_directory(parent, step)
-    kept = {name: entry for name, entry in _read_manifest(before)["files"].items() if name not in texts}
+    kept = {name: entry for name, entry in _read_manifest(before)["files"].items() if name not in contents}
 
     def write_files(directory: Path) -> None:
         for name in kept:
@@ -107,8 +114,9 @@ def amend_checkpoint(parent: Path, step: int, texts: Mapping[str, str]) -> Path:
             except OSError:  # a file system without hard links
                 shutil.copyfile(before / name, directory / name)
                 sync(directory / name)
-        for name, text in texts.items():
-            (directory / name).write_text(text, encoding="utf-8")
+        for name, content in contents.items():
+            if content is not None:
+                (directory / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
     return write_checkpoint(parent, step, write_files, kept)
 

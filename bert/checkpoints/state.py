@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save as to_bytes
 
 from bert.checkpoints import directories as checkpoint_files
-from bert.checkpoints.directories import CheckpointError, VerifiedCheckpoint
+from bert.checkpoints.directories import OPTIMIZER, TRAINED_HEAD, CheckpointError, VerifiedCheckpoint
 from bert.checkpoints.progress import LoopState, Progress
-from bert.model.head_specs import HEAD_TENSORS
+from bert.model.head_specs import HEAD_TENSORS, TOKEN_WEIGHTS
 from bert.model.optimization import COUNTERS
 from bert.runtime.paddle_api import read_variable, write_variable
 from program import TrainingProgram
@@ -22,6 +24,7 @@ from program import TrainingProgram
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "bert_config.json"
+_METADATA = {"format": "pd"}
 _OTHER_HEADS = tuple(f"{what}: {name}" for what in ("missing", "unknown") for name in chain(*HEAD_TENSORS.values()))
 
 
@@ -56,7 +59,7 @@ def save(
     """
     content = json.dumps(asdict(progress), indent=1, sort_keys=True).encode()
     files = {**files, f"{prefix}_progress.json": content}
-    tensors = {f"{prefix}.safetensors": parameters, f"{prefix}_optimizer.safetensors": optimizer}
+    tensors = {f"{prefix}.safetensors": parameters, f"{prefix}{OPTIMIZER}": optimizer}
     size = sum(array.nbytes for arrays in tensors.values() for array in arrays.values()) + (1 << 20)
     parent.mkdir(parents=True, exist_ok=True)
     if keep is not None:
@@ -65,7 +68,7 @@ def save(
 
     def write_files(directory: Path) -> None:
         for name, arrays in tensors.items():
-            save_file(arrays, directory / name, metadata={"format": "pd"})
+            save_file(arrays, directory / name, metadata=_METADATA)
         for path in directory.glob("*.safetensors"):
             path.chmod(0o644)  # safetensors makes them readable to their owner only
         for name, content in files.items():
@@ -74,17 +77,71 @@ def save(
     return checkpoint_files.write_checkpoint(parent, progress.step, write_files)
 
 
-def amend(parent: Path, prefix: str, step: int, state: LoopState, texts: Mapping[str, str]) -> Path:
-    """Replace the loop's state and these files in the checkpoint of a step, without writing its tensors again."""
-    name = f"{prefix}_progress.json"
-    progress = json.loads((checkpoint_files.step_directory(parent, step) / name).read_text())
+def amend(
+    parent: Path,
+    prefix: str,
+    step: int,
+    state: LoopState,
+    texts: Mapping[str, str],
+    fitted: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Path:
+    """Replace the loop's state, these files and the fitted parameters in the checkpoint of a step.
+
+    Its tensors are written again only if the fitted parameters differ.
+    """
+    directory, name = checkpoint_files.step_directory(parent, step), f"{prefix}_progress.json"
+    progress = json.loads((directory / name).read_text())
     text = json.dumps({**progress, "carried": asdict(state)}, indent=1, sort_keys=True)
-    return checkpoint_files.amend_checkpoint(parent, step, {**texts, name: text})
+    contents: dict[str, str | bytes | None] = {**texts, name: text}
+    if not _are_equal(load_fitted(directory), fitted):
+        contents |= _files_of_weights(directory, prefix, fitted, {})
+    return checkpoint_files.amend_checkpoint(parent, step, contents)
+
+
+def calibrate(
+    parent: Path,
+    prefix: str,
+    step: int,
+    fitted: Mapping[str, np.ndarray],
+    final: Mapping[str, np.ndarray],
+    texts: Mapping[str, str],
+) -> Path:
+    """Put the head that predictions use into the checkpoint of a step; a longer training resumes from the trained one.
+
+    Args:
+        fitted: the parameters beside those of the training program, before they were calibrated.
+        final: the tensors of the calibrated head, float32, by name.
+        texts: further files to replace, name -> content.
+    """
+    directory = checkpoint_files.step_directory(parent, step)
+    contents: dict[str, str | bytes | None] = {**texts}
+    if not _are_equal(load_parameters(directory / f"{prefix}.safetensors"), {**_trained(directory), **final}):
+        contents |= _files_of_weights(directory, prefix, fitted, final)
+    return checkpoint_files.amend_checkpoint(parent, step, contents)
+
+
+def _files_of_weights(
+    directory: Path, prefix: str, fitted: Mapping[str, np.ndarray], final: Mapping[str, np.ndarray]
+) -> dict[str, bytes | None]:
+    """The files of a checkpoint's parameters, name -> content; None: without this file."""
+    trained = _trained(directory)
+    head = {**{name: trained[name] for name in final if name in trained}, **fitted} if final else {}
+    weights = {**trained, **fitted, **final}
+    checkpoint_files.require_space(directory.parent, sum(array.nbytes for array in weights.values()) + (1 << 20))
+    return {
+        f"{prefix}.safetensors": to_bytes(weights, _METADATA),
+        f"{prefix}{TRAINED_HEAD}": to_bytes(head, _METADATA) if head else None,
+    }
+
+
+def _are_equal(some: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> bool:
+    return some.keys() == others.keys() and all(np.array_equal(array, others[name]) for name, array in some.items())
 
 
 def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
     """Read (parameters, optimizer state, progress) of a checkpoint."""
-    directory = checkpoint_files.verify(checkpoint).directory
+    verified = checkpoint_files.verify(checkpoint)
+    directory = verified.directory
     progress_file = _only(directory, "*_progress.json")
     prefix = progress_file.name.removesuffix("_progress.json")
     try:
@@ -92,8 +149,31 @@ def load(checkpoint: Path | VerifiedCheckpoint) -> tuple[dict, dict, Progress]:
         progress = Progress(**{**values, "carried": LoopState.read(values.get("carried", {}))})
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{progress_file} does not describe a run ({error}); use another step") from None
-    parameters, optimizer = (load_parameters(directory / f"{prefix}{end}.safetensors") for end in ("", "_optimizer"))
-    return parameters, optimizer, progress
+    return load_trained(verified), load_parameters(directory / f"{prefix}{OPTIMIZER}"), progress
+
+
+def load_trained(checkpoint: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
+    """The parameters of a checkpoint as its training left them: without token weights, its head not calibrated."""
+    return _trained(checkpoint_files.verify(checkpoint).directory)
+
+
+def load_fitted(directory: Path) -> dict[str, np.ndarray]:
+    """The parameters of a checkpoint that its training program does not have, not calibrated: token weights, if any."""
+    weights = _only(directory, "*.safetensors")
+    head = _trained_head(weights)
+    with safe_open(head if head.exists() else weights, "np") as file:
+        return {name: file.get_tensor(name) for name in (TOKEN_WEIGHTS,) if name in file.keys()}
+
+
+def _trained(directory: Path) -> dict[str, np.ndarray]:
+    weights = _only(directory, "*.safetensors")
+    head = _trained_head(weights)
+    parameters = load_parameters(weights) | (load_parameters(head) if head.exists() else {})
+    return {name: array for name, array in parameters.items() if name != TOKEN_WEIGHTS}
+
+
+def _trained_head(weights: Path) -> Path:
+    return weights.with_name(f"{weights.stem}{TRAINED_HEAD}")
 
 
 def load_parameters(source: Path | VerifiedCheckpoint) -> dict[str, np.ndarray]:
@@ -200,9 +280,8 @@ def _list(title: str, lines: list[str]) -> str:
 
 
 def _only(directory: Path, pattern: str) -> Path:
-    """The one file that matches; those of the optimizer only match a pattern that says so."""
-    optimizer = set() if "optimizer" in pattern else set(directory.glob("*_optimizer.safetensors"))
-    matches = sorted(set(directory.glob(pattern)) - optimizer)
+    """The one file that matches, beside those that only a resumed training reads."""
+    matches = sorted(path for path in directory.glob(pattern) if not path.name.endswith(checkpoint_files.TRAINING_ONLY))
     if len(matches) != 1:
         names = ", ".join(path.name for path in matches) or "none"
         raise CheckpointError(f"{directory} must hold exactly one {pattern}, found {names}; name the file itself")

@@ -12,7 +12,6 @@ from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.conversion.raw_tensors import ConversionError, regular_file
 from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
-_OPTIMIZER = "_optimizer.safetensors"
 _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their suffixes
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 
@@ -64,7 +63,7 @@ def _candidates(folder: Path) -> list[tuple[Path, str]]:
         (path, container)
         for pattern, container in _BY_SUFFIX.items()
         for path in sorted(folder.glob(pattern))
-        if path.is_file() and not path.name.endswith(_OPTIMIZER)
+        if path.is_file() and not path.name.endswith(checkpoint_files.TRAINING_ONLY)
     ]
 
 

@@ -148,7 +148,7 @@ def choose_task(weights: PretrainedWeights, requested: str | None) -> str:
         return "pretraining"  # bert-base-uncased of Hugging Face is described as less than it holds
     if described is not None and all(head in heads for head in HEADS[described].needs):
         return described
-    tops = set(heads) - {"pooler"}
+    tops = set(heads) - {"pooler", "token weights"}
     needs = {task: set(head.needs) for task, head in HEADS.items()}
     tasks = [task for task, needed in needs.items() if tops == needed - {"pooler"} and needed <= set(heads)]
     if tops == {"classifier"} and "pooler" in heads:
@@ -165,7 +165,7 @@ def choose_task(weights: PretrainedWeights, requested: str | None) -> str:
 def parameters_for(task: str, parameters: Mapping[str, np.ndarray], notes: list[str]) -> dict[str, np.ndarray]:
     """The encoder and the task's heads; other heads are left out, each with a note."""
     modern = tensor_names.is_modern(parameters)
-    used = {*HEADS[task].needs, *(() if modern and task == "encoder" else ("pooler",))}
+    used = {*HEADS[task].needs, *HEADS[task].may_have, *(() if modern and task == "encoder" else ("pooler",))}
     unused = [head for head in tensor_names.heads_of(parameters) if head not in used]
     notes += [f"left out: {head}, not used by {task}" for head in unused]
     names = {name for head in unused for name in tensor_names.heads_by_name(modern)[head]}

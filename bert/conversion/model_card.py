@@ -20,7 +20,7 @@ from bert.conversion.locating import published_model
 from bert.conversion.model import Model
 from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
-from bert.model.head_specs import HEADS
+from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
 from bert.reporting.job_file import job_facts
 from bert.reporting.progress import duration
 from bert.reporting.report import Block, heading, table, text, to_markdown
@@ -95,13 +95,16 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
 
 
 def what_is_lost(model: Model, to_format: str) -> list[str]:
-    """A sentence if a classifier has weights of tokens, for which another library's format has no place."""
-    is_classifier = model.task == "sequence-classification"
-    if to_format not in ("hf", "paddlenlp") or not is_classifier or not read_usage(model.folder).token_weights:
+    """A sentence if a classifier has token weights, for which other libraries' networks have no place."""
+    weights = model.parameters.get(TOKEN_WEIGHTS)
+    if to_format not in ("hf", "paddlenlp") or weights is None:
         return []
+    library = {"hf": "transformers", "paddlenlp": "PaddleNLP"}[to_format]
+    number = weights[: model.config.vocab_size].size
     return [
-        "Its scores are with the token_weights of task.json, which this project's programs add to its logits; other "
-        "libraries give logits without them."
+        f"{library} ignores the {number:,} token weights of this classifier, so it gives other logits than this "
+        "project's programs, and the scores of the training are not its scores. For a model that both compute alike, "
+        "train with --no-token-weights."
     ]
 
 

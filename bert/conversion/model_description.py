@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import TypeAdapter
 
 from bert.config.architecture import BertConfig, network_of
+from bert.conversion.old_calibration import without_old_calibration
 from bert.conversion.raw_tensors import ConversionError, read_json
 from bert.model.head_specs import HEADS
 from bert.printable import printable
@@ -148,7 +149,6 @@ class Usage:
     document_context: bool = False  # of a tagger: it reads each sentence with its neighbours in the document
     label_column: str | None = None  # of the user's own tables
     label_separator: str | None = None  # between the labels of a text, which may have several
-    temperature: float = 1.0  # by which logits are divided: fitted on the evaluation set
     positive_label: str | None = None  # the class that is predicted from `threshold` on
     threshold: float = 0.5
     word_rules: Mapping[str, bool] | None = None  # of a tagger: how its training's words are cut (`ner.plain_words`)
@@ -156,7 +156,6 @@ class Usage:
     language: str | None = None  # of the text, by which encodings are detected
     header: bool = True  # the first line of a CSV or TSV names the columns
     vectors: VectorForm | None = None  # of an encoder that was trained for search
-    token_weights: str | None = None  # of a classifier, which adds them to its logits: `labels.token_weights`
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"
@@ -180,6 +179,7 @@ def read_usage(folder: Path) -> Usage:
     if path.is_file():
         values = read_json(path, "the name, length and columns of a task")
         try:
+            values = without_old_calibration(dict(values))
             rules = TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules"))
             vectors = TypeAdapter(VectorForm | None).validate_python(values.get("vectors"))
             known = {"text_columns": tuple(values["text_columns"]), "word_rules": rules, "vectors": vectors}
@@ -264,7 +264,9 @@ def kept_texts(folder: Path) -> dict[str, str]:
     texts = {}
     for name, content in ((READER_FILE, "settings"), (TASK_FILE, "a task")):
         if (folder / name).is_file():
-            texts[name] = json.dumps(read_json(folder / name, content), indent=1, ensure_ascii=False) + "\n"
+            values = read_json(folder / name, content)
+            values = without_old_calibration(values) if name == TASK_FILE and isinstance(values, dict) else values
+            texts[name] = json.dumps(values, indent=1, ensure_ascii=False) + "\n"
     if TASK_FILE not in texts and ((usage := read_usage(folder)).label_separator or usage.vectors):
         texts[TASK_FILE] = usage.to_json()
     return texts

@@ -17,6 +17,7 @@ from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_layout, tensor_names
 from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels, read_usage
+from bert.conversion.old_calibration import with_old_calibration
 from bert.conversion.paddle_file import read_pdparams
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors, read_json, regular_file
 from bert.conversion.torch_file import read_torch
@@ -74,7 +75,8 @@ def read_pretrained(
     notes += raw.notes
     dialect, parameters = tensor_layout.to_ours(raw, notes, fused_qkv=fused_qkv, allow_unknown=allow_unknown)
     heads, modern = tensor_names.heads_of(parameters), tensor_names.is_modern(parameters)
-    if absent := [head for head in tensor_names.heads_by_name(modern) if head not in heads]:
+    absent = [head for head in tensor_names.heads_by_name(modern) if head not in (*heads, "token weights")]
+    if absent:  # few classifiers have token weights, and none needs them
         notes.append(f"{WITHOUT}{', '.join(absent)}")
     if config is not None:
         if dialect != "native":
@@ -86,6 +88,7 @@ def read_pretrained(
         tensor_names.check_parameters(parameters, f"{weights} does not hold one whole BERT; save or fetch it again")
         rows = len(parameters[tensor_names.WORD_EMBEDDINGS])
         padded = -(-rows // 8) * 8
+    parameters = with_old_calibration(parameters, folder)
     parameters = tensor_layout.pad_vocabulary(parameters, rows, padded, notes)
     if modern and task is None and read_usage(folder).name == "ner":  # whose heads are those of a classifier of texts
         task = "token-classification"

@@ -18,7 +18,7 @@ from bert.config.architecture import BertConfig
 from bert.conversion import tensor_names
 from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors
 from bert.conversion.tensor_names import POSITION_EMBEDDINGS, WORD_EMBEDDINGS
-from bert.model.head_specs import DECODER_BIAS
+from bert.model.head_specs import DECODER_BIAS, TOKEN_WEIGHTS
 
 # A padded token has a row of zeros, and this bias in the masked-LM head. exp(-100) adds nothing to a softmax, so the
 # losses are those of the unpadded model, and no gradient moves the row.
@@ -204,7 +204,7 @@ def pad_vocabulary(
 ) -> dict[str, np.ndarray]:
     """Add rows up to `padded_size`, if there are none yet."""
     result = dict(parameters)
-    for name, value in ((WORD_EMBEDDINGS, 0.0), (DECODER_BIAS, PADDED_BIAS)):
+    for name, value in ((WORD_EMBEDDINGS, 0.0), (DECODER_BIAS, PADDED_BIAS), (TOKEN_WEIGHTS, 0.0)):
         if name not in result:
             continue
         rows = len(result[name])
@@ -224,7 +224,7 @@ def pad_vocabulary(
 def strip_vocabulary(parameters: Mapping[str, np.ndarray], vocab_size: int, notes: list[str]) -> dict[str, np.ndarray]:
     """The parameters without the rows that only pad the vocabulary."""
     result = dict(parameters)
-    for name in (WORD_EMBEDDINGS, DECODER_BIAS):
+    for name in (WORD_EMBEDDINGS, DECODER_BIAS, TOKEN_WEIGHTS):
         if name in result and len(result[name]) > vocab_size:
             notes.append(f"padding of the vocabulary removed: {name} from {len(result[name])} to {vocab_size} rows")
             result[name] = result[name][:vocab_size]

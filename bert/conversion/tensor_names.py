@@ -12,7 +12,7 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion.raw_tensors import ConversionError
-from bert.model.head_specs import DECODER_BIAS, HEAD_TENSORS
+from bert.model.head_specs import DECODER_BIAS, HEAD_TENSORS, TOKEN_WEIGHTS
 
 EMBEDDINGS = tuple(
     "word_embeddings.weight position_embeddings.weight token_type_embeddings.weight LayerNorm.weight "
@@ -34,7 +34,7 @@ POSITION_EMBEDDINGS = "bert.embeddings.position_embeddings.weight"
 _MODERN_HEADS = {
     "pooler": ("cls.predictions.transform.dense.weight", "cls.predictions.transform.LayerNorm.weight"),
     "masked-LM head": (DECODER_BIAS,),
-    **{head: HEAD_TENSORS[head] for head in ("question-answering head", "classifier")},
+    **{head: HEAD_TENSORS[head] for head in ("question-answering head", "classifier", "token weights")},
 }
 
 # Duplicates of another tensor, dropped on reading once they are seen to be equal.
@@ -77,7 +77,8 @@ def encoder_names(num_layers: int, modern: bool = False) -> Iterator[str]:
 
 def is_linear(name: str) -> bool:
     """Whether one of our names is the matrix of a linear layer: [in, out] here, [out, in] in PyTorch."""
-    return name.endswith(".weight") and "embeddings" not in name and "LayerNorm" not in name
+    is_table = "embeddings" in name or name == TOKEN_WEIGHTS
+    return name.endswith(".weight") and not is_table and "LayerNorm" not in name
 
 
 # ---- dialects -----------------------------------------------------------------------------------------------------
@@ -264,6 +265,7 @@ def _expected_shapes(parameters: Mapping[str, np.ndarray], config: BertConfig | 
         (r"bert\.embeddings\.position_embeddings\.", (positions, hidden)),
         (r"bert\.embeddings\.token_type_embeddings\.", (kinds, hidden)),
         (r"cls\.predictions\.bias", (None, vocab)),
+        (re.escape(TOKEN_WEIGHTS), (vocab, None)),
         (r"classifier\.", (hidden, None)),
         (r"(qa_outputs|cls\.seq_relationship)\.", (hidden, 2)),
         (r".*\.intermediate\.(dense|gate)\.", (hidden, width)),
@@ -273,6 +275,7 @@ def _expected_shapes(parameters: Mapping[str, np.ndarray], config: BertConfig | 
 
     def expected(name: str) -> Shape:
         rows, columns = next(shape for pattern, shape in matrices if re.match(pattern, name))
-        return (rows, columns) if is_linear(name) or name.endswith("_embeddings.weight") else (columns,)
+        is_matrix = is_linear(name) or name.endswith("_embeddings.weight") or name == TOKEN_WEIGHTS
+        return (rows, columns) if is_matrix else (columns,)
 
     return expected

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bert.checkpoints.directories import amend_checkpoint, step_directory
+from bert.checkpoints.directories import step_directory
+from bert.checkpoints.state import calibrate
 from bert.config.architecture import FusedKernels
 from bert.config.automatic import resolve_auto
 from bert.config.training_settings import derive
@@ -32,7 +33,7 @@ from bert.training.devices import device_features
 from bert.training.interruption import beat
 from bert.training.loss_guards import BestMetric
 from bert.training.saving import use_best_weights
-from bert.training.starts import load_weights_to_use
+from bert.training.starts import load_weights_to_use, read_weights_to_use
 from bert.training.task import Evaluation, Session, Task
 from program import build_prediction_program
 
@@ -63,7 +64,8 @@ class FineTuning(Task):
                 sequence_length_multiple=config.data.sequence_length_multiple,
             )
         self.config, self.objective = config, task.objective()
-        self.texts: dict[str, str] = task.texts()  # which each evaluation brings up to date
+        self.texts: dict[str, str] = task.texts()  # which each evaluation brings up to date, as `fitted`
+        self.fitted: dict[str, np.ndarray] = {}
         self._task, self._data, self.evaluates_first = task, data, task.evaluates_first
         self.trains, self.evaluates = data.train is not None, bool(data.evaluated)
         if self.evaluates and config.run.keep_best:
@@ -90,7 +92,7 @@ class FineTuningEvaluation(Evaluation):
 
     def __init__(self, run: FineTuning, task: FineTuningTask, data: FineTuningData, session: Session) -> None:
         self._config, self._task, self._data, self._metric = run.config, task, data, run.best_metric
-        self._texts = run.texts
+        self._texts, self._fitted = run.texts, run.fitted
         self._device = device = session.device
         self._latest: tuple[dict[str, float], list[Any]] | None = None  # metrics, and predictions of each set
         self._sequences, self._seconds = 0, 0.0  # of the latest set or stream
@@ -99,11 +101,13 @@ class FineTuningEvaluation(Evaluation):
             objective = session.program.objective  # with its fused kernels
         else:
             resolved = resolve_auto(run.config, device_features(device.group))
-            objective = replace(run.objective, kernels=FusedKernels(unpad=resolved.kernels().unpad))
+            weights = read_weights_to_use(run.config)
+            objective = task.objective_of(weights.parameters)
+            objective = replace(objective, kernels=FusedKernels(unpad=resolved.kernels().unpad))
         self._program = build_prediction_program(objective, precision)
         if session.program is None:
             device.executor.run(self._program.startup)
-            load_weights_to_use(run.config, self._program.parameters, device)
+            load_weights_to_use(weights, self._program.parameters, device)
             return
         assert session.progress is not None
         if session.progress.step == 0 and run.config.initialization.initial_weights() is None:
@@ -122,6 +126,8 @@ class FineTuningEvaluation(Evaluation):
                 predictions.append(self._task.decode(features, outputs))
                 metrics |= self._task.score(part, features, predictions[-1])
         self._texts |= self._task.texts()
+        self._fitted.clear()
+        self._fitted |= self._task.fitted_parameters()
         self._latest = metrics, predictions
         return metrics
 
@@ -190,7 +196,7 @@ class FineTuningEvaluation(Evaluation):
             logger.warning(self._failure(metrics, is_trained=step is not None))
         figures: dict[str, Any] = self._under_all_names(metrics)
         if step is not None:
-            self._keep_texts(step)
+            self._keep_model(step)
         if step is not None or not self._task.baseline_is_trained:
             begin = time.perf_counter()
             try:
@@ -223,13 +229,13 @@ class FineTuningEvaluation(Evaluation):
         if part.results:
             logger.info(f"{what} are in {folder}")
 
-    def _keep_texts(self, step: int) -> None:
-        """Put into the checkpoint what the last evaluation has added to the files beside the weights."""
-        parent, texts = self._config.checkpoint_dir(), self._task.texts()
-        folder = step_directory(parent, step)
-        held = {name: (folder / name).read_text(encoding="utf-8") for name in texts if (folder / name).is_file()}
-        if folder.is_dir() and held != texts:
-            amend_checkpoint(parent, step, texts)
+    def _keep_model(self, step: int) -> None:
+        """Put into the checkpoint what the last evaluation has found: the final head, and the files beside it."""
+        parent, task = self._config.checkpoint_dir(), self._task
+        if step_directory(parent, step).is_dir():
+            trained = {name: read_variable(self._device.scope, name) for name in self._program.parameters}
+            prefix, final = self._config.run.model_prefix, task.final_head(trained)
+            calibrate(parent, prefix, step, task.fitted_parameters(), final, task.texts())
 
     def _write_predictions(self, part: Part, number: int) -> None:
         """Predict a file that is read while it is predicted; an interrupted equal command is continued."""

@@ -81,6 +81,10 @@ class FineTuningTask(ABC):
     @abstractmethod
     def objective(self) -> Objective: ...
 
+    def objective_of(self, weights: Mapping[str, np.ndarray]) -> Objective:
+        """The objective of a prediction with weights that are not trained, by name: with the parts that they have."""
+        return self.objective()
+
     @abstractmethod
     def usage(self) -> Usage: ...
 
@@ -107,6 +111,18 @@ class FineTuningTask(ABC):
 
     def learn_to_decode(self, features: Features, outputs: Outputs) -> None:  # noqa: B027
         """Choose how outputs become predictions, in a training, by its evaluation set before that is decoded."""
+
+    def fitted_parameters(self) -> dict[str, np.ndarray]:
+        """What `learn_to_decode` has found that is a parameter of the network to use: by name, for checkpoints."""
+        return {}
+
+    def final_head(self, trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The head that predictions use, where it is not as it was trained: a calibrated one, float32 by name.
+
+        Args:
+            trained: the parameters of the training, by name.
+        """
+        return {}
 
     def decode(self, features: Features, outputs: Outputs) -> Any:
         """The predictions, of finite outputs."""

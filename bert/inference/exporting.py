@@ -25,7 +25,6 @@ from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import require_packages
 from bert.inference.openvino_files import write_openvino_export
 from bert.inference.samples import ExportedTokenizer, Sample, random_sample, read_texts
-from bert.labels.token_weights import unpacked
 from bert.model.head_specs import HEADS
 
 PRECISIONS = {  # of the formats that are served
@@ -78,8 +77,7 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
 
     calibration = sample_of(request.calibration) if request.calibration else None
     sample = sample_of(request.sample) if request.sample else calibration or random_sample(model.config)
-    of_tokens = unpacked(usage.token_weights, classes) if (classes := model.num_outputs()) else None
-    network = Network(model.parameters, model.config, with_pooler=True, vectors=usage.vectors, token_weights=of_tokens)
+    network = Network(model.parameters, model.config, with_pooler=True, vectors=usage.vectors)
     outputs = outputs_of(model.task, model.has_pooler(), usage.vectors)
     description: dict[str, Any] = {
         "format": request.to_format,

@@ -12,6 +12,7 @@ from bert.config.architecture import BertConfig
 from bert.conversion import locating
 from bert.conversion.model import choose_task
 from bert.conversion.model_description import Usage, named_classes, plain_labels, read_usage, refuse_unread_vectors
+from bert.conversion.old_calibration import with_old_temperature
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
@@ -19,7 +20,6 @@ from bert.files import checksum_of, checksum_of_file, shown
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
-from bert.labels.token_weights import unpacked
 from bert.model.head_specs import HEADS, PREDICTIONS
 from bert.runtime.paddle_api import chosen_device
 
@@ -123,8 +123,7 @@ def open_model(
         refuse_unread_vectors(folder)
     usage, numbers = read_usage(folder), _from_the_first(layers, config.num_hidden_layers)
     vectors = None if layers or pooling else usage.vectors
-    of_tokens = unpacked(usage.token_weights, len(labels)) if labels else None
-    network = Network(pretrained.parameters, config, device, layers=numbers, vectors=vectors, token_weights=of_tokens)
+    network = Network(pretrained.parameters, config, device, layers=numbers, vectors=vectors)
     return OpenedModel(
         path=folder,
         task=task,
@@ -171,7 +170,7 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
             f"{path} is an export of {HEADS[task].noun}, task={requested} needs {needed}; "
             "use the checkpoint that it was made from, or export it with --task"
         )
-    tokens = read_tokens()
+    tokens, run = read_tokens(), with_old_temperature(predictor.run, path)
     hidden_size = 0
     if task == "encoder" or (
         "classification" in task and not labels
@@ -184,7 +183,7 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
     return OpenedModel(
         path=path,
         task=task,
-        forward=lambda task, feed: predictor.run(feed),
+        forward=lambda task, feed: run(feed),
         tokens=tokens,
         usage=usage,
         labels=labels or None,

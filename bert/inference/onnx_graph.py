@@ -22,7 +22,7 @@ from bert.conversion.model import Model
 from bert.conversion.model_description import Usage, VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
-from bert.labels.token_weights import TOKEN_WEIGHTS, unpacked
+from bert.model.head_specs import TOKEN_WEIGHTS
 
 OPSET, IR_VERSION = 17, 8
 _LAYER = "bert.encoder.layer.{}"
@@ -211,10 +211,10 @@ class _Graph:
         lengths = self.node("Max", self.node("ReduceL2", vectors, axes=(-1,), keepdims=1), self.number(1e-12))
         return self.node("Div", vectors, lengths) if form.normalize else vectors
 
-    def of_tokens(self, weights: np.ndarray) -> str:
-        """The part of the tokens in the logits, [b, labels], as `bert.labels.token_weights` has it."""
-        self.constants[f"{TOKEN_WEIGHTS}.weight"] = weights.astype(np.float32)
-        each = self.node("Gather", f"{TOKEN_WEIGHTS}.weight", "input_ids", name=TOKEN_WEIGHTS)
+    def token_logits(self) -> str:
+        """The part of the tokens in the logits, [b, labels], as `bert.model.heads.TokenWeights` has it."""
+        name = TOKEN_WEIGHTS.removesuffix(".weight")
+        each = self.node("Gather", self.parameter(TOKEN_WEIGHTS), "input_ids", name=name)
         mask = self.node("Cast", "attention_mask", to=self.onnx.TensorProto.FLOAT)
         sums = self.node("MatMul", self.node("Unsqueeze", mask, self.integers(1)), each)
         number = self.node("Max", self.node("ReduceSum", mask, self.integers(1), keepdims=1), self.number(1.0))
@@ -316,8 +316,8 @@ def _results(graph: _Graph, task: str, usage: Usage) -> list[str]:
         is_mean = graph.config.classifier_pooling == "mean"
         hidden = graph.encode(first_only=not is_mean)
         logits = graph.dense(graph.pooled(graph.means(hidden) if is_mean else hidden), "classifier")
-        weights = unpacked(usage.token_weights, len(graph.parameters["classifier.bias"]))
-        return [logits if weights is None else graph.node("Add", logits, graph.of_tokens(weights))]
+        has_token_weights = TOKEN_WEIGHTS in graph.parameters
+        return [graph.node("Add", logits, graph.token_logits()) if has_token_weights else logits]
     hidden = graph.encode(first_only=False)
     if task == "encoder":
         if usage.vectors is not None:

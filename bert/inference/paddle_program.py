@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig, FusedKernels
 from bert.conversion.model_description import VectorForm
 from bert.files import checksum_of
 from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, VECTORS, Arrays, outputs_of
-from bert.labels.token_weights import TOKEN_WEIGHTS, logits_of
 from bert.model.contrastive import ContrastiveObjective
-from bert.model.head_specs import HEADS
+from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
 from bert.model.objectives import OBJECTIVES, Objective
 from bert.runtime.cpu_kernels import use_cpu_kernels
 from bert.runtime.paddle_api import paddle, place_of, read_variable, static, unique_name
@@ -34,13 +32,20 @@ class ForwardProgram:
 
 
 def objective_of(
-    task: str, config: BertConfig, num_outputs: int | None, with_pooler: bool = False, layers: tuple[int, ...] = ()
+    task: str,
+    config: BertConfig,
+    num_outputs: int | None,
+    with_pooler: bool = False,
+    layers: tuple[int, ...] = (),
+    token_weights: bool = False,
 ) -> Objective:
-    """The objective whose network has the outputs of a task."""
+    """The objective whose network has the outputs of a task; arguments as of `build_program`."""
     options: dict[str, Any] = {"with_pooler": with_pooler, "layers": layers} if task == "encoder" else {}
     if "classifier" in HEADS[task].needs:
         assert num_outputs is not None
         options = {"num_labels": num_outputs}
+    if "token weights" in HEADS[task].may_have:
+        options["token_weights"] = token_weights
     return OBJECTIVES[task](config, **options)
 
 
@@ -54,15 +59,15 @@ def build_program(
     cpu_kernels: bool = False,
     layers: tuple[int, ...] = (),
     vectors: VectorForm | None = None,
-    token_weights: int | None = None,
+    token_weights: bool = False,
 ) -> ForwardProgram:
     """The program of a task; `num_outputs` are those of the classifier. `packed` programs compute real tokens only.
 
     With `layers` an encoder gives their states [b, s, layers * hidden] instead, as `EncoderObjective` numbers them;
-    with `vectors` those of texts, [b, hidden]. `token_weights`: tokens that have some, which padded logits get.
+    with `vectors` those of texts, [b, hidden]. `token_weights`: whether a classifier of texts has them.
     """
     config = config.model_copy(update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})  # no copies
-    objective: Objective = objective_of(task, config, num_outputs, with_pooler, layers)
+    objective: Objective = objective_of(task, config, num_outputs, with_pooler, layers, token_weights)
     if vectors:
         objective = ContrastiveObjective(config, pooling=vectors.pooling)
     objective = replace(objective, kernels=FusedKernels(unpad=packed))
@@ -74,11 +79,6 @@ def build_program(
         if vectors:
             found = outputs["vectors"]
             outputs = {VECTORS: paddle.nn.functional.normalize(found, axis=-1) if vectors.normalize else found}
-        if token_weights:
-            table = paddle.create_parameter([token_weights, num_outputs], "float32", name=TOKEN_WEIGHTS)
-            is_real = paddle.cast(feed["attention_mask"], "float32").unsqueeze(-1)
-            sums = (paddle.nn.functional.embedding(feed["input_ids"], table) * is_real).sum(axis=1)
-            outputs["logits"] = outputs["logits"] + sums / is_real.sum(axis=1).clip(min=1.0).sqrt()
         names: Iterable[str] = HEADS[task].outputs if task == "masked-lm" else outputs_of(task, with_pooler, vectors)
         names = ("hidden_states",) if task == "encoder" and layers else names
         outputs = {name: paddle.assign(outputs[name]) for name in names}
@@ -96,7 +96,6 @@ class Network:
         parameters: by our names, vocabulary padded, float32.
         with_pooler: whether the task encoder has the pooled output too.
         layers, vectors: of an encoder, as of `build_program`.
-        token_weights: of a classifier of texts, float [tokens, labels].
     """
 
     def __init__(
@@ -108,11 +107,7 @@ class Network:
         with_pooler: bool = False,
         layers: tuple[int, ...] = (),
         vectors: VectorForm | None = None,
-        token_weights: np.ndarray | None = None,
     ) -> None:
-        self._token_weights = token_weights
-        if token_weights is not None:
-            parameters = {**parameters, TOKEN_WEIGHTS: token_weights.astype(np.float32)}
         self.config, self._layers, self._vectors = config, layers, vectors
         self._with_pooler = with_pooler and "bert.pooler.dense.weight" in parameters
         place, self.scope, self._on_cpu = place_of(device), static.Scope(), device == "cpu"
@@ -134,12 +129,7 @@ class Network:
         inputs = dict(feed) if program.packing is None else pack(feed, program.packing)
         outputs = list(program.outputs.values())
         values = self.executor.run(program.main, feed=inputs, fetch_list=outputs, scope=self.scope)
-        found = dict(zip(program.outputs, values, strict=True))
-        if self._token_weights is not None and "logits" in found:
-            is_real = feed["attention_mask"] > 0
-            ids, offsets = feed["input_ids"][is_real], offsets_of(is_real.sum(axis=1))
-            found["logits"] = found["logits"] + logits_of(self._token_weights, ids, offsets)
-        return found
+        return dict(zip(program.outputs, values, strict=True))
 
     def _build(self, task: str, packed: bool) -> ForwardProgram:
         kind: dict[str, Any] = {"packed": packed, "cpu_kernels": self._on_cpu, "layers": self._layers}
@@ -150,7 +140,8 @@ class Network:
 
     def _program(self, task: str, **kind: Any) -> ForwardProgram:
         vectors = self._vectors if task == "encoder" else None
-        return build_program(task, self.config, self._num_outputs, self._with_pooler, vectors=vectors, **kind)
+        kind |= {"vectors": vectors, "token_weights": TOKEN_WEIGHTS in self._names}
+        return build_program(task, self.config, self._num_outputs, self._with_pooler, **kind)
 
     def checksums(self) -> list[str]:
         """Of all weights, by their names."""
@@ -167,8 +158,7 @@ class Network:
 
     def save(self, task: str, folder: Path) -> None:
         """model.pdmodel and model.pdiparams with the outputs of a task, for any batch and length, no dropout."""
-        rows = None if self._token_weights is None else len(self._token_weights)
-        program = self._program(task, token_weights=rows)
+        program = self._program(task)
         names = program.feed if self.config.has_token_types() else NO_TOKEN_TYPES
         feeds, outputs = [program.feed[name] for name in names], list(program.outputs.values())
         with static.scope_guard(self.scope):

@@ -1,4 +1,4 @@
-"""How a classifier decides from its logits: a temperature, and a threshold for one class. Kept beside the weights."""
+"""How a classifier decides from its logits: a threshold for one class, and in its training a temperature."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,14 @@ class Decision:
     """From logits to probabilities and classes.
 
     Attributes:
+        several: whether a text may have several labels, each with a probability of its own.
+        temperature: logits are divided by it. It is fitted at the end of a training and then becomes part of the
+            weights (`bert.model.head_specs.with_temperature`), so it is 1 wherever the weights are used.
         positive: the index of the class that is predicted from the probability `threshold` on; None: the likeliest is.
     """
 
-    several: bool = False  # whether a text may have several labels, each with a probability of its own
-    temperature: float = 1.0  # logits are divided by it; 1 if it was not fitted
+    several: bool = False
+    temperature: float = 1.0
     positive: int | None = None
     threshold: float = 0.5
 
@@ -26,7 +29,7 @@ class Decision:
     def of(cls, usage: Usage, labels: Sequence[str]) -> "Decision":
         """The decision of trained weights."""
         positive = labels.index(usage.positive_label) if usage.positive_label in labels else None
-        return cls(usage.label_separator is not None, usage.temperature, positive, usage.threshold)
+        return cls(usage.label_separator is not None, 1.0, positive, usage.threshold)
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """float64 [n, classes]."""

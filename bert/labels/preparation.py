@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.files import shown
-from bert.finetuning.model_files import usage_of_the_weights
 from bert.labels.examples import ALONE, Examples
 from bert.labels.schema import LabelSchema, labels_alike, number
 from bert.labels.settings import LabelConfig
@@ -40,7 +38,7 @@ def prepare(config: LabelConfig, schema: LabelSchema, examples: Examples) -> Pre
         raise ValueError(
             f"{examples.source}: --balance and --positive-label are for classes of which a text has one; omit them"
         )
-    notes = [*_notes_of_the_file(config, schema, examples), *_notes_of_the_weights(config)]
+    notes = _notes_of_the_file(config, schema, examples)
     training, held_out = examples, None
     if config.holds_out():
         training, held_out, split_notes = hold_out(config, examples, classes)
@@ -72,16 +70,6 @@ def _notes_of_the_file(config: LabelConfig, schema: LabelSchema, examples: Examp
     if alone := sum(group.startswith(ALONE) for group in examples.groups or ()):
         notes.append(f"{alone:,} rows have no {config.data.group_column}: each is a group of its own")
     return notes
-
-
-def _notes_of_the_weights(config: LabelConfig) -> list[str]:
-    start = config.initialization
-    if start.from_checkpoint is not None or not usage_of_the_weights(start).token_weights:
-        return []
-    return [
-        f"not used: the token weights of {shown(start.from_pretrained_params or '')}, learned from its lines; "
-        "train on those and these together to have them"
-    ]
 
 
 def hold_out(

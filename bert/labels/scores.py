@@ -118,13 +118,18 @@ def details(rows: ScoredRows, decision: Decision, balanced: bool = False) -> dic
     predictions = decision.classes(likely)
     content: dict[str, Any] = {
         "classes": class_scores(rows.names, rows.labels, likely, predictions),
-        "temperature": decision.temperature,
         "worst": _worst_rows(rows, likely, predictions, decision.several),
     }
     if decision.several:
         content |= _figures_of_several_labels(rows.labels, predictions)
     else:
         content |= _figures_of_single_labels(rows, likely, predictions)
+    if decision.temperature != 1:  # fitted to these rows; the weights have that of an earlier training
+        content["temperature"] = decision.temperature
+        if not decision.several:
+            uncalibrated = Decision().probabilities(rows.logits)
+            before = calibration_error(uncalibrated, rows.labels)
+            content["calibration_error"] = {"before": before, **content["calibration_error"]}
     if decision.positive is not None:
         content["threshold"] = {rows.names[decision.positive]: decision.threshold}
     if verdict := _verdict(content, balanced or decision.several):
@@ -160,16 +165,13 @@ def _worst_rows(rows: ScoredRows, likely: np.ndarray, predictions: np.ndarray, s
 
 
 def _figures_of_single_labels(rows: ScoredRows, likely: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
-    """The confusion matrix, the calibration with and without the temperature, and the accuracy."""
+    """The confusion matrix, the calibration and the accuracy."""
     from sklearn.metrics import confusion_matrix
 
-    labels, uncalibrated = rows.labels, Decision().probabilities(rows.logits)
+    labels = rows.labels
     return {
         "confusion": confusion_matrix(labels, predictions, labels=range(len(rows.names))).tolist(),
-        "calibration_error": {
-            "before": calibration_error(uncalibrated, labels),
-            "after": calibration_error(likely, labels),
-        },
+        "calibration_error": {"after": calibration_error(likely, labels)},
         "accuracy": float((predictions == labels).mean()),
         "largest_class": float(np.bincount(labels).max() / len(labels)),
     }

@@ -24,13 +24,14 @@ from bert.labels.preparation import prepare
 from bert.labels.scores import ScoredRows, best_by, class_scores, details, fitted, lines
 from bert.labels.settings import LabelConfig
 from bert.labels.split import count_in_both
-from bert.labels.token_learning import MOST_LINES, MOST_NUMBERS, learned, share
-from bert.labels.token_weights import logits_of, packed, unpacked
+from bert.labels.token_learning import MOST_LINES, MOST_NUMBERS, learned, logits_of, share
+from bert.model.head_specs import HEAD_TENSORS, TOKEN_WEIGHTS, with_temperature
 from bert.model.objectives import (
     MultiLabelObjective,
     Objective,
     SequenceClassificationObjective,
     SequenceRegressionObjective,
+    TextHeadObjective,
 )
 from bert.randomness import permutation, stream_key
 from bert.reporting.run_record import BASELINE_FILE
@@ -79,13 +80,12 @@ class LabelTask(RunnableTask):
             self.notes += prepared.notes
 
     def _prepare_decision(self) -> None:
-        """The decision and token weights of the weights to start from, and whether token weights are learned."""
+        """The decision of the weights to start from, and whether token weights are learned."""
         labels, config = self.labels or (), self._config
         self._decision = Decision.of(self._usage, labels)
         if self._schema.separator is not None:
             self._decision = replace(self._decision, several=True)
-        stored = self._usage.token_weights if config.data.token_weights else None
-        self._token_weights = unpacked(stored, len(labels))
+        self._token_weights: np.ndarray | None = None  # of a training, by its last evaluation
         self._learns_token_weights = config.run.do_train and self._has_decision and config.data.token_weights
         if self._learns_token_weights and config.model.vocab_size * len(labels) > MOST_NUMBERS:
             self._learns_token_weights = False
@@ -129,13 +129,17 @@ class LabelTask(RunnableTask):
         files = {results: ResultsFile(head.encode(), row_ends=tsv_ends)} if results else {}
         return Part(name, self._config.file_of(name), files)
 
-    def objective(self) -> Objective:
+    def objective(self) -> TextHeadObjective:
         model, fuse_mha = self._config.model, self._config.hardware.fuse_mha
         if self.labels is None:
             return SequenceRegressionObjective(model, fuse_mha)
         if self._decision.several:
             return MultiLabelObjective(model, fuse_mha, num_labels=len(self.labels))
         return SequenceClassificationObjective(model, fuse_mha, num_labels=len(self.labels))
+
+    def objective_of(self, weights: Mapping[str, np.ndarray]) -> Objective:
+        """With the token weights of the weights, unless the settings leave them out."""
+        return replace(self.objective(), token_weights=TOKEN_WEIGHTS in weights and self._config.data.token_weights)
 
     def usage(self) -> Usage:
         schema = self._schema
@@ -149,8 +153,6 @@ class LabelTask(RunnableTask):
             label_column=self._config.data.label_column,
             header=self._config.data.header,
             label_separator=schema.separator,
-            token_weights=packed(self._token_weights),
-            temperature=decision.temperature,
             positive_label=None if decision.positive is None else labels[decision.positive],
             threshold=decision.threshold,
         )
@@ -199,13 +201,23 @@ class LabelTask(RunnableTask):
             lines = self.features(self.training.take(order[:MOST_LINES]))[0]
             kinds, classes = lines.labels["labels"], np.arange(len(self.labels or ()))
             truths = kinds > 0 if several else kinds[:, None] == classes
-            self._unscaled = learned(self.vocabulary, lines, truths, self._config.model.vocab_size)
+            self._unscaled = learned(self.vocabulary, lines, truths, self._config.model.padded_vocab_size())
         of_tokens = logits_of(self._unscaled, table.input_ids, table.offsets)
         by = share(outputs["logits"], of_tokens, table.labels["labels"], several)
-        self._token_weights = None if by == 0 else (by * self._unscaled).astype(np.float16)
+        self._token_weights = None if by == 0 else by * self._unscaled
+
+    def fitted_parameters(self) -> dict[str, np.ndarray]:
+        return {} if self._token_weights is None else {TOKEN_WEIGHTS: self._token_weights}
+
+    def final_head(self, trained: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The classifier and its token weights, divided by the temperature."""
+        if not self._has_decision:
+            return {}
+        head = {name: trained[name] for name in HEAD_TENSORS["classifier"]} | self.fitted_parameters()
+        return with_temperature(head, self._decision.temperature)
 
     def decode(self, features: Features, outputs: Outputs) -> np.ndarray:
-        """Logits float32 [n, classes], with the part of the tokens; or [n, 1]."""
+        """Logits float32 [n, classes] or [n, 1]; in a training with the part of the tokens, as networks to use have."""
         weights, table = self._token_weights, features.table
         of_tokens = 0.0 if weights is None else logits_of(weights, table.input_ids, table.offsets)
         return outputs["logits"] + of_tokens

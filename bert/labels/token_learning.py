@@ -1,4 +1,4 @@
-"""Learns the weights of tokens that a classifier adds to its logits: `bert.labels.token_weights`.
+"""Learns the token weights that a classifier adds to its logits: those of `bert.model.heads.TokenWeights`.
 
 An encoder of few layers learns little of a word that few lines have. A linear model of the same lines does, if it reads
 the characters inside the tokens: of words that are new to it too. Its part of a logit is a sum over the tokens of a
@@ -7,17 +7,20 @@ text, divided by the square root of their number, so it is kept as one number fo
 
 import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bert.finetuning.loader import FeatureTable
 from bert.labels.scores import TEMPERATURES, error_of
-from bert.labels.token_weights import shares_of
 from bert.tokenization.vocabulary import CONTINUATION_PREFIX, Vocabulary
 from bert.training.interruption import beat
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 _MOST_WORK = 4_000_000  # tokens to learn from, times the classes (at least 8): 25 CPU seconds
-MOST_NUMBERS = 4_000_000  # tokens of the vocabulary, times the classes: 8 MB in the model
+MOST_NUMBERS = 4_000_000  # tokens of the vocabulary, times the classes: 16 MB in the model
 MOST_LINES = 100_000
 _MOST_NUMBERS_SCORED = 300_000  # logits by which the share is found
 _LENGTHS = (2, 5)  # of the sequences of characters, the space before and after a word among them
@@ -92,3 +95,21 @@ def share(
     alone = minimize_scalar(lambda scale: error((scale, 0.0)), bounds=bounds[0], method="bounded")
     gain = (alone.fun - found.fun) * labels.size
     return float(found.x[1] / found.x[0]) if gain > _LEAST_GAIN else 0.0
+
+
+def logits_of(weights: np.ndarray, input_ids: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """The part of the tokens in the logits of texts, as the network computes it: float32 [n, classes].
+
+    Args:
+        weights: float [vocabulary, classes].
+        input_ids, offsets: integers [T] and [n + 1], as of a `FeatureTable`.
+    """
+    return np.asarray(shares_of(input_ids, offsets, len(weights)) @ weights.astype(np.float32), np.float32)
+
+
+def shares_of(input_ids: np.ndarray, offsets: np.ndarray, size: int) -> "csr_matrix":
+    """float64 [n, size]: how often a text has a token, divided by the square root of the number of its tokens."""
+    from scipy.sparse import csr_matrix  # here, as in `learned`
+
+    lengths = np.diff(offsets)
+    return csr_matrix((np.repeat(1 / np.sqrt(lengths), lengths), input_ids, offsets), (len(lengths), size))

@@ -70,6 +70,16 @@ def _means(states, is_real):
     return (paddle.cast(states, "float32") * weights).sum(axis=1) / weights.sum(axis=1)
 
 
+def _sums_by_root(values, is_real):
+    """The sums of [b, s, n] over the places that are not 0 in [b, s], by the root of their number: float32 [b, n].
+
+    A row without such a place, as a server's batch that is not full has, gets 0.
+    """
+    weights = paddle.cast(is_real, "float32").unsqueeze(-1)
+    sums = (paddle.cast(values, "float32") * weights).sum(axis=1)
+    return sums / weights.sum(axis=1).clip(min=1.0).sqrt()
+
+
 class ScoreBias:
     """What is added to scores: hides padded keys and, in layers with a window, keys more than half of it away.
 
@@ -145,6 +155,10 @@ class PaddedSequences:
         """[b, s, hidden] -> float32 [b, hidden], the means over real tokens."""
         return _means(hidden, self._attention_mask)
 
+    def sums_by_root(self, values):
+        """[b, s, n] -> float32 [b, n], the sums over real tokens, divided by the square root of their number."""
+        return _sums_by_root(values, self._attention_mask)
+
 
 class PackedSequences:
     """Tokens as [T, hidden]; what the two ways of attention share.
@@ -178,6 +192,10 @@ class PackedSequences:
         """[T, hidden] -> float32 [b, hidden], the means over the tokens of each sequence."""
         states = hidden.reshape([-1, hidden.shape[-1]])  # for oneDNN, as in gather_tokens
         return _means(self.padded(states), self._feed["token_of_place"] != NO_TOKEN)
+
+    def sums_by_root(self, values):
+        """[T, n] -> float32 [b, n], the sums over the tokens of each sequence, by the square root of their number."""
+        return _sums_by_root(self.padded(values), self._feed["token_of_place"] != NO_TOKEN)
 
 
 class FlashPackedSequences(PackedSequences):

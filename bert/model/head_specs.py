@@ -6,8 +6,10 @@ class in `bert.inference.heads`. This module loads no Paddle.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 DECODER_BIAS = "cls.predictions.bias"
+TOKEN_WEIGHTS = "classifier.token_weights.weight"  # [padded_vocab_size, classes], of `bert.model.heads.TokenWeights`
 # What can stand on an encoder, by the names used in messages, and its tensors.
 HEAD_TENSORS: dict[str, tuple[str, ...]] = {
     "pooler": ("bert.pooler.dense.weight", "bert.pooler.dense.bias"),
@@ -21,6 +23,7 @@ HEAD_TENSORS: dict[str, tuple[str, ...]] = {
     "next-sentence head": ("cls.seq_relationship.weight", "cls.seq_relationship.bias"),
     "question-answering head": ("qa_outputs.weight", "qa_outputs.bias"),
     "classifier": ("classifier.weight", "classifier.bias"),
+    "token weights": (TOKEN_WEIGHTS,),  # of some classifiers of texts
 }
 
 
@@ -34,6 +37,7 @@ class HeadSpec:
     pipeline: tuple[str, str] = ("", "")  # transformers' pipeline, and arguments for an example
     outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # name -> shape after the batch, s: sequence
     is_exported: bool = True  # for serving
+    may_have: tuple[str, ...] = ()  # further keys of HEAD_TENSORS, which it uses if the weights have them
     predicts: str | None = None  # the head that predictions use instead; None: this one
 
 
@@ -75,6 +79,7 @@ HEADS: dict[str, HeadSpec] = {
         classes=("BertForSequenceClassification",),
         pipeline=("text-classification", '"What a great film!"'),
         outputs={"logits": ("labels",)},
+        may_have=("token weights",),
     ),
     "token-classification": HeadSpec(
         noun="a tagger, which classifies words",
@@ -92,3 +97,13 @@ HEADS: dict[str, HeadSpec] = {
     ),
 }
 PREDICTIONS = tuple(name for name, head in HEADS.items() if head.predicts is None)
+
+
+def with_temperature(parameters: Mapping[str, Any], temperature: float) -> dict[str, Any]:
+    """The parameters of a classifier of texts whose logits are divided by a temperature (Guo et al., 2017).
+
+    Args:
+        parameters: by name, arrays of float32; only the classifier's and its token weights change.
+    """
+    linear = (*HEAD_TENSORS["classifier"], TOKEN_WEIGHTS)
+    return {name: array / temperature if name in linear else array for name, array in parameters.items()}

@@ -2,6 +2,7 @@
 
 from bert.config.architecture import FusedKernels
 from bert.config.training_settings import BertConfig
+from bert.model.head_specs import TOKEN_WEIGHTS
 from bert.model.modeling import PLAIN, BertModel, Linear, PredictionHead, linear, zeros
 from bert.model.modernbert import ModernBertModel
 from bert.runtime.paddle_api import nn
@@ -49,8 +50,27 @@ class BertForPretraining(nn.Layer):
         return logits, self.seq_relationship(pooled) if self.seq_relationship is not None else None
 
 
+class TokenWeights(nn.Layer):
+    """A part of a classifier's logits that skips the encoder ("wide and deep"; Cheng et al., 2016).
+
+    It is the sum of one weight for each token and class over the tokens of a text, divided by the square root of their
+    number. No training program has it: `bert.labels.token_learning` fits the weights.
+    """
+
+    def __init__(self, config: BertConfig, num_classes: int):
+        super().__init__()
+        self.table = nn.Embedding(config.padded_vocab_size(), num_classes, weight_attr=zeros(TOKEN_WEIGHTS))
+
+    def forward(self, input_ids, sequences):
+        """int64 [b, s], or [T] if packed, in the layout of `sequences` -> float32 [b, classes]."""
+        return sequences.sums_by_root(self.table(input_ids))
+
+
 class BertWithHead(nn.Layer):
-    """An encoder with a linear head on every token or on the pooled first one, after dropout if it is a classifier."""
+    """An encoder with a linear head on every token or on the pooled first one, after dropout if it is a classifier.
+
+    With `token_weights`, a head on the pooled token adds `TokenWeights` to its outputs.
+    """
 
     def __init__(
         self,
@@ -59,6 +79,7 @@ class BertWithHead(nn.Layer):
         name: str,
         *,
         per_token: bool,
+        token_weights: bool = False,
         fuse_mha: bool = False,
         kernels: FusedKernels = PLAIN,
     ):
@@ -68,14 +89,18 @@ class BertWithHead(nn.Layer):
         # A ModernBERT pools by the same head.
         self.transform = PredictionHead(config, kernels) if per_token and config.is_modern() else None
         self.head = Linear(config, config.hidden_size, num_outputs, name, biased=True)
+        self.token_weights = TokenWeights(config, num_outputs) if token_weights else None
         self.dropout_prob = config.hidden_dropout_prob if name == "classifier" else 0.0
         self.per_token = per_token
 
     def forward(self, input_ids, token_type_ids, sequences):
         """Inputs as `BertModel` has them -> float [b, s, num_outputs] or [b, num_outputs]."""
-        if not self.per_token:
-            return self._logits(self.bert.at(input_ids, token_type_ids, sequences)[1])
         sequences = self.bert.layout(sequences)
+        if not self.per_token:
+            logits = self._logits(self.bert.at(input_ids, token_type_ids, sequences)[1])
+            if self.token_weights is None:
+                return logits
+            return logits.astype("float32") + self.token_weights(input_ids, sequences)
         return sequences.padded(self._logits(self.bert(input_ids, token_type_ids, sequences)[0]))
 
     def _logits(self, states):

@@ -302,7 +302,27 @@ class QuestionAnsweringObjective(HeadObjective):
 
 
 @dataclass(frozen=True)
-class SequenceClassificationObjective(HeadObjective):
+class TextHeadObjective(HeadObjective):
+    """A head on the pooled first token of each sequence.
+
+    Attributes:
+        token_weights: whether `bert.model.heads.TokenWeights` are added to the logits: never in a training.
+    """
+
+    token_weights: bool = False
+
+    def packing(self) -> Packing | None:
+        packing = super().packing()
+        return packing and replace(packing, per_token=packing.per_token or self.token_weights)
+
+    def network(self) -> BertWithHead:
+        kinds: dict[str, Any] = {"fuse_mha": self.fuse_mha, "kernels": self.kernels}
+        kinds["token_weights"] = self.token_weights
+        return BertWithHead(self.model, self.num_labels, self.head, per_token=False, **kinds)
+
+
+@dataclass(frozen=True)
+class SequenceClassificationObjective(TextHeadObjective):
     """Classification of a text or a pair of texts."""
 
     labels: ClassVar = {"labels": ([-1], "int64")}
@@ -316,7 +336,7 @@ class SequenceClassificationObjective(HeadObjective):
 
 
 @dataclass(frozen=True)
-class MultiLabelObjective(HeadObjective):
+class MultiLabelObjective(TextHeadObjective):
     """Classification of a text or a pair of texts that may have several labels: a decision for each label."""
 
     labels: ClassVar = {"labels": ([-1, -1], "float32")}
@@ -328,7 +348,7 @@ class MultiLabelObjective(HeadObjective):
 
 
 @dataclass(frozen=True)
-class SequenceRegressionObjective(HeadObjective):
+class SequenceRegressionObjective(TextHeadObjective):
     """Regression for a text or a pair of texts, by the mean squared error."""
 
     num_labels: int = 1

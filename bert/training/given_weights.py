@@ -18,7 +18,8 @@ from bert.config.architecture import MODERN_ONLY, BertConfig
 from bert.conversion.model_description import LABELS_FILE, TASK_FILE, named_classes, read_usage
 from bert.conversion.reading import WITHOUT, PretrainedWeights, read_pretrained
 from bert.conversion.vocabularies import with_new_words
-from bert.model.head_specs import HEAD_TENSORS
+from bert.files import shown
+from bert.model.head_specs import HEAD_TENSORS, TOKEN_WEIGHTS
 from bert.tokenization.vocabulary_files import read_vocabulary
 
 logger = logging.getLogger(__name__)
@@ -62,21 +63,27 @@ class Outputs(NamedTuple):
 
 
 def weights_for_task(weights: PretrainedWeights, texts: Mapping[str, str]) -> Mapping[str, np.ndarray]:
-    """The weights, without a classifier that was trained for other outputs than those of the task.
+    """The weights, without token weights, and without a classifier for other outputs than those of the task.
 
     A row of a classifier belongs to one label. With other labels, or the same ones in another order, its rows would
-    mean something else, also where their number is the same.
+    mean something else, also where their number is the same. Token weights were fitted to the lines of their training.
 
     Args:
         texts: files that the task keeps beside its weights, name -> content.
     """
+    parameters = {name: array for name, array in weights.parameters.items() if name != TOKEN_WEIGHTS}
+    if TOKEN_WEIGHTS in weights.parameters:
+        logger.info(
+            f"not used: the token weights of {shown(weights.folder)}, learned from its lines; train on both sets of "
+            "lines together to have them"
+        )
     theirs, ours = _outputs_of_weights(weights), _outputs_of_task(texts)
     if ours is None or theirs in (None, ours):
-        return weights.parameters
+        return parameters
     logger.info(
         f"{weights.folder}: its classifier is for {theirs}; this training has {ours}, so a new classifier is trained"
     )
-    return {name: array for name, array in weights.parameters.items() if name not in HEAD_TENSORS["classifier"]}
+    return {name: array for name, array in parameters.items() if name not in HEAD_TENSORS["classifier"]}
 
 
 def _outputs_of_weights(weights: PretrainedWeights) -> Outputs | None:

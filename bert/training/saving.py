@@ -6,6 +6,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 
+import numpy as np
+
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.checkpoints.directories import BEST, STABLE, CheckpointError
@@ -16,6 +18,7 @@ from bert.runtime.distributed import Group
 from bert.tokenization.vocabulary_files import vocabulary_copy
 from bert.training.devices import Device
 from bert.training.resumption import is_own
+from bert.training.task import Task
 from program import TrainingProgram
 
 logger = logging.getLogger(__name__)
@@ -41,8 +44,9 @@ class Checkpoints:
     """Writes a run's checkpoints and restores them.
 
     Args:
-        texts: further files of each checkpoint, by name: what a fine-tuned model needs to be used. Evaluations may
-            change them; a checkpoint has those of its save, and one that is resumed or restored gives them back.
+        task: its `texts` and `fitted` are further files of each checkpoint and parameters beside the program's: what a
+            fine-tuned model needs to be used. Evaluations may change them; a checkpoint has those of its save, and
+            one that is resumed or restored gives them back.
         metric: of the evaluations, whose best checkpoint is never pruned; empty: only the newest are kept.
         resumed: where the leg starts, if its checkpoint may be this run's own.
     """
@@ -54,7 +58,7 @@ class Checkpoints:
         device: Device,
         start: Progress,
         writer: CheckpointWriter,
-        texts: dict[str, str] | None = None,
+        task: Task | None = None,
         metric: str = "",
         resumed: Progress | None = None,
     ) -> None:
@@ -63,12 +67,12 @@ class Checkpoints:
         # Read once: a large tokenizer.json takes seconds, and the file may change while the run goes on.
         name, vocabulary = vocabulary_copy(config.vocabulary_file())
         self._files = {name: vocabulary, checkpoint.CONFIG_FILE: config.model.to_json().encode()}
-        self._texts = {} if texts is None else texts
+        self._texts, self._fitted = ({}, {}) if task is None else (task.texts, task.fitted)
         # Step of the newest checkpoint, and what evaluations and the start of a decay had added.
         self._saved: tuple[int, str] | None = None
         if resumed is not None and _is_saved(config, resumed.step):
             self._saved = (resumed.step, _added_later(resumed.carried))
-            self._take_texts(resumed.step)
+            self._take_fitted(resumed.step)
             if device.group.is_main and resumed.step == max(checkpoint_files.list_steps(self._parent)):
                 self._name_steps(resumed.carried)  # a kill can have come after the checkpoint and before the names
         stable = checkpoint_files.named_step(self._parent, STABLE)  # until a save: the decay after it is abandoned
@@ -84,11 +88,11 @@ class Checkpoints:
         if not self._device.group.is_main:
             return
         before, self._saved = self._saved, (step, _added_later(state))
-        state, texts = deepcopy(state), dict(self._texts)  # the loop changes them while they are written
+        state, texts, fitted = deepcopy(state), dict(self._texts), dict(self._fitted)  # the loop changes them
         if before is None or before[0] != step:
-            self._writer.save(step, lambda: self._capture(step, epoch, state, texts))
+            self._writer.save(step, lambda: self._capture(step, epoch, state, texts, fitted))
         elif before != self._saved:
-            self._writer.amend(step, lambda: self._amend(step, state, texts))
+            self._writer.amend(step, lambda: self._amend(step, state, texts, fitted))
 
     def saved(self) -> list[SaveTimes]:
         """Times of the saves that finished since the last call. Raises SaveFailed if one failed."""
@@ -111,27 +115,33 @@ class Checkpoints:
         source = newest or checkpoint_files.step_directory(self._parent, common)
         parameters, optimizer, progress = checkpoint.load(source)
         checkpoint.restore(device.scope, device.place, self._program, parameters, optimizer, progress)
-        self._take_texts(common)
+        self._take_fitted(common)
         device.collective.from_main(0)  # all ranks have read it before anything is moved
         if device.group.is_main:
             checkpoint_files.set_aside_newer(self._parent, common)
         return progress
 
-    def _take_texts(self, step: int) -> None:
-        files = {name: checkpoint_files.step_directory(self._parent, step) / name for name in self._texts}
+    def _take_fitted(self, step: int) -> None:
+        """Give the task the texts and fitted parameters of a checkpoint."""
+        directory = checkpoint_files.step_directory(self._parent, step)
+        files = {name: directory / name for name in self._texts}
         self._texts |= {name: file.read_text(encoding="utf-8") for name, file in files.items() if file.is_file()}
+        self._fitted.clear()
+        self._fitted |= checkpoint.load_fitted(directory)
 
     def has(self, step: int) -> bool:
         """Whether a step has a checkpoint, as rank 0 sees it."""
         return checkpoint_files.step_directory(self._parent, step).is_dir()
 
-    def _capture(self, step: int, epoch: int, state: LoopState, texts: dict[str, str]) -> Callable[[], None]:
+    def _capture(
+        self, step: int, epoch: int, state: LoopState, texts: dict[str, str], fitted: dict[str, np.ndarray]
+    ) -> Callable[[], None]:
         # One save is in flight at most, so the writer has finished with the arrays of the save before.
         parameters, optimizer, scalars = checkpoint.capture(self._device.scope, self._program, self._arrays)
         self._arrays = (parameters, optimizer)
         progress = replace(self._start, step=step, epoch=epoch, carried=state, **scalars)
         files = self._files | {name: text.encode() for name, text in texts.items()}
-        return lambda: self._write(parameters, optimizer, progress, files)
+        return lambda: self._write(parameters | fitted, optimizer, progress, files)
 
     def _write(self, parameters: dict, optimizer: dict, progress: Progress, files: dict[str, bytes]) -> None:
         config = self._config
@@ -149,8 +159,8 @@ class Checkpoints:
         if warning := self._disk.after_save(directory):
             logger.warning(warning)
 
-    def _amend(self, step: int, state: LoopState, texts: dict[str, str]) -> None:
-        checkpoint.amend(self._parent, self._config.run.model_prefix, step, state, texts)
+    def _amend(self, step: int, state: LoopState, texts: dict[str, str], fitted: dict[str, np.ndarray]) -> None:
+        checkpoint.amend(self._parent, self._config.run.model_prefix, step, state, texts, fitted)
         self._name_steps_and_prune(state)  # the best before this one may be surplus
 
     def _name_steps_and_prune(self, state: LoopState) -> None:
@@ -193,7 +203,7 @@ def use_best_weights(config: TrainingConfig, device: Device, last_step: int) -> 
     if step == 0:
         logger.info(f"no complete best weights in {parent}: using those of the last step")
     elif step != last_step:
-        weights = checkpoint.load_parameters(checkpoint_files.step_directory(parent, step))
+        weights = checkpoint.load_trained(checkpoint_files.step_directory(parent, step))
         checkpoint.write_parameters(device.scope, device.place, weights)
         logger.info(f"using the weights of step {step}, the best")
     return step

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,8 +128,19 @@ def _with_positions(weights: Mapping[str, np.ndarray], model: BertConfig, path: 
     return {**weights, POSITIONS: np.resize(table, (rows, table.shape[1]))}
 
 
-def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: Device) -> None:
-    """Load the weights of a program that is not trained: none may be missing."""
+class WeightsToUse(NamedTuple):
+    """The weights of a program that is not trained."""
+
+    source: Path | VerifiedCheckpoint
+    parameters: Mapping[str, np.ndarray]  # by our names, float32
+
+
+def read_weights_to_use(config: TrainingConfig) -> WeightsToUse:
+    """The weights that the settings name, for a prediction or an evaluation.
+
+    Raises:
+        CheckpointError, ConversionError: the settings name none, or they are missing or damaged.
+    """
     settings = config.initialization
     source: Path | VerifiedCheckpoint | None = None
     if settings.from_checkpoint:
@@ -143,7 +154,12 @@ def load_weights_to_use(config: TrainingConfig, names: tuple[str, ...], device: 
         )
     from bert.training.given_weights import pretrained_parameters
 
-    parameters = pretrained_parameters(source, config.model)
+    return WeightsToUse(source, pretrained_parameters(source, config.model))
+
+
+def load_weights_to_use(weights: WeightsToUse, names: tuple[str, ...], device: Device) -> None:
+    """Write the weights of a program's parameters into the scope: none may be missing."""
+    source, parameters = weights
     current = {name: checkpoint.read_variable(device.scope, name) for name in names}
     wrong = [line for line in checkpoint.differences(parameters, current) if not line.startswith("unknown: ")]
     if wrong:

@@ -4,6 +4,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bert.checkpoints.progress import Progress
 from bert.config.training_settings import TrainingConfig
 from bert.model.objectives import Objective
@@ -53,6 +55,7 @@ class Task:
     evaluates: bool = False  # `Evaluation.evaluate` has anything to evaluate
     finishes: bool = False  # `Evaluation.finish` has work to do after training
     texts: dict[str, str] = {}  # files to keep in checkpoints, name -> content
+    fitted: dict[str, np.ndarray] = {}  # parameters that evaluations fit, to keep beside the program's own
     best_metric: BestMetric = NO_METRIC  # decides the best checkpoint and early stopping
     evaluates_first: bool = False  # given weights are evaluated before the first update
 

@@ -96,7 +96,7 @@ def _train(
             return exit_codes.OK
     writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
     kept, resumed = metric.name if metric.keeps else "", None if config.run.benchmark else progress
-    checkpoints = Checkpoints(config, program, device, start, writer, task.texts, kept, resumed)
+    checkpoints = Checkpoints(config, program, device, start, writer, task, kept, resumed)
     evaluate = evaluation.evaluate if task.evaluates and not config.run.benchmark else None
     with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank):
         last = _last_step(config, progress.step)

@@ -126,7 +126,6 @@ USAGE = Usage(
     name="custom",
     max_seq_length=3,
     text_columns=("first", "second"),
-    temperature=1.5,
     word_rules={"w 9": True},
     vectors=VectorForm(pooling="cls", dimensions=(64, 32)),
 )

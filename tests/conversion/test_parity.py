@@ -21,6 +21,7 @@ from bert.conversion import writers
 from bert.conversion.reading import read_pretrained
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor
+from bert.model.head_specs import TOKEN_WEIGHTS
 from bert.model.heads import BertForPretraining
 from bert.runtime.paddle_api import nn, paddle, place_of, static, unique_name, write_variable
 from tests.conversion import recorded_outputs
@@ -144,6 +145,20 @@ def test_the_check_by_paddlenlp_passes_what_is_written_and_finds_what_is_not(
     with mock.patch.dict(writers.WRITERS, paddlenlp=write_transposed), refused("PaddleNLP's Bert.* computes another"):
         run_convert.main([*arguments, "--to", str(tmp_path / "wrong")])
     assert not (tmp_path / "wrong").exists()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    importlib.util.find_spec("paddlenlp") is None, reason="paddlenlp is not installed, as with Paddle 3"
+)
+def test_paddlenlp_loads_a_classifier_with_token_weights_and_ignores_them(tmp_path, capsys, monkeypatch):
+    monkeypatch.delattr(paddle.distributed.fleet, "get_hybrid_communicate_group")
+    table = np.random.RandomState(2).randn(foreign.PADDED, 3).astype("float32")
+    source = native(tmp_path / "m", ("pooler", "classifier"), **{TOKEN_WEIGHTS: table})
+    arguments = ["--from", str(source), "--to", str(tmp_path / "x"), "--to-format", "paddlenlp", "--check"]
+    assert run_convert.main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "checked by PaddleNLP" in out and f"PaddleNLP ignores the {foreign.VOCAB * 3} token weights" in out
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import run_convert
 import run_glue
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
 from bert.conversion.model_description import Usage
+from bert.conversion.reading import read_pretrained
 from bert.finetuning.model_files import implied_by_weights, labels_beside, labels_of_the_weights
 from bert.finetuning.task import Features
 from bert.glue.config import ENTRY
 from bert.glue.task_table import TASKS
 from bert.inference.heads import load_model
 from bert.labels.task import LabelTask
+from bert.model.head_specs import TOKEN_WEIGHTS
 from bert.runtime.paddle_api import static
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support import tiny, tokenizer_files
@@ -161,10 +164,8 @@ def test_files_of_ones_own_and_then_only_a_prediction(weights, files, tmp_path):
     assert all(0.5 <= float(line.split("\t")[2]) <= 1 for line in lines[1:])
     # The model remembers its column, length and case: used alone, it gives the predictions of the run.
     classifier = load_model(tmp_path / "out")
-    usage = classifier.opened.usage
-    fitted = {"temperature": usage.temperature, "token_weights": usage.token_weights}
-    expected = Usage("custom", 16, ("words",), label_column="kind", **fitted)
-    assert classifier.max_seq_length == 16 and usage == expected and usage.temperature >= 1
+    expected = Usage("custom", 16, ("words",), label_column="kind")
+    assert classifier.max_seq_length == 16 and classifier.opened.usage == expected
     run(tmp_path, f"--eval-file {files}/dev.csv --from-pretrained-params {tmp_path}/out --output-dir {tmp_path}/again")
     assert (
         json.loads((tmp_path / "again/glue-custom/summary.json").read_text())["eval_macro_f1"] == found["eval_macro_f1"]
@@ -190,7 +191,7 @@ def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(w
     rows = (tmp_path / "with/out/glue-custom/metrics.jsonl").read_text().splitlines()
     evaluations = [row["eval_accuracy"] for row in map(json.loads, rows) if "eval_accuracy" in row]
     assert len(evaluations) >= 2 and min(evaluations) > 0.85
-    assert load_model(tmp_path / "without/out").opened.usage.token_weights is None
+    assert TOKEN_WEIGHTS not in read_pretrained(tmp_path / "without/out").parameters
 
     table = (tmp_path / "with/out/glue-custom/dev_predictions.tsv").read_text().splitlines()[1:]
     _, said, truths, likely, texts = zip(*(row.split("\t") for row in table), strict=True)
@@ -212,12 +213,46 @@ def test_a_linear_model_of_the_tokens_helps_an_encoder_that_has_learned_little(w
 
     capsys.readouterr()
     run(tmp_path, line.replace(f"params {weights}", f"params {out} --output-dir {tmp_path}/on/out"))
-    assert f"not used: the token weights of {out}, learned from its lines" in " ".join(capsys.readouterr().out.split())
+    assert f"not used: the token weights of {out}" in " ".join(capsys.readouterr().out.split())
 
     run_convert.main(["--from", f"{tmp_path}/with/out", "--to", f"{tmp_path}/hf", "--to-format", "hf"])
-    said = "other libraries give logits without them"
+    number = SIZE * 2
+    said = f"transformers ignores the {number:,} token weights"
     assert said in (tmp_path / "hf/README.md").read_text() and said in (tmp_path / "hf/conversion.json").read_text()
     assert load_model(tmp_path / "hf").predict([texts[0]]) == again[:1]
+
+
+@pytest.mark.long
+def test_a_classifier_that_is_extended_equals_the_uninterrupted_one(weights, files, tmp_path):
+    """The checkpoint from which it is extended has a calibrated head, and its training goes on from the trained one."""
+    header, *rows = (files / "dev.csv").read_text().splitlines()
+    wrong = [row.replace("good", "bad") if number % 9 == 1 else row for number, row in enumerate(rows)]
+    (tmp_path / "dev.csv").write_text("\n".join([header, *wrong]) + "\n")
+    line = (
+        f"--task-name custom --text-column words --label-column kind --train-file {files}/train.csv --eval-file "
+        f"{tmp_path}/dev.csv --do-train --do-eval --batch-size 20 --eval-freq 2 --num-steps-per-checkpoint 2 "
+        "--lr-schedule constant --warmup-proportion 0 --learning-rate 3e-3 --no-keep-best"
+    )
+    begins = f"{line} --from-pretrained-params {weights}"
+    run(tmp_path, f"{begins} --max-steps 8 --keep-checkpoints 9 --output-dir {tmp_path}/whole")
+    run(tmp_path, f"{begins} --max-steps 4 --output-dir {tmp_path}/parts")
+    whole, parts = (next((tmp_path / name).glob("*/glue-custom/4")).parent for name in ("whole", "parts"))
+    head = load_file(parts / "4/bert_paddle_trained_head.safetensors")
+    final = load_file(parts / "4/bert_paddle.safetensors")
+    temperature = head["classifier.bias"][0] / final["classifier.bias"][0]
+    assert abs(temperature - 1) > 0.01
+    for name in ("classifier.weight", "classifier.bias", TOKEN_WEIGHTS):
+        np.testing.assert_allclose(head[name], final[name] * temperature, rtol=1e-5, err_msg=name)
+    continues = f"--from-checkpoint {tmp_path}/parts --last-step-of-checkpoint auto"
+    run(tmp_path, f"{line} --max-steps 8 --keep-checkpoints 9 --output-dir {tmp_path}/parts {continues}")
+    for step in (6, 8):
+        folders = [folder / str(step) for folder in (whole, parts)]
+        tiny.assert_identical(*(checkpoint.load(folder)[0] for folder in folders))
+        tiny.assert_identical(*(checkpoint.load(folder)[1] for folder in folders))
+        tiny.assert_identical(*(load_file(folder / "bert_paddle.safetensors") for folder in folders))
+    assert [result["probability"] for result in load_model(tmp_path / "parts").predict(["wa1 wb7", "wa1"])] == [
+        result["probability"] for result in load_model(tmp_path / "whole").predict(["wa1 wb7", "wa1"])
+    ]
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ import pytest
 from bert.conversion.model_description import Usage
 from bert.inference.heads import load_model
 from bert.inference.predictor import Predictor
-from bert.labels.token_weights import packed
+from bert.model.head_specs import TOKEN_WEIGHTS
 from tests.conversion import test_parity
 from tests.conversion.test_parity import compare, random_feed
 from tests.conversion.test_round_trips import TASKS
@@ -109,8 +109,8 @@ def test_a_damaged_export_is_refused_by_its_name(tmp_path):
     ],
 )
 def test_an_export_is_used_like_its_checkpoint(tmp_path, task, to_format, requests):
-    weights = packed(np.random.RandomState(2).randn(foreign.VOCAB, 3)) if "classification" in task else None
-    source = model(tmp_path / "m", task, Usage("ours", 9, token_weights=weights))
+    weights = {TOKEN_WEIGHTS: np.random.RandomState(2).randn(foreign.VOCAB + 3, 3).astype("float32")}
+    source = model(tmp_path / "m", task, Usage("ours", 9), **(weights if "classification" in task else {}))
     wanted, exported = load_model(source), load_model(export(source, tmp_path / "x", "--format", to_format))
     assert exported.opened.task == task and exported.max_seq_length == wanted.max_seq_length
     card = (tmp_path / "x/README.md").read_text()

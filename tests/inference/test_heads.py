@@ -75,15 +75,15 @@ TEXTS = [" ".join(WORDS[number : number + 1 + number % 5]) for number in range(1
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 32])
-def test_classes_follow_the_logits_the_temperature_and_the_threshold(batch_size):
+def test_classes_follow_the_logits_and_the_threshold(batch_size):
     """Single texts and pairs may be mixed; results come in the order of the requests."""
     forward = Forward("logits", sums)
-    usage = Usage("ours", 12, temperature=2.5, positive_label="dog", threshold=0.3)
+    usage = Usage("ours", 12, positive_label="dog", threshold=0.3)
     classifier = Classifier(opened("sequence-classification", forward, usage, LABELS), batch_size=batch_size)
     requests = [(text,) if number % 3 else (text, "w7 w8") for number, text in enumerate(TEXTS)]
     wanted = []
     for texts in requests:
-        likely = dict(zip(LABELS, softmax((sums(sequence(*texts), 0) / 2.5).tolist()), strict=True))
+        likely = dict(zip(LABELS, softmax(sums(sequence(*texts), 0).tolist()), strict=True))
         others = max(("cat", "fox"), key=likely.__getitem__)
         label = "dog" if likely["dog"] >= 0.3 else others
         wanted.append((label, likely))
@@ -98,10 +98,10 @@ def test_classes_follow_the_logits_the_temperature_and_the_threshold(batch_size)
 
 
 def test_several_labels_are_those_from_the_threshold_on():
-    usage = Usage("ours", 12, label_separator=";", temperature=2.0)
+    usage = Usage("ours", 12, label_separator=";")
     classifier = Classifier(opened("sequence-classification", Forward("logits", sums), usage, LABELS))
     for text, result in zip(TEXTS, classifier.predict(TEXTS), strict=True):
-        likely = [1 / (1 + math.exp(-value / 2)) for value in sums(sequence(text), 0)]
+        likely = [1 / (1 + math.exp(-value)) for value in sums(sequence(text), 0)]
         assert result["labels"] == [name for name, value in zip(LABELS, likely, strict=True) if value >= 0.5]
         assert [*result["probabilities"].values()] == pytest.approx(likely, abs=6e-7)
     one = Classifier(opened("sequence-classification", Forward("logits", sums), usage, LABELS[:1]))

@@ -260,9 +260,9 @@ def test_a_decision_takes_the_class_from_the_threshold_on_and_else_the_likeliest
 
 
 def test_a_decision_is_that_of_the_weights():
-    usage = Usage("ours", 9, temperature=3.0, positive_label="urgent", threshold=0.2)
-    assert Decision.of(usage, NAMES) == Decision(False, 3.0, 2, 0.2)
-    assert Decision.of(usage, NAMES[:2]) == Decision(False, 3.0, None, 0.2)
+    usage = Usage("ours", 9, positive_label="urgent", threshold=0.2)
+    assert Decision.of(usage, NAMES) == Decision(False, 1.0, 2, 0.2)
+    assert Decision.of(usage, NAMES[:2]) == Decision(False, 1.0, None, 0.2)
     assert Decision.of(Usage("ours", 9, label_separator=";"), NAMES) == Decision(True, 1.0, None, 0.5)
 
 

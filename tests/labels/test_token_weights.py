@@ -1,4 +1,4 @@
-"""The weights of tokens that a classifier adds to its logits: learned, multiplied, kept. tests/glue uses them."""
+"""The token weights that a classifier adds to its logits: how they are learned. tests/glue uses them."""
 
 from collections import Counter
 
@@ -10,8 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from bert.arrays.ragged import offsets_of
 from bert.finetuning.loader import FeatureTable
 from bert.labels.scores import error_of
-from bert.labels.token_learning import _MOST_WORK, learned, share
-from bert.labels.token_weights import logits_of, packed, unpacked
+from bert.labels.token_learning import _MOST_WORK, learned, logits_of, share
 from bert.tokenization.vocabulary import Vocabulary
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -159,11 +158,3 @@ def test_of_many_lines_those_at_equal_distances_decide_the_share():
     assert thirds > 0.5 and share(logits, tokens, labels, False, most_numbers=200) == thirds
     assert share(logits, tokens, labels, False, most_numbers=299) == thirds, "600 logits are more than twice 299"
     assert share(logits, tokens, labels, False, most_numbers=600) == share(logits, tokens, labels, False) == 0
-
-
-def test_kept_weights_are_the_same_and_those_of_other_classes_are_refused():
-    weights = np.random.RandomState(4).randn(7, 3).astype("float16")
-    assert (unpacked(packed(weights), 3) == weights).all() and packed(None) is None and unpacked(None, 3) is None
-    for text, classes in ((packed(weights), 4), ("no base64!", 3)):
-        with pytest.raises(ValueError, match=f"token_weights in task.json are damaged or not of {classes} classes"):
-            unpacked(text, classes)

@@ -13,6 +13,7 @@ from bert.checkpoints.directories import BEST, MANIFEST, STABLE, list_steps, nam
 from bert.checkpoints.progress import DecayState, LoopState
 from bert.checkpoints.writer import CheckpointWriter
 from bert.config.training_settings import derive
+from bert.model.head_specs import TOKEN_WEIGHTS
 from bert.model.optimization import COUNTERS
 from bert.runtime.distributed import Collective, Group
 from bert.runtime.paddle_api import place_of, read_variable, static
@@ -29,14 +30,15 @@ PROGRAM = SimpleNamespace(
 class Run:
     """A rank's scope and checkpoints; the value of its variables is a number."""
 
-    def __init__(self, config, texts=None, metric="eval_loss", resumed=None, rank=0, writer=None):
+    def __init__(self, config, texts=None, metric="eval_loss", resumed=None, rank=0, writer=None, fitted=None):
         self.config, self.group, place, scope = config, Group(rank, 1, "cpu"), place_of("cpu"), static.Scope()
         self.device = Device(None, scope, place, self.group, Collective(self.group, None), 1.0)
         self.put(0)
         self.start = runs.fresh_progress(config)
         self.writer = writer or CheckpointWriter(asynchronous=False)
+        task = SimpleNamespace(texts={} if texts is None else texts, fitted={} if fitted is None else fitted)
         self.checkpoints = Checkpoints(
-            config, PROGRAM, self.device, self.start, self.writer, texts, metric, resumed=resumed
+            config, PROGRAM, self.device, self.start, self.writer, task, metric, resumed=resumed
         )
 
     def put(self, number: float) -> None:
@@ -123,6 +125,28 @@ def test_what_changes_while_a_save_is_written_is_not_in_it(config, monkeypatch):
     parameters, _, progress = state.load(config.checkpoint_dir() / "3")
     assert parameters["a"][0] == 3 and progress.carried.evaluations.best == (3, 2.5)
     assert (config.checkpoint_dir() / "3/labels.txt").read_text() == "old"
+
+
+def test_a_checkpoint_has_the_fitted_parameters_and_gives_them_back(config):
+    """Those of its save, as the texts; an evaluation after the save replaces them."""
+    fitted = {TOKEN_WEIGHTS: np.full((2, 2), 3, "float32")}
+    run = Run(config, fitted=fitted, metric="")
+    run.save(3)
+    fitted[TOKEN_WEIGHTS] = np.full((2, 2), 5, "float32")
+    run.save(5)
+    kept = [state.load_fitted(config.checkpoint_dir() / step)[TOKEN_WEIGHTS][0, 0] for step in ("3", "5")]
+    assert kept == [3, 5] and state.load(config.checkpoint_dir() / "5")[0].keys() == {"a", "b"}
+    fitted[TOKEN_WEIGHTS] = np.full((2, 2), 6, "float32")
+    run.save(5, best(5, 1.0))
+    assert state.load_fitted(config.checkpoint_dir() / "5")[TOKEN_WEIGHTS][0, 0] == 6
+    run.checkpoints.restore(4)
+    assert fitted[TOKEN_WEIGHTS].tolist() == [[3, 3], [3, 3]]
+    resumed, given = derive(config, from_checkpoint=config.run.output_dir), dict[str, np.ndarray]()
+    Run(resumed, fitted=given, resumed=state.load(config.checkpoint_dir() / "3")[2])
+    assert given[TOKEN_WEIGHTS].tolist() == [[3, 3], [3, 3]]
+    fitted.clear()
+    run.save(7)
+    assert state.load_fitted(config.checkpoint_dir() / "7") == {}
 
 
 def test_only_rank_0_saves(config):

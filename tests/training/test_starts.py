@@ -12,10 +12,11 @@ from safetensors.numpy import save_file
 from bert.checkpoints.directories import BEST, name_step, write_checkpoint
 from bert.checkpoints.state import CheckpointError
 from bert.config.training_settings import derive
+from bert.model.head_specs import TOKEN_WEIGHTS
 from bert.runtime.distributed import Collective, Group
 from bert.runtime.paddle_api import place_of, read_variable, static
 from bert.training.devices import Device
-from bert.training.starts import POSITIONS, load_start, load_weights_to_use
+from bert.training.starts import POSITIONS, load_start, load_weights_to_use, read_weights_to_use
 from tests.support import runs, tiny
 from tests.support.messages import messages
 
@@ -66,7 +67,7 @@ class Started:
 
     def use(self, config) -> None:
         with messages() as self.said:
-            load_weights_to_use(config, self.program.parameters, self.device)
+            load_weights_to_use(read_weights_to_use(config), self.program.parameters, self.device)
 
     def values(self) -> dict[str, np.ndarray]:
         return {name: read_variable(self.device.scope, name) for name in self.program.parameters}
@@ -121,6 +122,19 @@ def test_only_given_weights_may_lack_a_head(tmp_path):
     assert (started.values()[bias] == 1).all()
     with pytest.raises(CheckpointError, match="missing: cls.predictions.bias"):
         started.load(settings(tmp_path, phase=2, from_phase1_final_params=tmp_path / "given"))
+
+
+def test_token_weights_of_given_weights_are_left_out_of_a_training(tmp_path):
+    save(tmp_path / "given", 2, 2, **{TOKEN_WEIGHTS: (104, 3), "classifier.weight": (32, 3), "classifier.bias": (3,)})
+    started = Started()
+    started.load(settings(tmp_path, from_pretrained_params=tmp_path / "given"))
+    tiny.assert_identical(started.values(), weights(2))
+    path = tmp_path / "given/2"
+    assert started.said[0] == (
+        f"not used: the token weights of {path}, learned from its lines; train on both sets of lines together to have "
+        "them"
+    )
+    assert not any(TOKEN_WEIGHTS in line for line in started.said)
 
 
 def test_fewer_positions_are_repeated_for_longer_sequences(tmp_path):
