@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 from bert.model.attention import MASKED_SCORE
 from bert.model.heads import ENCODERS
 from bert.model.modeling import BertModel
-from bert.model.objectives import Objective
+from bert.model.objectives import BATCH_VECTORS, Objective
 from bert.runtime.paddle_api import nn, paddle
 from bert.samples.packing import Packing
 
 F = nn.functional
-BATCH_VECTORS = "batch_vectors"
 
 
 @dataclass(frozen=True)

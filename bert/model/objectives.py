@@ -25,6 +25,8 @@ F = nn.functional
 ENCODER_INPUTS = {name: ([-1, -1], "int64") for name in ("input_ids", "token_type_ids", "attention_mask")}
 BINARY_INPUTS = ("token_type_ids", "attention_mask", "next_sentence_labels")
 
+BATCH_VECTORS = "batch_vectors"  # the vectors of a whole batch, where a loss compares its samples with each other
+
 
 def masked_lm_loss(logits, labels, weights, normalizer):
     """Cross-entropy summed over masked positions, divided by `normalizer` (Devlin et al., 2019).

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bert.model.contrastive import BATCH_VECTORS
 from bert.model.gradient_accumulation import FACTOR, MICRO_STEPS
+from bert.model.objectives import BATCH_VECTORS
 from bert.model.optimization import APPLIED_UPDATES
 from bert.runtime.paddle_api import page_locked, place_of, read_variable, write_variable
 from bert.samples.collation import MicroBatch
