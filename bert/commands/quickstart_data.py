@@ -17,7 +17,7 @@ from bert.jobs.making import Make
 from bert.launching.arguments import CommandLine
 from bert.launching.process_runner import module_command
 from bert.launching.ranks import gpus_for
-from bert.pretraining.recipes import QUICKSTART_DIR
+from bert.pretraining.quickstart_folder import QUICKSTART_DIR
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """Recipes by name: one phase each in RECIPES, both phases and the machines in PRESETS."""
 
-from bert.pretraining.recipes.published import PRESETS, QUICKSTART_DIR, RECIPES, Preset
+from bert.pretraining.recipes.published import PRESETS, RECIPES, Preset
 
-__all__ = ["PRESETS", "QUICKSTART_DIR", "RECIPES", "Preset"]
+__all__ = ["PRESETS", "RECIPES", "Preset"]

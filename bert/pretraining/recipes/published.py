@@ -19,9 +19,9 @@ from bert.pretraining.config import (
     PretrainingInitializationSettings,
     PretrainingRunSettings,
 )
+from bert.pretraining.quickstart_folder import QUICKSTART_DIR
 
 _SHARDS = Path("$BERT_PREP_WORKING_DIR/pretrain")
-QUICKSTART_DIR = Path("results/quickstart")
 _QUICKSTART_DATA = QUICKSTART_DIR / "data"
 Recipe = Callable[[], PretrainingConfig]
 Pair = tuple[Recipe, Recipe]  # phase 1, phase 2
