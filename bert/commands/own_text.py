@@ -7,20 +7,33 @@ it continues; with more --hours, --epochs or --max-steps it trains longer. Exit 
 import contextlib
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from bert.config.setting_errors import Mistakes, usage_errors
+from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
 from bert.files import only_writer, refuse_busy, refuse_read_only, require_writable
 from bert.jobs.execution import execute
-from bert.jobs.job import Job
-from bert.jobs.planned import show_steps
+from bert.jobs.job import Execution, Job, Step
+from bert.jobs.planned import Planned, show_steps
 from bert.jobs.record import JobRecord
 from bert.launching.arguments import CommandLine
+from bert.launching.settings import LaunchPlan
 from bert.own_text.given_files import with_given_files
+from bert.own_text.length import Length
+from bert.own_text.record import RECORD_NAME
 from bert.own_text.request import TextRequest, read_text_request
 from bert.own_text.start import record_of
 from bert.own_text.steps import Documentation, text_job
 from bert.own_text.summary import show
+from bert.pretraining.launch_settings import PretrainingLaunch
+from bert.reporting.job_file import job_facts
 from bert.reporting.trackers import check_trackers
 
 
@@ -58,6 +71,43 @@ def main(line: CommandLine, begun: float | None = None) -> int:
                 return OK
         text.keep_in(record)
         return execute(job, begun, record)
+
+
+def planned(line: CommandLine) -> Planned:
+    """One of several trainings on own text, as with --seeds: each makes its own plan when its turn comes."""
+    request = _checked_request(line)
+    questions = [partial(_answer, line)] if not {"show_config", "dry_run"}.isdisjoint(line.launch) else []
+    launch = read_settings(PretrainingLaunch, line.launch)
+    step = TrainOnText(line, request)
+    return Planned(line, LaunchPlan("own text", (), launch, questions), Job("own text", request.output_dir, (step,)))
+
+
+def _answer(line: CommandLine, phases: Sequence[Any], num_ranks: int) -> str:
+    main(line)
+    return ""
+
+
+@dataclass(frozen=True)
+class TrainOnText(Step):
+    """A whole training on own text, from its plan to its results, with a record of its own."""
+
+    line: CommandLine
+    text: TextRequest
+
+    @property
+    def title(self) -> str:
+        return "training on own text"
+
+    @property
+    def product(self) -> Path:
+        return self.text.output_dir
+
+    def is_done(self, execution: Execution) -> bool:
+        finished = job_facts(self.text.output_dir, RECORD_NAME).get("finished")
+        return finished is not None and self.text.length.is_reached(TypeAdapter(Length).validate_python(finished))
+
+    def run(self, execution: Execution) -> int:
+        return main(self.line)
 
 
 def _checked_request(line: CommandLine) -> TextRequest:

@@ -241,8 +241,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def planned(words: Sequence[str]) -> Planned:
-    """The plan of a command line that is not about own text."""
+    """The plan of a command line; of one about own text, its plan is made when it is executed."""
     line = read_command_line(LAUNCHER, words)
+    if is_about_own_text(line.launch):
+        from bert.commands import own_text
+
+        return own_text.planned(line)
     plan = plan_of(line)
     cards = num_gpus() if plan.name == "quickstart" and not plan.questions else 0
     if cards > 1:  # where NVIDIA's script of this name trains on all

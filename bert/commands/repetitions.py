@@ -49,6 +49,8 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
         raise ValueError(f"{flag} is set for each run; --seeds and --first-seed choose the seeds, Ctrl-C stops")
     if arguments.seeds < 1:
         raise ValueError(f"seeds={arguments.seeds} must be at least 1")
+    if task == "pretraining" and ("--text" in flags or "evening" in {word.removeprefix("--config=") for word in rest}):
+        rest = _with_part_of_the_hours(rest, arguments.seeds)
     is_all = task == "glue" and rest[:1] == ["all"]
     commands = _all_tasks(rest) if is_all else {"": rest}
     folder = (arguments.output_dir or Path("results", "scores" if is_all else f"seeds/{task}")).expanduser()
@@ -65,6 +67,14 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     first = plans[0]
     job = replace(first.job, output_dir=folder, steps=(*groups, Scores(folder)), goes_on=True)
     return first._replace(job=job)
+
+
+def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
+    """The words of one of several trainings on own text, each of which has a clock of its own."""
+    parser = HelpParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--hours", type=float)
+    known, others = parser.parse_known_args(words)
+    return [*others, *([] if known.hours is None else ["--hours", f"{known.hours / number:g}"])]
 
 
 def _group(title: str, family: str, job: Job) -> Group:

@@ -12,7 +12,7 @@ from bert.own_text.length import Length
 from bert.own_text.plan import TextPlan
 from bert.reporting.job_file import job_file
 
-_NAME = "own_text"  # among the facts of the record
+RECORD_NAME = "own_text"  # among the facts of the record
 _VERSION = 2
 
 
@@ -47,7 +47,7 @@ class TextRecord:
 
     def keep_in(self, record: JobRecord) -> None:
         """Put it into the record of the job, which is saved with it."""
-        record.facts[_NAME] = dataclasses.asdict(self)
+        record.facts[RECORD_NAME] = dataclasses.asdict(self)
 
     def save(self, record: JobRecord) -> None:
         self.keep_in(record)
@@ -56,7 +56,7 @@ class TextRecord:
 
 def read_record(record: JobRecord, output_dir: Path) -> TextRecord | None:
     """What the job remembers; None before its first plan."""
-    content = record.facts.get(_NAME)
+    content = record.facts.get(RECORD_NAME)
     if content is None:
         return None
     other = f"pass another --output-dir, with --from-pretrained-params {output_dir} to continue its model"
