@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from bert.config.setting_errors import Mistakes
+from bert.config.training_settings import TrainingConfig, derive
 from bert.jobs.job import Execution, Step
 from bert.jobs.training import Train
 from bert.launching.ranks import Ranks
@@ -24,6 +25,14 @@ class TrainPhase(Train):
 
     def settled(self, execution: Execution) -> Self:
         return self._with_known_steps()
+
+    def launch(self, config: TrainingConfig, execution: Execution) -> int:
+        """Start the ranks; with --hours the updates are the most, and the warm-up is a share of those that fit."""
+        assert isinstance(config, PretrainingConfig)
+        run = config.run
+        if execution.job.hours is not None and run.finish_in is not None and run.expected_steps is None:
+            config = derive(config, expected_steps=run.max_steps)
+        return super().launch(config, execution)
 
     def _with_known_steps(self) -> Self:
         return replace(self, config=with_known_steps(self.config, self.ranks.world_size()))
