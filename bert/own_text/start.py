@@ -13,11 +13,12 @@ from bert.jobs.record import JobRecord
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import constants, corpus
 from bert.own_text.candidates import affordable, list_candidates, place
+from bert.own_text.decisions import Speeds
 from bert.own_text.facts import TextFacts, machine_facts, text_facts
 from bert.own_text.plan_table import make_plan, on_devices
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest
-from bert.own_text.rules import Rules
+from bert.own_text.rules import decide, expected_batches
 from bert.own_text.sources import REPLAY, as_typed, refuse_shared_groups
 from bert.own_text.speed import estimate_speeds, measure_speeds
 from bert.own_text.words import normalization_of, with_tokens
@@ -65,13 +66,13 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
         print("measuring the speed of this machine ...", flush=True)
         seconds = constants.MOST_FASTER * request.length.seconds()
         candidates = affordable(candidates, text, request.length, seconds, speeds)
-        batches = {one.name: Rules(text, machine, request, (one,), speeds).batch.value for one in candidates}
+        batches = expected_batches(candidates, text, machine, request, Speeds(speeds))
         speeds, slowness = measure_speeds(candidates, batches)
         text = dataclasses.replace(text, slowness=slowness)
     else:
         print("the speed of this machine is estimated; the run measures it, and may plan otherwise", flush=True)
-    rules = Rules(text, machine, request, candidates, speeds, may_measure, used + time.monotonic() - begun)
-    plan = make_plan(rules)
+    used_seconds = used + time.monotonic() - begun
+    plan = make_plan(decide(text, machine, request, Speeds(speeds, may_measure), used_seconds))
     return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
 
 

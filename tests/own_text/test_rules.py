@@ -10,11 +10,12 @@ import pytest
 from bert.config.architecture import BertConfig
 from bert.own_text import constants
 from bert.own_text.candidates import list_candidates, place
+from bert.own_text.decisions import Speeds
 from bert.own_text.facts import MachineFacts, TextFacts, Weights
 from bert.own_text.length import Length
 from bert.own_text.plan_table import make_plan, on_devices, table
 from bert.own_text.request import TextRequest
-from bert.own_text.rules import Rules
+from bert.own_text.rules import decide
 from bert.own_text.speed import estimate_speeds, probe_settings
 from bert.planning.estimates import training_flops_per_sequence
 from bert.tokenization.normalization import UNCASED
@@ -43,7 +44,7 @@ def plan_of(facts: TextFacts, machine: MachineFacts, **asked):
         rate = TFLOPS[candidate.placement.device] * 1e12 * candidate.placement.ranks
         length = round(0.59 * candidate.length)  # tokens of mixed lengths, without padding
         speeds[candidate.name] = rate / training_flops_per_sequence(candidate.model, length, candidate.predictions())
-    return make_plan(Rules(facts, machine, request, candidates, speeds))
+    return make_plan(decide(facts, machine, request, Speeds(speeds)))
 
 
 def row(plan, name):
