@@ -19,7 +19,7 @@ from bert.own_text.plan_table import make_plan, on_devices
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest
 from bert.own_text.rules import decide, expected_batches
-from bert.own_text.sources import REPLAY, as_typed, refuse_shared_groups
+from bert.own_text.sources import REPLAY, quoted_words, refuse_shared_groups
 from bert.own_text.speed import estimate_speeds, measure_speeds
 from bert.own_text.words import normalization_of, with_tokens
 from bert.pretraining.config import PretrainingConfig
@@ -94,7 +94,7 @@ def _read_text(request: TextRequest) -> TextFacts:
     facts, groups, sample = dict[str, TextFacts](), dict[str, set[str]](), list[str]()
     for source in request.sources:
         of_name = f"{source.name}: " if source.name else ""
-        print(f"reading {of_name}{as_typed(source.paths)} ...", flush=True)
+        print(f"reading {of_name}{quoted_words(source.paths)} ...", flush=True)
         of_source = dataclasses.replace(reading, group_by=source.group_by(request.group_by))
         read = text_facts(source.paths, of_source, request.follow_links)
         facts[source.name], groups[source.name] = read[:2]
