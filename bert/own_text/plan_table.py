@@ -77,11 +77,11 @@ def on_devices(plan: TextPlan, placement: Placement, machine: MachineFacts, requ
 def device_rows(
     plan: TextPlan, placement: Placement, machine: MachineFacts, request: TextRequest
 ) -> dict[str, PlanRow]:
-    """By their names. They do not decide what is learned."""
+    """The rows of the devices, by their names. They do not decide what is learned."""
     ranks, network = placement.ranks, plan.network()
     where = f"{machine.gpus} here" if placement.device == "gpu" else f"no GPU here{machine.note}"
     where += "; mixed precision" if network.precision.amp else "; float32"
-    device, processes, each = f"{ranks} x {machine.gpu_name}", f"{ranks}", "one a GPU"
+    device, processes, each = f"{ranks} x {machine.gpu_name}", f"{ranks}", "one rank per GPU"
     if placement.device == "cpu":
         device, processes = "CPU", f"{ranks}, {placement.threads} thread{'s' if placement.threads > 1 else ''} each"
         each = f"{machine.cores} cores; most operators use one"
@@ -117,7 +117,7 @@ def _text_rows(decisions: Decisions) -> Iterator[PlanRow]:
         if request.add_words:
             flag, why = "--add-words", f"{why}, and up to {request.add_words:,} words of the text"
     elif request.tokens is not None:
-        flag, why = "--vocab-file", "the lines of the file given"
+        flag, why = "--vocab-file", "the lines of the file"
     elif request.setting("vocab_size") is not None:
         why = GIVEN
     yield _case_row(decisions)
@@ -153,11 +153,11 @@ def _model_rows(decisions: Decisions) -> Iterator[PlanRow]:
     layers = f"{model.num_hidden_layers} layers of {model.hidden_size}{', ModernBERT' if model.is_modern() else ''}"
     read = decisions.training.epochs * decisions.data.tokens / layer_parameters(model)
     why, flag = (
-        f"reads {read:,.0f} tokens a layer parameter, {constants.TOKENS_PER_PARAMETER:g} pay for them",
+        f"reads {read:,.0f} tokens per layer parameter; {constants.TOKENS_PER_PARAMETER:g} are enough",
         "--config, --model-type",
     )
     if candidate.rule is None:
-        why, flag = "the weights given", "--from-pretrained-params"
+        why, flag = "of the weights", "--from-pretrained-params"
     size = f"{candidate.name}: {layers}, {model.num_parameters() / 1e6:,.1f} M parameters"
     yield PlanRow("model", size, GIVEN if request.model else why, flag)
     if (attention := candidate.settings().get("initial_attention")) is not None:
@@ -198,8 +198,8 @@ def _rows_of_the_length(decisions: Decisions, plan: TextPlan) -> Iterator[PlanRo
     """How many updates, passes over the text and hours there will be, and which of them decides."""
     length, training, overhead = decisions.request.length, decisions.training, decisions.overhead
     decides = "the time decides; " if length.hours is not None else ""
-    known = "measured" if decisions.speed_is_measured else "estimated, not measured"
-    why = f"{decides}{training.speed:,.0f} sequences/s {known}; each changes the weights once"
+    known = "measured" if decisions.speed_is_measured else "estimated"
+    why = f"{decides}speed {training.speed:,.0f} sequences/s ({known})"
     about = "" if length.max_steps else "about "
     yield PlanRow(_UPDATES, f"{about}{training.updates:,}", _why(length.max_steps, why), "--max-steps")
     copies = decisions.data.duplicate_factor
@@ -252,7 +252,7 @@ def _expected(decisions: Decisions) -> str | None:
 
 
 def _rows_of_this_command(request: TextRequest) -> Iterator[PlanRow]:
-    """The choices of this command for a run that exists."""
+    """What this command changes for a run that exists."""
     length: Length = request.length
     if (patience := request.setting("early_stopping")) is not None:
         yield PlanRow(_EARLY_STOPPING, _patience(patience), GIVEN, "--early-stopping")

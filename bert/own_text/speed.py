@@ -59,8 +59,14 @@ def measure_speeds(
 
 
 def probe_settings(candidate: ModelCandidate, batch: float) -> dict[str, Any]:
-    """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second, and
-    no larger than a rank's part of a batch. A small one is slower: the update itself takes as long with it."""
+    """The settings that the speed is measured with: one micro-batch for each update.
+
+    It takes about a second, and is at most a rank's part of the batch. A smaller one would look too slow, as the update
+    itself takes as long.
+
+    Args:
+        batch: sequences of an update, of all ranks.
+    """
     placement, length = candidate.placement, candidate.length
     flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
     usual = 64 if placement.device == "gpu" else 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16

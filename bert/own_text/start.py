@@ -30,12 +30,12 @@ from data.text.readers import Reading
 
 
 def checkpoint_steps(output_dir: Path) -> list[int]:
-    """The checkpoints in the output folder, of whatever model."""
+    """The checkpoints in the output folder, of any model."""
     return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
 
 
 def record_of(request: TextRequest, job: JobRecord, begun: float | None = None, may_measure: bool = True) -> TextRecord:
-    """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices that there are.
+    """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices of this machine.
 
     Args:
         job: the record of earlier starts.
@@ -70,7 +70,7 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
         speeds, slowness = measure_speeds(candidates, batches)
         text = dataclasses.replace(text, slowness=slowness)
     else:
-        print("the speed of this machine is estimated; the run measures it, and may plan otherwise", flush=True)
+        print("estimated speed; the real run measures it, so its plan may differ", flush=True)
     used_seconds = used + time.monotonic() - begun
     plan = make_plan(decide(text, machine, request, Speeds(speeds, may_measure), used_seconds))
     return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
@@ -79,8 +79,11 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
 def _read_text(request: TextRequest) -> TextFacts:
     """The facts of all sources, by reading them."""
     if request.documentation is not None and not request.paths()[0].exists():
-        print("the documentation of this machine is collected when the run starts; this plan assumes a usual amount")
         words, size = evening.USUAL_WORDS, evening.USUAL_BYTES
+        print(
+            "the documentation of this machine is collected when the run starts; this plan assumes about "
+            f"{size / 1e6:.0f} MB of text"
+        )
         return TextFacts(1, size // 5_000, words, size, evening.USUAL_CHARACTERS, size, is_estimate=True)
     reading = Reading(
         request.lang or "en",
@@ -108,7 +111,7 @@ def _read_text(request: TextRequest) -> TextFacts:
 
 
 def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
-    """The settings of the training: the plan's, the run's paths, what was given now, and its updates."""
+    """The settings of the training: of the plan, the paths of the run, the flags of this command, and the updates."""
     plan, output_dir, length = record.plan, request.output_dir, request.length
     steps = length.updates(plan.updates, plan.seconds, lambda passes: corpus.updates_of(request, plan, passes))
     settings: dict[str, Any] = {

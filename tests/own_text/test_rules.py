@@ -57,7 +57,7 @@ def test_the_model_grows_with_text_and_time():
     deep = plan_of(text(5), LAPTOP, hours=1)
     assert (deep.model, deep.settings["num_hidden_layers"], deep.settings["hidden_size"]) == ("quickstart-deep", 4, 128)
     assert (deep.settings["optimizer"], deep.settings["initial_attention"]) == ("AdamW", "neighbours")
-    assert "20 pay for them" in " ".join(row(deep, "model").reason.split())
+    assert "; 20 are enough" in " ".join(row(deep, "model").reason.split())
     for batch, rate in ((16, 0.7 * 3e-3), (64, 0.7 * 3e-3 * 2**0.5)):  # no higher than measured
         named = plan_of(text(5), LAPTOP, hours=1, settings={"global_batch_size": batch}, model="quickstart-deep")
         assert named.settings["learning_rate"] == pytest.approx(rate, rel=0.03)
