@@ -1,7 +1,4 @@
-"""Plans equal those that commit fd7a38ed made, whose rules stood in one constructor.
-
-Where a rule is changed on purpose: `python -m tests.own_text.test_golden_plans` writes the record anew; read its diff.
-"""
+"""Plans equal those that commit fd7a38ed made, whose rules stood in one constructor."""
 
 import dataclasses
 import json
@@ -78,23 +75,24 @@ def facts_of(plan: TextPlan) -> dict:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_plan_equals_its_record(case):
+def test_a_plan_equals_its_record(case, write_golden):
+    """To record an intended change: pytest tests/own_text/test_golden_plans.py -n 0 --write-golden"""
     facts, machine, asked = CASES[case]
-    expected, plan = json.loads(RECORD.read_text())[case], facts_of(plan_of(facts, machine, **asked))
+    plan = facts_of(plan_of(facts, machine, **asked))
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    if write_golden:
+        write(record | {case: plan})
+        return
+    expected = record[case]
     assert plan.keys() == expected.keys()
     for name, value in expected.items():
-        is_number = isinstance(value, float)
-        assert plan[name] == (pytest.approx(value, rel=1e-9) if is_number else value), name
+        assert plan[name] == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value), name
 
 
-def write() -> None:
-    record = {case: facts_of(plan_of(facts, machine, **asked)) for case, (facts, machine, asked) in CASES.items()}
+def write(record: dict[str, dict]) -> None:
+    """A line for each fact of a plan."""
     cases = []
     for case, plan in record.items():
         lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in plan.items())
         cases.append(f"  {json.dumps(case)}: {{\n{lines}\n  }}")
     RECORD.write_text("{\n" + ",\n".join(cases) + "\n}\n")
-
-
-if __name__ == "__main__":
-    write()
