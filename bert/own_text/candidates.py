@@ -32,8 +32,8 @@ class Placement:
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
-    """What has to fit on a device.
+class NetworkSize:
+    """What the memory of a device must hold.
 
     Attributes:
         length: of the longest sequences, in tokens.
@@ -58,7 +58,7 @@ class Network:
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate(Network):
+class ModelCandidate(NetworkSize):
     """A model that could be trained.
 
     Attributes:
@@ -76,7 +76,11 @@ class Candidate(Network):
 
     def is_small_with_adamw(self) -> bool:
         """Whether rate and batch are those that were measured for AdamW and random weights."""
-        return self.rule is not None and self.rule.dropout is None and self.optimizer == "AdamW"
+        return self.has_free_dropout() and self.optimizer == "AdamW"
+
+    def has_free_dropout(self) -> bool:
+        """Whether the number of epochs decides the dropout, and the speed is measured without it."""
+        return self.rule is not None and self.rule.dropout is None
 
     def mean_length(self) -> float:
         """Tokens of a sequence, padding excluded."""
@@ -105,8 +109,12 @@ class Candidate(Network):
         }
 
 
-def list_candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> tuple[Candidate, ...]:
-    """The models to choose from, the smallest first; one if the user named it, or its weights."""
+def list_candidates(text: TextFacts, machine: MachineFacts, request: TextRequest) -> tuple[ModelCandidate, ...]:
+    """The models to choose from, the smallest first; one if the user named it, or its weights.
+
+    Raises:
+        ValueError: the text is too small, or the named model contradicts the machine or other settings.
+    """
     if text.learnable_words() < constants.LEAST_WORDS:
         raise ValueError(
             f"the text has {text.learnable_words():,.0f} words and must have at least {constants.LEAST_WORDS:,} to "
@@ -118,7 +126,7 @@ def list_candidates(text: TextFacts, machine: MachineFacts, request: TextRequest
     named = [rule for rule in constants.MODELS if rule.name == request.model]
     if any(request.setting(name) for name in _SIZES) and not named:
         named = [smallest]
-    fitting: list[Candidate] = []
+    fitting: list[ModelCandidate] = []
     for rule in named or [smallest, *(rule for rule in larger if has_enough_text(rule, text, request))]:
         try:
             fitting.append(_candidate(rule.name, rule, text, machine, request))
@@ -136,9 +144,14 @@ def has_enough_text(rule: constants.ModelRule, text: TextFacts, request: TextReq
 
 
 def affordable(
-    candidates: Sequence[Candidate], text: TextFacts, length: Length, seconds: float, speeds: Mapping[str, float]
-) -> tuple[Candidate, ...]:
-    """The smallest, and those with known speeds that read enough tokens for their parameters in the time."""
+    candidates: Sequence[ModelCandidate], text: TextFacts, length: Length, seconds: float, speeds: Mapping[str, float]
+) -> tuple[ModelCandidate, ...]:
+    """The smallest candidate, and every one with a speed that reads enough tokens per parameter in the time.
+
+    Args:
+        seconds: for the updates, and for what follows them.
+        speeds: sequences per second of all ranks, by the names of the models.
+    """
     fitting = [candidates[0]]
     for candidate in candidates[1:]:
         read = candidate.text_tokens_of_sample() * seconds * speeds.get(candidate.name, 0.0)
@@ -184,7 +197,7 @@ def _characters_per_token(vocab_size: int, text: TextFacts) -> float:
 
 def _candidate(
     name: str, rule: constants.ModelRule | None, text: TextFacts, machine: MachineFacts, request: TextRequest
-) -> Candidate:
+) -> ModelCandidate:
     device = machine.device(request.setting("device", "auto"))
     if rule is not None:
         usual = rule.length
@@ -199,14 +212,14 @@ def _candidate(
             f"pass --max-seq-length {model.max_position_embeddings}"
         )
     precision = PrecisionSettings(amp=request.setting("amp", device == "gpu"))
-    network = Network(name, model, length, precision)
+    network = NetworkSize(name, model, length, precision)
     placement = place(network, machine, request)
     learns_pairs = request.weights is not None and "next-sentence head" in request.weights.heads
     objective = request.setting("objective", "mlm_nsp" if learns_pairs else constants.OBJECTIVE)
     masked_share = request.setting("masked_lm_ratio", MASKED_SHARE if learns_pairs else constants.MASKED_SHARE)
     has_lamb = rule is not None and (rule.adamw_share is None or not model.is_modern())
     optimizer = request.setting("optimizer", "Lamb" if has_lamb else "AdamW")
-    return Candidate(
+    return ModelCandidate(
         **vars(network),
         rule=rule,
         placement=placement,
@@ -236,7 +249,9 @@ def _architecture(
     return BertConfig(**{**sizes, **given})
 
 
-def place(network: Network, machine: MachineFacts, request: TextRequest, batch_of_run: int | None = None) -> Placement:
+def place(
+    network: NetworkSize, machine: MachineFacts, request: TextRequest, batch_of_run: int | None = None
+) -> Placement:
     """The ranks, threads and largest micro-batch of a network on a machine.
 
     All GPUs; on a CPU the largest power of two up to the cores, as most operators use one core; fewer if memory is
@@ -266,7 +281,7 @@ def place(network: Network, machine: MachineFacts, request: TextRequest, batch_o
     return Placement(device, ranks, threads if device == "cpu" else 0, most)
 
 
-def _ranks_on_cpu(network: Network, machine: MachineFacts) -> int:
+def _ranks_on_cpu(network: NetworkSize, machine: MachineFacts) -> int:
     ranks, least = 1 << (min(machine.cores, constants.MOST_RANKS_ON_CPU).bit_length() - 1), constants.LEAST_MICRO_BATCH
     while ranks > 1 and network.most_sequences("cpu", machine.usable_bytes("cpu", ranks)) < least["cpu"]:
         ranks //= 2

@@ -15,7 +15,7 @@ from bert.own_text import constants
 from bert.own_text.facts import fingerprint
 from bert.own_text.plan import TextPlan
 from bert.own_text.request import TextRequest
-from bert.own_text.sources import REPLAY, Source, held_out_mix, pass_over
+from bert.own_text.sources import REPLAY, TextSource, held_out_mix, pass_over
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.preparation import preprocessing_command
 from bert.samples.manifest import MANIFEST_NAME
@@ -45,7 +45,7 @@ def shards(request: TextRequest, part: str) -> Path:
     return request.output_dir / "data/shards" / part
 
 
-def text_folder(request: TextRequest, plan: TextPlan, part: str, source: Source | None = None) -> Path:
+def text_folder(request: TextRequest, plan: TextPlan, part: str, source: TextSource | None = None) -> Path:
     """The folder of the imported text of a part; there is one for all text if nothing is held out."""
     name = (source or request.sources[0]).name
     return request.output_dir / "data/text" / name / (part if plan.held_out_fraction else "") / "source"

@@ -14,14 +14,14 @@ from bert.own_text.request import TextRequest
 
 def with_given_files(request: TextRequest) -> TextRequest:
     """The request with what its files hold."""
-    given: dict[str, Any] = {}
+    contents: dict[str, Any] = {}
     if request.pretrained is not None:
-        given["tokens"], given["weights"] = _pretrained(request.pretrained)
+        contents["tokens"], contents["weights"] = _pretrained(request.pretrained)
     elif (file := request.vocab_file) is not None:
         if not file.is_file():
             raise ValueError(f"vocab_file={file} must be an existing vocabulary; correct it, or drop it to train one")
-        given["tokens"] = find_tokens(file.parent, file, [])
-    return request.model_copy(update=given)
+        contents["tokens"] = find_tokens(file.parent, file, [])
+    return request.model_copy(update=contents)
 
 
 def _pretrained(source: str) -> tuple[Tokens, Weights]:

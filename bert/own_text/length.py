@@ -1,4 +1,4 @@
-"""How long a training on own text lasts: what was asked for, and what that means for updates, time and the end."""
+"""How long a training on own text lasts: the request, and what it means for updates, time and the end."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ LEAST_SECONDS = 5.0  # of a training
 
 @dataclasses.dataclass(frozen=True)
 class Length:
-    """One of the first three, or none: then `EPOCHS` passes over the text, in at most `MOST_HOURS`.
+    """The requested length: one of the first three, or none: then `EPOCHS` passes over the text in `MOST_HOURS`.
 
     Attributes:
         hours: of the whole command, data and results included, all starts added up.
@@ -39,11 +39,11 @@ class Length:
         return self.epochs is None and self.max_steps is None
 
     def seconds(self) -> float:
-        """The time for everything, where hours decide."""
+        """Seconds of the whole command, where hours decide."""
         return 3600 * (self.hours or constants.MOST_HOURS)
 
     def end_seconds(self, slowness: float) -> float:
-        """Reserved for the report, which starts Paddle again."""
+        """Seconds reserved for the report, which starts Paddle again."""
         return constants.END_SECONDS * max(1.0, min(slowness, self.seconds() / constants.MOST_ENDS))
 
     def refuse_schedule(self, schedule: str) -> None:
@@ -77,7 +77,7 @@ class Length:
         """The updates of the whole run; where hours were given, more than can fit in them.
 
         Args:
-            expected, expected_seconds: of the plan, which may be of fewer hours.
+            expected, expected_seconds: updates and seconds of the recorded plan, made perhaps for fewer --hours.
             updates_of: passes over the text -> their updates; None while the samples are not made.
         """
         if self.max_steps is not None:

@@ -6,14 +6,14 @@ from typing import Any
 from bert.config.architecture import BertConfig
 from bert.config.optimizer_settings import PrecisionSettings
 from bert.own_text import constants
-from bert.own_text.candidates import Network, Placement
+from bert.own_text.candidates import NetworkSize, Placement
+from bert.own_text.decisions import Decisions
 from bert.own_text.request import TextRequest
-from bert.own_text.rules import Rules
 from bert.tokenization.normalization import UNCASED, Normalization
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One line of the plan's table: a value, why, and the flag that sets it."""
 
     name: str
@@ -28,8 +28,9 @@ class TextPlan:
 
     Attributes:
         model: a name of `constants.MODELS`, or that of the weights.
-        settings: of the training by their flat names, without paths and length; what was given is in them.
-        updates, seconds: that are expected, of the training and of everything.
+        settings: of the training by their flat names, with the requested ones, without paths and length.
+        updates: that are expected.
+        seconds: that the whole command is expected to take.
         epochs: passes over the text that are expected.
         data_seconds: that import, vocabulary and shards are expected to take.
         extent: of the text, for a reader.
@@ -50,7 +51,7 @@ class TextPlan:
     num_bytes: int
     normalization: Normalization = UNCASED
     data_seconds: float = 0.0
-    choices: tuple[Row, ...] = ()
+    choices: tuple[PlanRow, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def is_timed(self) -> bool:
@@ -65,10 +66,10 @@ class TextPlan:
         """Whether masks cover whole words, which a segmenter finds."""
         return bool(self.segmenter and self.settings.get("whole_word_masking", True))
 
-    def network(self) -> Network:
+    def network(self) -> NetworkSize:
         sizes = {name: self.settings[name] for name in BertConfig.model_fields if name in self.settings}
         precision = PrecisionSettings(amp=self.settings["amp"])
-        return Network(self.model, BertConfig(**sizes), self.settings["max_seq_length"], precision)
+        return NetworkSize(self.model, BertConfig(**sizes), self.settings["max_seq_length"], precision)
 
     def placed(self, placement: Placement, request: TextRequest) -> "TextPlan":
         """The plan with the settings of these devices, which do not decide what is learned."""
@@ -84,51 +85,51 @@ class TextPlan:
         return dataclasses.replace(self, ranks=placement.ranks, settings=self.settings | settings)
 
 
-def plan_by(rules: Rules) -> TextPlan:
+def plan_of(decisions: Decisions) -> TextPlan:
     """The plan without its table."""
-    request, candidate, text = rules.request, rules.candidate, rules.text
+    request, text, data = decisions.request, decisions.text, decisions.data
     plan = TextPlan(
-        model=candidate.name,
-        settings=_settings(rules),
-        ranks=candidate.placement.ranks,
-        held_out_fraction=rules.held_out.value,
-        duplicate_factor=rules.duplicate_factor,
+        model=decisions.candidate.name,
+        settings=_settings(decisions),
+        ranks=decisions.candidate.placement.ranks,
+        held_out_fraction=data.held_out.value,
+        duplicate_factor=data.duplicate_factor,
         language=request.lang or ("zh" if text.is_chinese else "en"),  # whose rules end its sentences
-        segmenter=rules.segmenter,
-        bin_size=rules.bin_size,
-        updates=rules.updates,
-        seconds=rules.other_seconds + rules.training_seconds,
-        epochs=rules.epochs,
+        segmenter=data.segmenter,
+        bin_size=decisions.batch.bin_size,
+        updates=decisions.training.updates,
+        seconds=decisions.seconds(),
+        epochs=decisions.training.epochs,
         extent=text.extent(),
         num_bytes=text.all_bytes(),
-        normalization=rules.normalization,
-        data_seconds=rules.data_seconds,
+        normalization=data.normalization,
+        data_seconds=decisions.overhead.data,
     )
-    return plan.placed(candidate.placement, request)
+    return plan.placed(decisions.candidate.placement, request)
 
 
-def _settings(rules: Rules) -> dict[str, Any]:
-    """Those of the training, by their flat names; what was given is in them."""
-    request, schedule = rules.request, rules.schedule.value
+def _settings(decisions: Decisions) -> dict[str, Any]:
+    """The settings of the training by their flat names; requested settings override those of the rules."""
+    request, data, rates, evaluations = decisions.request, decisions.data, decisions.rates, decisions.evaluations
     settings = {
-        **rules.candidate.settings(),
-        **rules.dropouts.value,
-        "global_batch_size": rules.batch.value,
+        **decisions.candidate.settings(),
+        **decisions.training.dropouts.value,
+        "global_batch_size": decisions.batch.size.value,
         "masking": "dynamic",
-        "learning_rate": rules.learning_rate.value,
-        "warmup_proportion": rules.warmup.value,
-        "lr_schedule": schedule,
-        "num_steps_per_checkpoint": rules.eval_interval or max(1, rules.updates // 4),
-        "early_stopping": rules.early_stopping.value,
+        "learning_rate": rates.learning_rate.value,
+        "warmup_proportion": rates.warmup.value,
+        "lr_schedule": rates.schedule.value,
+        "num_steps_per_checkpoint": evaluations.interval or max(1, decisions.training.updates // 4),
+        "early_stopping": evaluations.early_stopping.value,
         "early_stopping_from": constants.EARLY_STOPPING_FROM,
-        "eval_samples": rules.eval_samples,
+        "eval_samples": evaluations.most_samples,
     }
-    if rules.segmenter and request.setting("masking", "dynamic") == "dynamic":
+    if data.segmenter and request.setting("masking", "dynamic") == "dynamic":
         settings["whole_word_masking"] = True
-    if rules.head_rate_factor != 1:
-        settings["head_rate_factor"] = rules.head_rate_factor
-    if schedule == "wsd":
-        settings["lr_decay_share"] = rules.decay_share
-    if rules.eval_interval:
-        settings["eval_freq"] = rules.eval_interval
+    if rates.head_rate_factor != 1:
+        settings["head_rate_factor"] = rates.head_rate_factor
+    if rates.schedule.value == "wsd":
+        settings["lr_decay_share"] = rates.decay_share
+    if evaluations.interval:
+        settings["eval_freq"] = evaluations.interval
     return settings | {name: value for name, value in request.settings.items() if name != "steps_this_run"}

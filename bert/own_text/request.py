@@ -1,20 +1,20 @@
-"""The command line of a pre-training on own text -> what the user asked for; contradictions are refused.
+"""The command line of a pre-training on own text -> what the user requests; contradictions are refused.
 
-Files are not opened here, but for a --config-file; `given_files` reads what was given, where the run starts.
+No file is opened here but a --config-file; `given_files` reads vocabulary and weights when the run starts.
 """
 
 import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, model_validator
 
 from bert.config.architecture import BertConfig
-from bert.config.flags import flag_name, flat_fields, is_optional
+from bert.config.flags import flag_name
 from bert.config.setting_errors import Mistakes, suggest
-from bert.config.setting_sources import read_settings, resolve_config
+from bert.config.setting_sources import read_settings
 from bert.conversion.vocabularies import Tokens
 from bert.interpreter import shell_command
 from bert.launching.arguments import CommandLine
@@ -22,10 +22,9 @@ from bert.own_text.constants import MODEL_NAMES, MODELS
 from bert.own_text.facts import Weights
 from bert.own_text.flags import OwnText, TextSettings, is_evening
 from bert.own_text.length import Length
-from bert.own_text.sources import Source, as_typed, read_sources
+from bert.own_text.sources import TextSource, quoted_words, read_sources
+from bert.own_text.typed_settings import typed_settings
 from bert.planning.plan_inquiry import PLAN_FLAGS
-from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.entry import ENTRY
 from bert.pretraining.launch_settings import JobSettings, PretrainingLaunch
 from bert.pretraining.recipes import evening
 from bert.tokenization.segmentation import version_of
@@ -34,6 +33,7 @@ from data.text.encodings import Decoding
 
 _WIKIPEDIA = "wikipedia_source num_dask_workers num_shards_per_worker sample_ratio phase1_bin_size phase2_bin_size"
 _CHECKPOINTS = ("from_checkpoint", "last_step_of_checkpoint", "from_phase1_final_params")
+_LENGTH_FLAGS = ("--hours", "--epochs", "--max-steps", "--finish-in", "--steps-this-run")
 _BATCHES = ("batch_size_warmup_min_size", "batch_size_warmup_sequences")
 _ONE_PHASE = "contradicts --text, which trains in one phase, with all lengths from the first update on"
 _ON_SHARDS = "drop it, or train on the shards with --config NAME"
@@ -46,27 +46,30 @@ _CONTRADICTIONS = (  # flags, what --text does, the remedy
     (_BATCHES, "counts its updates by one batch", _ON_SHARDS),
     (("benchmark",), "measures the speed itself", "pass --dry-run, which shows it"),
 )
-_OF_WEIGHTS = {
+_NEEDS_WEIGHTS = {
     "replay": "pass --text NAME=WEIGHT:PATH for each source",
     "add_words": "without weights the whole vocabulary is made of the text, so drop it",
 }
 
 
 class TextRequest(TextSettings):
-    """A command line with --text. None and absent names leave the choice to the plan.
+    """What a command line with --text requests. None and absent names leave the choice to the plan.
 
     Attributes:
         model: a name of `constants.MODELS`.
-        documentation: the folder in which the documentation of this machine is collected as the text, if it is.
+        documentation: folder for the documentation of this machine, if that is the text; None: the sources are.
         settings: of the training, by their flat names, typed; the length is not among them.
-        pretrained: weights that are continued: a path, or the name of a published model.
-        tokens: the vocabulary that was given, by a file or by pre-trained weights; None: it will be trained.
-        weights: what the pre-trained weights bring. Both are read by `given_files`.
+        pretrained: weights to continue: a path, or the name of a published model.
+        tokens: the vocabulary of --vocab-file or of the weights, read by `given_files`; None: it will be trained.
+        weights: what the pre-trained weights bring, read by `given_files`.
+        shows_config: whether --show-config was passed: only the settings of the training are printed.
+        words: the command line without the flags of its length.
+        has_recipe_length: whether --max-steps comes from the recipe `evening`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    sources: tuple[Source, ...] = (Source("", ()),)
+    sources: tuple[TextSource, ...] = (TextSource("", ()),)
     output_dir: Path = Path("results/text")
     documentation: Path | None = None
     length: Length = Length()
@@ -78,7 +81,9 @@ class TextRequest(TextSettings):
     tokens: Tokens | None = None
     weights: Weights | None = None
     job: JobSettings = JobSettings()
-    line: InstanceOf[CommandLine] = CommandLine((), (), {}, {}, {})
+    shows_config: bool = False
+    words: tuple[str, ...] = ()
+    has_recipe_length: bool = False
 
     @model_validator(mode="after")
     def _known(self) -> "TextRequest":
@@ -88,35 +93,34 @@ class TextRequest(TextSettings):
         return self
 
     def paths(self) -> tuple[Path, ...]:
-        """Of all sources."""
+        """The files and folders of all sources."""
         return tuple(path for source in self.sources for path in source.paths)
 
     def setting(self, name: str, default: Any = None) -> Any:
-        """The setting that was given, `default` if none was."""
+        """The requested setting, `default` if there is none."""
         return self.settings.get(name, default)
 
     def vocab_size(self) -> int | None:
-        """Tokens of the vocabulary that was given, or that its size was."""
+        """Tokens of the vocabulary of --vocab-file, else --vocab-size; None: neither was passed."""
         return len(self.tokens.vocabulary) if self.tokens and not self.weights else self.setting("vocab_size")
 
     def longer(self, hours: float) -> str:
-        """The command line that trains twice as long; hours: that were planned or used."""
-        length = self.length
-        if length.max_steps is not None and "max_steps" not in self.line.training:  # of the evening's recipe
-            length = Length()
-        flag, value = length.doubled(hours)
-        words, kept = iter(self.line.words), list[str]()
-        for word in words:
-            name, equals, _ = word.partition("=")
-            if name.replace("_", "-") not in (flag, "--finish-in", "--steps-this-run"):
-                kept.append(word)
-            elif not equals:
-                next(words)  # its value
-        return f"{shell_command('scripts/run_pretraining.sh')} {as_typed([*kept, flag, value])}"
+        """The command line that trains twice as long.
+
+        Args:
+            hours: of the whole command, planned or used.
+        """
+        length = Length() if self.has_recipe_length else self.length
+        words = quoted_words([*self.words, *length.doubled(hours)])
+        return f"{shell_command('scripts/run_pretraining.sh')} {words}"
 
 
 def read_text_request(line: CommandLine) -> TextRequest:
-    """What a command line with --text, or with --config evening, asks for. ValueError with a line for each mistake."""
+    """What a command line with --text, or with --config evening, requests.
+
+    Raises:
+        ValueError: with a line for each mistake.
+    """
     mistakes, settings = Mistakes(line.mistakes), dict[str, Any]()
     model, own, launch = None, OwnText(), PretrainingLaunch()
     with mistakes.noted():
@@ -138,7 +142,7 @@ def read_text_request(line: CommandLine) -> TextRequest:
         launch = read_settings(PretrainingLaunch, {"job_name": "bert_own_text", **launcher})
     places = {name: common.pop(name, None) for name in ("output_dir", "from_pretrained_params", "vocab_file")}
     with mistakes.noted():
-        settings = typed(common)
+        settings = typed_settings(common)
     if (steps := settings.get("max_steps")) is not None and steps < 1:
         mistakes.add(f"max_steps={steps} must be at least 1; change --max-steps")
     mistakes.refuse()
@@ -159,15 +163,32 @@ def read_text_request(line: CommandLine) -> TextRequest:
         pretrained=places["from_pretrained_params"],
         vocab_file=None if places["vocab_file"] is None else Path(places["vocab_file"]),
         job=launch.start,
-        line=line,
+        shows_config="show_config" in line.launch,
+        words=_without_length(line.words),
+        has_recipe_length=lengths["max_steps"] is not None and "max_steps" not in line.training,
     )
+
+
+def _without_length(words: Iterable[str]) -> tuple[str, ...]:
+    """The words without the flags that decide how long this start trains, and without their values."""
+    others, remaining = list[str](), iter(words)
+    for word in remaining:
+        flag, equals, _ = word.partition("=")
+        if flag.replace("_", "-") not in _LENGTH_FLAGS:
+            others.append(word)
+        elif not equals:
+            next(remaining)  # its value
+    return tuple(others)
 
 
 def _with_recipe(
     launch: Mapping[str, Any], training: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
-    """The flags with those that `--config evening` stands for, and the folder of the documentation, if that is the
-    text."""
+    """The flags, with those that `--config evening` stands for.
+
+    Returns:
+        Flags of the launch, flags of the training, and the folder of the documentation if that is the text.
+    """
     if not is_evening(launch):
         return dict(launch), dict(training), None
     given = {name: value for name, value in launch.items() if name != "config"}
@@ -184,28 +205,6 @@ def _with_recipe(
     if "vocab_file" in training:
         del recipe["vocab_size"]
     return {"config": evening.MODEL, "text": [str(folder / FILE_NAME)], **given}, {**recipe, **training}, folder
-
-
-def typed(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags as values of their fields. ValueError with a line for each mistake."""
-    values, mistakes = dict[str, Any](), Mistakes()
-    for name, value in flags.items():
-        with mistakes.noted():
-            values[name] = _typed_value(name, value)
-    mistakes.refuse()
-    return values
-
-
-def _typed_value(name: str, value: Any) -> Any:
-    section, field = flat_fields(PretrainingConfig)[name]
-    if is_optional(field) and isinstance(value, str) and value.lower() in ("none", "null", ""):
-        value = None
-    try:
-        adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
-        return adapter.validate_python(value)
-    except ValidationError:  # a form that its settings understand, such as 10m, or an error in their words
-        config = resolve_config({"config": "quickstart_phase1", "lr_schedule": "wsd", name: value}, ENTRY)
-        return getattr(getattr(config, section), name)
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------------
@@ -231,7 +230,7 @@ def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any
         brought = ("config", "bert_model", "config_file", "vocab_file", "vocab_size", "lowercase", "strip_accents")
         sizes = tuple(name for name in BertConfig.model_fields if "dropout" not in name)
         _refuse(given, (*brought, *sizes), "continues --from-pretrained-params, which bring it", "drop it")
-    for name, other in _OF_WEIGHTS.items() if "from_pretrained_params" not in given else ():
+    for name, other in _NEEDS_WEIGHTS.items() if "from_pretrained_params" not in given else ():
         if name in given:
             raise ValueError(f"{flag_name(name)} is for --from-pretrained-params; {other}")
     if "vocab_file" in given and "vocab_size" in given:
@@ -255,7 +254,7 @@ def _refuse_unmeasured_stopping(settings: Mapping[str, Any], held_out_fraction: 
         )
 
 
-def _refuse_output_in_text(output_dir: Path, sources: Iterable[Source]) -> None:
+def _refuse_output_in_text(output_dir: Path, sources: Iterable[TextSource]) -> None:
     """Refuse results inside of the text, which would be read as text at the next start."""
     place = output_dir.resolve()
     for path in (path for source in sources for path in source.paths):

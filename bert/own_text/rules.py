@@ -1,233 +1,303 @@
-"""The rules of a plan for own text: a value, and why. `constants` has the figures.
+"""The rules of a plan for own text: pure functions from facts and request to `decisions`, composed by `decide`.
 
-What the user gave is taken as it is. Pure: nothing is read, measured or printed here.
+A requested value is always taken as it is. `constants` has the figures of the rules, each with its source. Nothing is
+read, measured or printed here.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
 
 from bert.own_text import constants
-from bert.own_text.candidates import Candidate, affordable, text_tokens
+from bert.own_text.candidates import ModelCandidate, affordable, list_candidates, text_tokens
+from bert.own_text.decisions import (
+    GIVEN,
+    Batch,
+    Choice,
+    Data,
+    Decisions,
+    Evaluations,
+    Overhead,
+    Rates,
+    Speeds,
+    Training,
+    choose,
+    short_number,
+)
 from bert.own_text.facts import MachineFacts, TextFacts
+from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
 from bert.own_text.words import normalization_of
 from bert.planning.estimates import checkpoint_bytes
 from data.preprocessing.estimates import own_text_bytes, own_text_seconds
 
-Speeds = Mapping[str, float]  # name of the candidate -> sequences per second of all ranks
-Value = TypeVar("Value")
-GIVEN = "as given"
 _BINS = 4
 _LEAST_SAMPLES_IN_A_BIN = 50  # times the global batch: with fewer, a bin's last batches are too rare
 _EVALUATION_SHARE = 0.05  # of the time
+_LEAST_UPDATES = 200  # the batch is not so large that a training makes fewer
+_LEAST_BATCHES_OF_TEXT = 8  # nor so large that the shards have fewer
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-_CHECKPOINTS = 6  # `TrainingConfig.most_checkpoints` of the three newest
+_CHECKPOINTS = 6  # on the disk at once: three kept, the best, before the decay, being written
 
 
-class Choice(NamedTuple, Generic[Value]):
-    value: Value
-    reason: str
-
-
-def choice(given: Value | None, value: Value, reason: str) -> Choice[Value]:
-    """What was given, otherwise the value of the rule."""
-    return Choice(value, reason) if given is None else Choice(given, GIVEN)
-
-
-def short_number(number: float) -> str:
-    for size, unit in ((1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}"
-    return f"{number:.0f}"
-
-
-class Rules:
-    """The choices for a text on a machine, each by its rule.
+def decide(
+    text: TextFacts, machine: MachineFacts, request: TextRequest, speeds: Speeds, used_seconds: float = 0.0
+) -> Decisions:
+    """Choose the model, and everything that follows from it.
 
     Args:
-        candidates: `candidates.list_candidates`.
-        speeds: of every candidate.
-        is_measured: the speeds are no estimates.
-        used_seconds: of the time, until now.
-    Attributes:
-        candidate: the model.
-        tokens: of the text.
-        held_out: the share of the text that is not trained on.
-        data_seconds: of import, vocabulary and shards.
-        first_seconds: before the first update.
-        samples: of a pass over the text, with those of --replay, which it has in addition.
-        normalization: of the text, before it becomes tokens.
-        speed: sequences per second of all ranks.
-        updates, epochs: that are expected; epochs are passes over the text.
-        warmup: share of those updates.
-        evaluated: held-out sequences of an evaluation.
-        evaluation_seconds: of one of them.
-        eval_interval: updates between evaluations; None without any.
-        early_stopping: evaluations without a better one that end the training.
-        disk_bytes: of text, shards and checkpoints.
+        speeds: a larger model without a speed is not chosen.
+        used_seconds: of --hours, until now.
+    Raises:
+        ValueError: the request contradicts the text, the machine or the time.
     """
+    candidates = list_candidates(text, machine, request)
+    overhead = estimate_overhead(text, machine, request, speeds.is_measured, used_seconds)
+    seconds = request.length.seconds() - overhead.before_training
+    candidate = affordable(candidates, text, request.length, seconds, speeds.of_models)[-1]
+    return _decide_for(candidate, text, machine, request, speeds, overhead)
 
-    def __init__(
-        self,
-        text: TextFacts,
-        machine: MachineFacts,
-        request: TextRequest,
-        candidates: tuple[Candidate, ...],
-        speeds: Speeds,
-        is_measured: bool = True,
-        used_seconds: float = 0.0,
-    ) -> None:
-        self.text, self.machine, self.request, self.is_measured = text, machine, request, is_measured
-        is_small = text.num_bytes <= constants.LARGEST_DUPLICATED_TEXT
-        self.duplicate_factor = request.duplicate_factor or (constants.DUPLICATE_FACTOR if is_small else 1)
-        size, copies, slowness = text.all_bytes(), self.duplicate_factor, text.slowness
-        self.data_seconds = own_text_seconds(size, copies, machine.cores, text.reading_seconds, slowness)
-        starts = 1 if is_measured else 2  # also of the ranks that measure the speed
-        start_seconds = constants.START_SECONDS[candidates[0].placement.device]
-        self.first_seconds = used_seconds + self.data_seconds + starts * start_seconds * slowness
-        seconds = request.length.seconds() - self.first_seconds
-        self.candidate = affordable(candidates, text, request.length, seconds, speeds)[-1]
-        self.tokens = text_tokens(text, self.candidate.model.vocab_size)
-        self.held_out, self.segmenter = self._held_out(), self._segmenter()
-        self.normalization = normalization_of(request, text)
-        replayed = sum(source.share for source in request.sources if source.name == REPLAY)
-        used_tokens = self.tokens * (1 - self.held_out.value)
-        self.samples = used_tokens / self.candidate.text_tokens_of_sample() / (1 - replayed)
-        self._decide_length(speeds[self.candidate.name])
-        enough = _BINS * _LEAST_SAMPLES_IN_A_BIN * self.batch.value
-        self.bin_size = self.candidate.length // _BINS if self.samples * self.duplicate_factor >= enough else None
-        self.learning_rate, self.warmup = self._learning_rate(), self._warmup()
-        self.head_rate_factor = self._head_rate_factor()
-        self.decay_share: float = request.setting("lr_decay_share", constants.DECAY_SHARE)
-        why = f"a stable rate, and a decay in the last {self.decay_share:.0%}, so that time can decide"
-        self.schedule = choice(request.setting("lr_schedule"), "wsd", why)
-        request.length.refuse_schedule(self.schedule.value)
-        self._decide_evaluations()
-        data = own_text_bytes(size, copies)
-        self.disk_bytes = data + _CHECKPOINTS * checkpoint_bytes(self.candidate.model)
 
-    def _decide_length(self, measured_speed: float) -> None:
-        """Batch, dropout, speed and number of updates. Small models are measured without dropout."""
-        length, rule = self.request.length, self.candidate.rule
-        self.other_seconds = other = self.first_seconds + length.end_seconds(self.text.slowness)
+def expected_batches(
+    candidates: Sequence[ModelCandidate], text: TextFacts, machine: MachineFacts, request: TextRequest, speeds: Speeds
+) -> dict[str, int]:
+    """The global batch that each model would have, by the names of the models."""
+    overhead = estimate_overhead(text, machine, request)
+    return {
+        candidate.name: _decide_for(candidate, text, machine, request, speeds, overhead).batch.size.value
+        for candidate in candidates
+    }
 
-        def updates_at(speed: float) -> int:
-            seconds = length.training_seconds(self.samples / speed, other)
-            return length.max_steps or max(1, round(seconds * speed / self.batch.value))
 
-        sequences = length.training_seconds(self.samples / measured_speed, other) * measured_speed
-        self.batch, self.speed = self._batch(sequences), measured_speed
-        self.updates = updates_at(measured_speed)
-        self.dropouts = self._dropouts(self.updates * self.batch.value / self.samples)
-        is_cheaper_without = rule is not None and rule.dropout is None and self.candidate.placement.device == "cpu"
-        if is_cheaper_without and any(self.dropouts.value.values()) and not length.max_steps:
-            self.speed /= constants.DROPOUT_COST
-            self.updates = updates_at(self.speed)
-        self.epochs = self.updates * self.batch.value / self.samples
-        self.training_seconds = self.updates * self.batch.value / self.speed
+def _decide_for(
+    candidate: ModelCandidate,
+    text: TextFacts,
+    machine: MachineFacts,
+    request: TextRequest,
+    speeds: Speeds,
+    overhead: Overhead,
+) -> Decisions:
+    """Everything but the model. Each part follows from the parts above it."""
+    data = decide_data(text, machine, request, candidate)
+    sequences = _sequences_in_time(request.length, data, speeds.of_models[candidate.name], overhead)
+    batch = decide_batch(request, candidate, data, sequences)
+    training = expect_training(request, candidate, data, batch, speeds.of_models[candidate.name], overhead)
+    rates = decide_rates(request, candidate, batch)
+    request.length.refuse_schedule(rates.schedule.value)
+    data_bytes = own_text_bytes(text.all_bytes(), data.duplicate_factor)
+    return Decisions(
+        text=text,
+        machine=machine,
+        request=request,
+        candidate=candidate,
+        overhead=overhead,
+        data=data,
+        batch=batch,
+        training=training,
+        rates=rates,
+        evaluations=decide_evaluations(request, candidate, data, training),
+        speed_is_measured=speeds.is_measured,
+        disk_bytes=data_bytes + _CHECKPOINTS * checkpoint_bytes(candidate.model),
+    )
 
-    def _decide_evaluations(self) -> None:
-        """They take a twentieth of the time."""
-        request, held_out = self.request, self.held_out.value
-        usual = constants.EVALUATED_SEQUENCES[self.candidate.placement.device]
-        self.eval_samples: int = request.setting("eval_samples", usual)
-        held_out_samples = max(1, int(self.tokens * held_out / self.candidate.text_tokens_of_sample()))
-        self.evaluated = min(self.eval_samples, held_out_samples) if held_out else 0
-        self.evaluation_seconds = constants.EVALUATION_COST / self.speed
-        self.eval_interval: int | None = None
-        if count := self.evaluated:
-            number = max(2, int(_EVALUATION_SHARE * self.training_seconds / (self.evaluation_seconds * count)))
-            self.eval_interval = -(-self.updates // min(constants.EVALUATIONS, number))
-        given = request.setting("early_stopping")
-        self.early_stopping = choice(given, constants.EARLY_STOPPING, "the best is the result")
-        if not self.evaluated:
-            self.early_stopping = Choice(0, "nothing is held out to measure")
 
-    def _held_out(self) -> Choice[float]:
-        share = constants.HELD_OUT_BYTES / max(self.text.num_bytes, 1)
-        share = round(min(constants.LARGEST_HELD_OUT, max(constants.SMALLEST_HELD_OUT, share)), 3)
-        why = f"about {short_number(share * self.tokens)} tokens to measure on"
-        return choice(self.request.held_out_fraction, share, why)
+# ---- time and data ---------------------------------------------------------------------------------------------------
 
-    def _segmenter(self) -> str | None:
-        """What finds the words that masks cover whole; None: masks cover single tokens."""
-        request = self.request
-        # The tokens of other vocabularies than a WordPiece may span the words that jieba finds.
-        is_wordpiece = request.tokens is None or request.tokens.vocabulary.is_wordpiece()
-        usual = self.machine.segmenter if self.text.is_chinese and is_wordpiece else ""
-        name = usual if request.word_segmenter == "auto" else request.word_segmenter
-        return name if name == "jieba" else None  # others cut the text itself
 
-    def _batch(self, sequences: float) -> Choice[int]:
-        """Sequences of an update, by the tokens that the whole training reads.
+def estimate_overhead(
+    text: TextFacts, machine: MachineFacts, request: TextRequest, is_measured: bool = True, used_seconds: float = 0.0
+) -> Overhead:
+    """The time before and after the updates.
 
-        Not so many that the training makes fewer than 200 updates, or that the samples are fewer than 8 batches.
+    Args:
+        is_measured: the ranks that measure the speed were started already, in the used seconds.
+    """
+    copies, slowness = duplicate_factor(text, request), text.slowness
+    data = own_text_seconds(text.all_bytes(), copies, machine.cores, text.reading_seconds, slowness)
+    start = constants.START_SECONDS[machine.device(request.setting("device", "auto"))]
+    starts = 1 if is_measured else 2  # also of the ranks that will measure the speed
+    before_training = used_seconds + data + starts * start * slowness
+    return Overhead(data, before_training, request.length.end_seconds(slowness))
 
-        Args:
-            sequences: that the training reads.
-        """
-        request, placement, length = self.request, self.candidate.placement, self.candidate.mean_length()
-        micro, given = request.setting("batch_size") or 1, request.setting("global_batch_size")
-        if given and request.length.max_steps:
-            sequences = request.length.max_steps * given
-        wanted = constants.BATCH_ANCHOR * math.sqrt(sequences * length / constants.TOKENS_ANCHOR) / length
-        wanted *= constants.ADAMW_BATCH if self.candidate.is_small_with_adamw() else 1.0
-        least = 8 if placement.device == "cpu" else constants.LEAST_MICRO_BATCH["gpu"] * placement.ranks
-        wanted = max(wanted, constants.SHORT_BATCH / length, least)
-        most = max(min(sequences / 200, self.samples * self.duplicate_factor / 8), constants.LEAST_BATCH)
-        wanted = min(wanted, most, constants.LARGEST_BATCH)
-        share = max(1, 1 << round(math.log2(max(wanted / placement.ranks, 1))))
-        batch = placement.ranks * max(share, micro if share % micro == 0 else -(-share // micro) * micro)
-        why = f"about {short_number(batch * length)} tokens; grows with the root of the tokens that are read"
-        return choice(given, batch, why)
 
-    def _dropouts(self, epochs: float) -> Choice[dict[str, float]]:
-        """Those of the layers and of the attention."""
-        rule = self.candidate.rule
-        if rule is None:
-            rates, why = [getattr(self.candidate.model, name) for name in _DROPOUTS], "that of the weights"
-        elif rule.dropout is not None:
-            rates, why = 2 * [rule.dropout], "as published"
-        else:
-            rates = 2 * [constants.DROPOUT if epochs >= constants.DROPOUT_FROM_EPOCHS else 0.0]
-            why = f"{constants.DROPOUT:g} from {constants.DROPOUT_FROM_EPOCHS:g} epochs on; without it {epochs:.3g}"
-        given = {name: value for name in _DROPOUTS if (value := self.request.setting(name)) is not None}
-        return Choice(dict(zip(_DROPOUTS, rates, strict=True)) | given, GIVEN if given else why)
+def duplicate_factor(text: TextFacts, request: TextRequest) -> int:
+    """How often the text is in the shards: several times if it is small, as else its sentence pairs are memorised."""
+    is_small = text.num_bytes <= constants.LARGEST_DUPLICATED_TEXT
+    return request.duplicate_factor or (constants.DUPLICATE_FACTOR if is_small else 1)
 
-    def _learning_rate(self) -> Choice[float]:
-        """Peak rate: that of the rule's anchor, scaled by the square root of the batch."""
-        rule, most = self.candidate.rule, constants.MOST_RATE
-        if rule is not None and self.candidate.optimizer != "AdamW":
-            rate, anchor, why = rule.rate, rule.batch_tokens, rule.source
-        elif rule is not None and self.candidate.is_small_with_adamw():
-            share = (rule.adamw_share or 1.0) * 128 / self.candidate.model.hidden_size
-            rate, anchor = constants.ADAMW_RATE * share, constants.ADAMW_BATCH_TOKENS
-            most, why = rate * constants.MOST_ADAMW_GROWTH, "measured with 128 units to 32 sequences"
-        else:
-            rate, anchor = constants.CONTINUED_RATE, constants.CONTINUED_BATCH_TOKENS
-            why = "Gururangan et al. (2020)" if rule is None else "Devlin et al. (2019)"
-        batch_tokens = self.batch.value * self.candidate.mean_length()
-        rate = min(rate * math.sqrt(batch_tokens / anchor), most)
-        why = f"{why}, by the root of the batch"
-        if self._has_new_head():
-            rate = max(rate, constants.RATE_BELOW_A_NEW_HEAD)
-            why = f"below a masked-LM head made anew, which learns at {constants.NEW_HEAD_RATE:g}; measured"
-        return choice(self.request.setting("learning_rate"), float(f"{rate:.2g}"), why)
 
-    def _has_new_head(self) -> bool:
-        """Whether weights are given that have no masked-LM head, which is made anew."""
-        return self.request.weights is not None and "masked-LM head" not in self.request.weights.heads
+def decide_data(text: TextFacts, machine: MachineFacts, request: TextRequest, candidate: ModelCandidate) -> Data:
+    """What is held out, how words are found, and how many samples a pass over the rest has."""
+    tokens = text_tokens(text, candidate.model.vocab_size)
+    held_out = _held_out(text, request, tokens)
+    replayed = sum(source.share for source in request.sources if source.name == REPLAY)
+    samples = tokens * (1 - held_out.value) / candidate.text_tokens_of_sample() / (1 - replayed)
+    return Data(
+        tokens=tokens,
+        duplicate_factor=duplicate_factor(text, request),
+        held_out=held_out,
+        normalization=normalization_of(request, text),
+        segmenter=_segmenter(text, machine, request),
+        samples=samples,
+    )
 
-    def _head_rate_factor(self) -> float:
-        """The learning rate of the masked-LM head, as a multiple of that of the encoder."""
-        factor = constants.NEW_HEAD_RATE / self.learning_rate.value if self._has_new_head() else 1.0
-        given: float = self.request.setting("head_rate_factor", float(f"{max(1.0, factor):.2g}"))
-        return given
 
-    def _warmup(self) -> Choice[float]:
-        share, why = constants.WARMUP, "the quickstart's recipe"
-        if self.batch.value >= constants.WARMUP_LARGE_BATCH:
-            share, why = constants.WARMUP_OF_LARGE_BATCHES, "the published recipe"
-        return choice(self.request.setting("warmup_proportion"), share, why)
+def _held_out(text: TextFacts, request: TextRequest, tokens: float) -> Choice[float]:
+    """A size that measures well, but at most a tenth of the text."""
+    share = constants.HELD_OUT_BYTES / max(text.num_bytes, 1)
+    share = round(min(constants.LARGEST_HELD_OUT, max(constants.SMALLEST_HELD_OUT, share)), 3)
+    return choose(request.held_out_fraction, share, f"about {short_number(share * tokens)} tokens to measure on")
+
+
+def _segmenter(text: TextFacts, machine: MachineFacts, request: TextRequest) -> str | None:
+    """jieba for Chinese text if it is installed; only WordPiece tokens lie within the words that jieba finds."""
+    is_wordpiece = request.tokens is None or request.tokens.vocabulary.is_wordpiece()
+    usual = machine.segmenter if text.is_chinese and is_wordpiece else ""
+    name = usual if request.word_segmenter == "auto" else request.word_segmenter
+    return name if name == "jieba" else None  # others cut the text itself
+
+
+# ---- batch, dropout and updates --------------------------------------------------------------------------------------
+
+
+def decide_batch(request: TextRequest, candidate: ModelCandidate, data: Data, sequences: float) -> Batch:
+    """The global batch, and bins if each bin of the shards has samples enough for it.
+
+    Args:
+        sequences: that the training reads.
+    """
+    size = _global_batch(request, candidate, data, sequences)
+    has_enough = data.stored_samples() >= _BINS * _LEAST_SAMPLES_IN_A_BIN * size.value
+    return Batch(size, candidate.length // _BINS if has_enough else None)
+
+
+def _global_batch(request: TextRequest, candidate: ModelCandidate, data: Data, sequences: float) -> Choice[int]:
+    """Grows with the square root of the tokens that the whole training reads; a power of two for each rank.
+
+    Not so large that there are fewer than 200 updates, or that the shards have fewer than 8 batches.
+    """
+    ranks, length = candidate.placement.ranks, candidate.mean_length()
+    micro, requested = request.setting("batch_size") or 1, request.setting("global_batch_size")
+    if requested and request.length.max_steps:
+        sequences = request.length.max_steps * requested
+    wanted = constants.BATCH_ANCHOR * math.sqrt(sequences * length / constants.TOKENS_ANCHOR) / length
+    wanted *= constants.ADAMW_BATCH if candidate.is_small_with_adamw() else 1.0
+    least = 8 if candidate.placement.device == "cpu" else constants.LEAST_MICRO_BATCH["gpu"] * ranks
+    wanted = max(wanted, constants.SHORT_BATCH / length, least)
+    most = min(sequences / _LEAST_UPDATES, data.stored_samples() / _LEAST_BATCHES_OF_TEXT)
+    wanted = min(wanted, max(most, constants.LEAST_BATCH), constants.LARGEST_BATCH)
+    of_rank = max(1, 1 << round(math.log2(max(wanted / ranks, 1))))
+    of_rank = max(of_rank, micro * math.ceil(of_rank / micro))  # whole micro-batches
+    batch = ranks * of_rank
+    why = f"about {short_number(batch * length)} tokens; grows with the root of the tokens that are read"
+    return choose(requested, batch, why)
+
+
+def expect_training(
+    request: TextRequest, candidate: ModelCandidate, data: Data, batch: Batch, measured_speed: float, overhead: Overhead
+) -> Training:
+    """Dropout by the number of epochs, then speed and updates with that dropout.
+
+    Small models are measured without dropout, which makes their updates on a CPU slower.
+    """
+    length, size, speed = request.length, batch.size.value, measured_speed
+    updates = _updates(length, _sequences_in_time(length, data, speed, overhead), size)
+    dropouts = decide_dropouts(request, candidate, epochs=updates * size / data.samples)
+    is_slower = candidate.has_free_dropout() and candidate.placement.device == "cpu" and any(dropouts.value.values())
+    if is_slower and not length.max_steps:
+        speed /= constants.DROPOUT_COST
+        updates = _updates(length, _sequences_in_time(length, data, speed, overhead), size)
+    sequences = updates * size
+    return Training(dropouts, speed, updates, epochs=sequences / data.samples, seconds=sequences / speed)
+
+
+def _sequences_in_time(length: Length, data: Data, speed: float, overhead: Overhead) -> float:
+    """Sequences that the training reads if --max-steps does not decide."""
+    return length.training_seconds(data.samples / speed, overhead.seconds()) * speed
+
+
+def _updates(length: Length, sequences: float, batch: int) -> int:
+    return length.max_steps or max(1, round(sequences / batch))
+
+
+def decide_dropouts(request: TextRequest, candidate: ModelCandidate, epochs: float) -> Choice[dict[str, float]]:
+    """The dropout of the layers and of the attention: only a text that is read often needs it."""
+    rule = candidate.rule
+    if rule is None:
+        rates, why = [getattr(candidate.model, name) for name in _DROPOUTS], "that of the weights"
+    elif rule.dropout is not None:
+        rates, why = 2 * [rule.dropout], "as published"
+    else:
+        rates = 2 * [constants.DROPOUT if epochs >= constants.DROPOUT_FROM_EPOCHS else 0.0]
+        why = f"{constants.DROPOUT:g} from {constants.DROPOUT_FROM_EPOCHS:g} epochs on; without it {epochs:.3g}"
+    requested = {name: value for name in _DROPOUTS if (value := request.setting(name)) is not None}
+    return Choice(dict(zip(_DROPOUTS, rates, strict=True)) | requested, GIVEN if requested else why)
+
+
+# ---- rates -----------------------------------------------------------------------------------------------------------
+
+
+def decide_rates(request: TextRequest, candidate: ModelCandidate, batch: Batch) -> Rates:
+    """Peak, warm-up and schedule of the learning rate."""
+    learning_rate = _learning_rate(request, candidate, batch)
+    factor = constants.NEW_HEAD_RATE / learning_rate.value if _has_new_head(request) else 1.0
+    decay_share = request.setting("lr_decay_share", constants.DECAY_SHARE)
+    why = f"a stable rate, and a decay in the last {decay_share:.0%}, so that time can decide"
+    return Rates(
+        learning_rate=learning_rate,
+        head_rate_factor=request.setting("head_rate_factor", float(f"{max(1.0, factor):.2g}")),
+        warmup=_warmup(request, batch),
+        schedule=choose(request.setting("lr_schedule"), "wsd", why),
+        decay_share=decay_share,
+    )
+
+
+def _learning_rate(request: TextRequest, candidate: ModelCandidate, batch: Batch) -> Choice[float]:
+    """The rate of a published or measured recipe, scaled by the square root of the batch in tokens."""
+    rule, most = candidate.rule, constants.MOST_RATE
+    if rule is not None and candidate.optimizer != "AdamW":
+        rate, anchor_tokens, why = rule.rate, rule.batch_tokens, rule.source
+    elif rule is not None and candidate.is_small_with_adamw():
+        share = (rule.adamw_share or 1.0) * 128 / candidate.model.hidden_size
+        rate, anchor_tokens = constants.ADAMW_RATE * share, constants.ADAMW_BATCH_TOKENS
+        most, why = rate * constants.MOST_ADAMW_GROWTH, "measured with 128 units to 32 sequences"
+    else:
+        rate, anchor_tokens = constants.CONTINUED_RATE, constants.CONTINUED_BATCH_TOKENS
+        why = "Gururangan et al. (2020)" if rule is None else "Devlin et al. (2019)"
+    batch_tokens = batch.size.value * candidate.mean_length()
+    rate = min(rate * math.sqrt(batch_tokens / anchor_tokens), most)
+    why = f"{why}, by the root of the batch"
+    if _has_new_head(request):
+        rate = max(rate, constants.RATE_BELOW_A_NEW_HEAD)
+        why = f"below a masked-LM head made anew, which learns at {constants.NEW_HEAD_RATE:g}; measured"
+    return choose(request.setting("learning_rate"), float(f"{rate:.2g}"), why)
+
+
+def _has_new_head(request: TextRequest) -> bool:
+    """Whether weights are continued that have no masked-LM head, which is made anew."""
+    return request.weights is not None and "masked-LM head" not in request.weights.heads
+
+
+def _warmup(request: TextRequest, batch: Batch) -> Choice[float]:
+    share, why = constants.WARMUP, "the quickstart's recipe"
+    if batch.size.value >= constants.WARMUP_LARGE_BATCH:
+        share, why = constants.WARMUP_OF_LARGE_BATCHES, "the published recipe"
+    return choose(request.setting("warmup_proportion"), share, why)
+
+
+# ---- evaluations -----------------------------------------------------------------------------------------------------
+
+
+def decide_evaluations(request: TextRequest, candidate: ModelCandidate, data: Data, training: Training) -> Evaluations:
+    """Evaluations take a twentieth of the training time; there are at least 2 and at most 20."""
+    usual = constants.EVALUATED_SEQUENCES[candidate.placement.device]
+    most_samples = request.setting("eval_samples", usual)
+    if not data.held_out.value:
+        return Evaluations(most_samples, 0, None, Choice(0, "nothing is held out to measure"))
+    held_out_samples = max(1, int(data.tokens * data.held_out.value / candidate.text_tokens_of_sample()))
+    samples = min(most_samples, held_out_samples)
+    seconds = constants.EVALUATION_COST / training.speed * samples
+    number = min(constants.EVALUATIONS, max(2, int(_EVALUATION_SHARE * training.seconds / seconds)))
+    interval = math.ceil(training.updates / number)
+    patience = choose(request.setting("early_stopping"), constants.EARLY_STOPPING, "the best is the result")
+    return Evaluations(most_samples, samples, interval, patience)

@@ -17,7 +17,7 @@ _PARTS = 1_000_000  # that shares are counted in, where a folder's samples are o
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class TextSource:
     """Files that are read together.
 
     Attributes:
@@ -43,12 +43,14 @@ class Source:
         return None if self.name == REPLAY else asked
 
 
-def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share: float | None) -> tuple[Source, ...]:
+def read_sources(
+    text: Sequence[str], replay: Sequence[str] | None, replay_share: float | None
+) -> tuple[TextSource, ...]:
     """The sources, that of the general text last; ValueError for a contradiction."""
     if "" in text or "" in (replay or ()):
         raise ValueError("--text names no file or folder (an empty word); is a variable not set?")
     named = {word: found for word in text if (found := _NAMED.fullmatch(word)) and not Path(word).exists()}
-    sources = [Source("", _paths(text))]
+    sources = [TextSource("", _paths(text))]
     if named and (plain := [word for word in text if word not in named]):
         raise ValueError(f"text={plain[0]} has no weight, the others have; pass --text NAME=WEIGHT:PATH for each")
     if named:
@@ -56,15 +58,15 @@ def read_sources(text: Sequence[str], replay: Sequence[str] | None, replay_share
     if replay is not None:
         share = REPLAY_SHARE if replay_share is None else replay_share
         sources = [dataclasses.replace(source, share=source.share * (1 - share)) for source in sources]
-        sources.append(Source(REPLAY, _paths(replay), share))
+        sources.append(TextSource(REPLAY, _paths(replay), share))
     elif replay_share is not None:
         raise ValueError(f"replay_share={replay_share} is a share of --replay PATH; pass it too, or drop it")
     _refuse_shared_files(sources)
     return tuple(sources)
 
 
-def _weighted(words: Sequence[tuple[str, re.Match[str]]]) -> list[Source]:
-    sources: list[Source] = []
+def _weighted(words: Sequence[tuple[str, re.Match[str]]]) -> list[TextSource]:
+    sources: list[TextSource] = []
     for word, found in words:
         weight, name, (path,) = _number(found["weight"]), found["name"], _paths([found["path"]])
         if not 0 < weight <= 1:
@@ -74,7 +76,7 @@ def _weighted(words: Sequence[tuple[str, re.Match[str]]]) -> list[Source]:
             raise ValueError(f"text={word}: the name {name} {used}; pass another")
         if not path.exists():
             raise ValueError(f"text={word}: no such file or folder: {path}")
-        sources.append(Source(name, (path,), weight))
+        sources.append(TextSource(name, (path,), weight))
     if abs((total := sum(source.share for source in sources)) - 1) > _TOLERANCE:
         listed = " + ".join(f"{source.name}={source.share:g}" for source in sources)
         raise ValueError(f"text: the weights {listed} are {total:g} together and must be 1; change them")
@@ -92,7 +94,7 @@ def _number(text: str) -> float:
         return -1.0
 
 
-def _refuse_shared_files(sources: Sequence[Source]) -> None:
+def _refuse_shared_files(sources: Sequence[TextSource]) -> None:
     """Refuse files that two sources read: their text would be on both sides of what is held out."""
     for one, other in itertools.permutations(sources, 2):
         for path, place in itertools.product(one.paths, other.paths):
@@ -103,8 +105,11 @@ def _refuse_shared_files(sources: Sequence[Source]) -> None:
                 )
 
 
-def as_typed(words: Sequence[str | Path]) -> str:
-    """Words for a shell; all files of a folder, or all with the suffix of the first, by the pattern that lists them."""
+def quoted_words(words: Sequence[str | Path]) -> str:
+    """The words of a command line, quoted for a shell.
+
+    Files that are all of a folder, or all with the suffix of the first, become the pattern that lists them.
+    """
     shown = list[str]()
     for folder, group in itertools.groupby(map(str, words), lambda one: os.path.isfile(one) and os.path.dirname(one)):
         files, place = list(group), os.path.join(folder or "", "")
@@ -127,7 +132,7 @@ def refuse_shared_groups(group_by: str | None, groups: Mapping[str, set[str]]) -
             )
 
 
-def pass_over(sources: Sequence[Source], counts: Mapping[str, int]) -> dict[str, int]:
+def pass_over(sources: Sequence[TextSource], counts: Mapping[str, int]) -> dict[str, int]:
     """Samples that a pass takes of each folder: it reads the text without --replay once, or as often by the weights.
 
     Args:
@@ -138,6 +143,6 @@ def pass_over(sources: Sequence[Source], counts: Mapping[str, int]) -> dict[str,
     return {source.folder(): round(total * source.share) for source in sources}
 
 
-def held_out_mix(sources: Sequence[Source]) -> dict[str, int]:
+def held_out_mix(sources: Sequence[TextSource]) -> dict[str, int]:
     """How the held-out loss weighs the sources: as they are trained on, general text not at all."""
     return {source.folder(): 0 if source.name == REPLAY else round(_PARTS * source.share) for source in sources}

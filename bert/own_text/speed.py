@@ -18,7 +18,7 @@ from bert.launching.process_runner import start_process
 from bert.launching.ranks import Ranks
 from bert.launching.start_training import start_of_ranks
 from bert.own_text import constants
-from bert.own_text.candidates import Candidate, Placement
+from bert.own_text.candidates import ModelCandidate, Placement
 from bert.own_text.facts import MachineFacts
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.hardware import Hardware
@@ -30,7 +30,7 @@ _PROBE = REPOSITORY / "bert/own_text/speed_probe.py"
 _CPU, _UNKNOWN_GPU = "CPU-core", "RTX-3090"  # parts of the planner's table
 
 
-def estimate_speeds(candidates: Sequence[Candidate], machine: MachineFacts) -> dict[str, float]:
+def estimate_speeds(candidates: Sequence[ModelCandidate], machine: MachineFacts) -> dict[str, float]:
     """Sequences per second of all ranks, of every candidate, by the planner's arithmetic; nothing is started."""
     parts, speeds = load_parts(), dict[str, float]()
     for candidate in candidates:
@@ -43,16 +43,30 @@ def estimate_speeds(candidates: Sequence[Candidate], machine: MachineFacts) -> d
     return speeds
 
 
-def measure_speeds(candidates: Sequence[Candidate], batches: Mapping[str, float]) -> tuple[dict[str, float], float]:
-    """(sequences per second of all ranks, of every candidate that can be measured in time; times that the start of
-    these ranks took of that of a machine that does nothing else); batches: sequences of an update, by their names."""
+def measure_speeds(
+    candidates: Sequence[ModelCandidate], batches: Mapping[str, float]
+) -> tuple[dict[str, float], float]:
+    """Start ranks that train each candidate for a moment.
+
+    Args:
+        batches: sequences of an update, by the names of the candidates.
+    Returns:
+        Sequences per second of all ranks, of every candidate that can be measured in time; and the slowness: start-up
+        time here divided by that of an idle machine.
+    """
     configs = {one.name: dump_yaml(resolve_config(probe_settings(one, batches[one.name]), ENTRY)) for one in candidates}
     return _measure(configs, candidates[0].placement)
 
 
-def probe_settings(candidate: Candidate, batch: float) -> dict[str, Any]:
-    """The settings with which the speed is measured: one micro-batch for each update, as large as takes a second, and
-    no larger than a rank's part of a batch. A small one is slower: the update itself takes as long with it."""
+def probe_settings(candidate: ModelCandidate, batch: float) -> dict[str, Any]:
+    """The settings that the speed is measured with: one micro-batch for each update.
+
+    It takes about a second, and is at most a rank's part of the batch. A smaller one would look too slow, as the update
+    itself takes as long.
+
+    Args:
+        batch: sequences of an update, of all ranks.
+    """
     placement, length = candidate.placement, candidate.length
     flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
     usual = 64 if placement.device == "gpu" else 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16

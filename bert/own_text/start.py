@@ -13,12 +13,13 @@ from bert.jobs.record import JobRecord
 from bert.launching.previous_run import settings_asked_for
 from bert.own_text import constants, corpus
 from bert.own_text.candidates import affordable, list_candidates, place
+from bert.own_text.decisions import Speeds
 from bert.own_text.facts import TextFacts, machine_facts, text_facts
 from bert.own_text.plan_table import make_plan, on_devices
 from bert.own_text.record import TextRecord, read_record
 from bert.own_text.request import TextRequest
-from bert.own_text.rules import Rules
-from bert.own_text.sources import REPLAY, as_typed, refuse_shared_groups
+from bert.own_text.rules import decide, expected_batches
+from bert.own_text.sources import REPLAY, quoted_words, refuse_shared_groups
 from bert.own_text.speed import estimate_speeds, measure_speeds
 from bert.own_text.words import normalization_of, with_tokens
 from bert.pretraining.config import PretrainingConfig
@@ -29,12 +30,12 @@ from data.text.readers import Reading
 
 
 def checkpoint_steps(output_dir: Path) -> list[int]:
-    """The checkpoints in the output folder, of whatever model."""
+    """The checkpoints in the output folder, of any model."""
     return [step for folder in output_dir.glob("*/phase1") for step in list_steps(folder)]
 
 
 def record_of(request: TextRequest, job: JobRecord, begun: float | None = None, may_measure: bool = True) -> TextRecord:
-    """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices that there are.
+    """Before the first checkpoint: a new plan. After it: the recorded plan, on the devices of this machine.
 
     Args:
         job: the record of earlier starts.
@@ -65,21 +66,24 @@ def _new_record(request: TextRequest, used: float, begun: float, may_measure: bo
         print("measuring the speed of this machine ...", flush=True)
         seconds = constants.MOST_FASTER * request.length.seconds()
         candidates = affordable(candidates, text, request.length, seconds, speeds)
-        batches = {one.name: Rules(text, machine, request, (one,), speeds).batch.value for one in candidates}
+        batches = expected_batches(candidates, text, machine, request, Speeds(speeds))
         speeds, slowness = measure_speeds(candidates, batches)
         text = dataclasses.replace(text, slowness=slowness)
     else:
-        print("the speed of this machine is estimated; the run measures it, and may plan otherwise", flush=True)
-    rules = Rules(text, machine, request, candidates, speeds, may_measure, used + time.monotonic() - begun)
-    plan = make_plan(rules)
+        print("estimated speed; the real run measures it, so its plan may differ", flush=True)
+    used_seconds = used + time.monotonic() - begun
+    plan = make_plan(decide(text, machine, request, Speeds(speeds, may_measure), used_seconds))
     return TextRecord(text, machine, speeds, plan, corpus.data_facts(request, plan))
 
 
 def _read_text(request: TextRequest) -> TextFacts:
     """The facts of all sources, by reading them."""
     if request.documentation is not None and not request.paths()[0].exists():
-        print("the documentation of this machine is collected when the run starts; this plan assumes a usual amount")
         words, size = evening.USUAL_WORDS, evening.USUAL_BYTES
+        print(
+            "the documentation of this machine is collected when the run starts; this plan assumes about "
+            f"{size / 1e6:.0f} MB of text"
+        )
         return TextFacts(1, size // 5_000, words, size, evening.USUAL_CHARACTERS, size, is_estimate=True)
     reading = Reading(
         request.lang or "en",
@@ -93,7 +97,7 @@ def _read_text(request: TextRequest) -> TextFacts:
     facts, groups, sample = dict[str, TextFacts](), dict[str, set[str]](), list[str]()
     for source in request.sources:
         of_name = f"{source.name}: " if source.name else ""
-        print(f"reading {of_name}{as_typed(source.paths)} ...", flush=True)
+        print(f"reading {of_name}{quoted_words(source.paths)} ...", flush=True)
         of_source = dataclasses.replace(reading, group_by=source.group_by(request.group_by))
         read = text_facts(source.paths, of_source, request.follow_links)
         facts[source.name], groups[source.name] = read[:2]
@@ -107,7 +111,7 @@ def _read_text(request: TextRequest) -> TextFacts:
 
 
 def training_config(request: TextRequest, record: TextRecord) -> PretrainingConfig:
-    """The settings of the training: the plan's, the run's paths, what was given now, and its updates."""
+    """The settings of the training: of the plan, the paths of the run, the flags of this command, and the updates."""
     plan, output_dir, length = record.plan, request.output_dir, request.length
     steps = length.updates(plan.updates, plan.seconds, lambda passes: corpus.updates_of(request, plan, passes))
     settings: dict[str, Any] = {

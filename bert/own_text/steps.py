@@ -139,7 +139,7 @@ class TextTraining(TrainPhase):
         return None
 
     def _start_before_the_decay(self, config: PretrainingConfig) -> dict[str, Any]:
-        """The start of more updates after a training that the time ended; none otherwise."""
+        """Start settings for extending a run that ended by time; empty for other runs."""
         summary, finished, length = self._summary(), self.record.finished, self.text.length
         was_by_time, stable = finished is not None and finished.is_by_time(), summary.get("decay_from")
         if not was_by_time or stable is None or length.finish_in or length.hours is not None or length == finished:

@@ -16,7 +16,7 @@ def show(request: TextRequest, record: TextRecord, job: JobRecord) -> Pretrainin
     """Print the plan; returns the settings of the training. ValueError if what is there cannot be continued so."""
     plan, done = record.plan, max(checkpoint_steps(request.output_dir), default=0)
     config = training_config(request, record)
-    if "show_config" in request.line.launch:
+    if request.shows_config:
         print(dump_yaml(config))
         return config
     print(f"\n{table(plan, request, has_begun=done > 0)}\n")

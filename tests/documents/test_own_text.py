@@ -110,7 +110,7 @@ def test_a_folder_of_odd_files_is_trained_on_stopped_and_continued(clone, learne
 
 def test_training_from_given_weights_and_other_networks_are_planned(clone, text, learned):
     line = command("bash scripts/run_pretraining.sh --text mine/raw --hours 2")
-    output_of(line.replace("bert-base-uncased", "results/mine") + " --dry-run", clone, "the weights given")
+    output_of(line.replace("bert-base-uncased", "results/mine") + " --dry-run", clone, "of the weights")
     modern = command("bash scripts/run_pretraining.sh --text mine/raw --model-type modernbert")
     output_of(modern + " --dry-run", clone, "ModernBERT")
 

@@ -42,7 +42,7 @@ def test_the_documentation_is_collected_once_when_the_run_starts(machine, capsys
     for question in ("--dry-run", "--show-config"):
         assert command.main(line_of("--config", "evening", question)) == 0
         shown = capsys.readouterr()
-        assert "is collected when the run starts" in shown.out + shown.err
+        assert "when the run starts; this plan assumes about 28 MB of text" in shown.out + shown.err
         assert re.search("about 4,600,000 words|hidden_size: 256", shown.out)
     assert not list(Path().iterdir()), "neither parsing nor a question writes"
     started, step = execution_of(request.output_dir, collect), Documentation(file.parent, num_workers=1)

@@ -27,6 +27,11 @@ REFUSED = {
     "--text t --bert-model bert-tiny": "bert_model=bert-tiny with --text must be one of",
     "--text t --from-pretrained-params x --config mini": "--config contradicts --text",
     "--text t --learning-rate fast": "learning_rate",
+    "--text t --masked-lm-ratio inf": "masked_lm_ratio=inf must be a finite number; change --masked-lm-ratio",
+    "--text t --epochs inf": "epochs=inf must be a finite number; change --epochs",
+    "--text t --report-to wandb,board": "report_to=wandb,board must be none, or names of",
+    "--text t --loss-spike-factor 0.5": "loss_spike_factor=0.5 must be above 1, or 0 to turn it off",
+    "--text t --finish-in soon": "finish_in=soon must be a duration above 0: 90, 90s, 10m or 2h",
     "--text t --held-out-fraction 0.9": "held_out_fraction=0.9 must be less than or",
     "--text t --held-out-fraction 0 --early-stopping 3": "early_stopping=3 needs held-out text",
     "--text t --lerning-rate 1": "did you mean --learning-rate",
@@ -85,11 +90,23 @@ def test_text_that_is_named_twice_is_read(tmp_path, monkeypatch):
         ("t --max-steps=20 --finish-in 5m --steps-this-run=3", "t --max-steps 40"),
         ("t --max_steps 20 --finish_in 5m", "t --max-steps 40"),
         ("myhours --seed 3", "myhours --seed 3 --hours 4"),
+        ("t --epochs 2.5 --seed 3", "t --seed 3 --epochs 5"),
     ],
 )
 def test_the_suggestion_to_train_longer_keeps_the_other_words(words, longer):
     request = read_text_request(line_of("--text", *words.split()))
     assert request.longer(2.0) == f"bash scripts/run_pretraining.sh --text {longer}"
+
+
+def test_the_recipe_s_updates_are_replaced_by_hours():
+    assert read_text_request(line_of("--config", "evening")).longer(2.0).endswith("--config evening --hours 4")
+    asked = line_of("--config", "evening", "--max-steps", "9000")
+    assert read_text_request(asked).longer(2.0).endswith("--config evening --max-steps 18000")
+
+
+def test_only_show_config_shows_the_settings_alone():
+    assert read_text_request(line_of("--text", "t", "--show-config")).shows_config
+    assert not read_text_request(line_of("--text", "t", "--dry-run")).shows_config
 
 
 def test_all_mistakes_of_a_line_are_shown_together(tmp_path, monkeypatch):

@@ -10,40 +10,12 @@ import pytest
 from bert.config.architecture import BertConfig
 from bert.own_text import constants
 from bert.own_text.candidates import list_candidates, place
-from bert.own_text.facts import MachineFacts, TextFacts, Weights
-from bert.own_text.length import Length
-from bert.own_text.plan_table import make_plan, on_devices, table
+from bert.own_text.facts import Weights
+from bert.own_text.plan_table import on_devices, table
 from bert.own_text.request import TextRequest
-from bert.own_text.rules import Rules
 from bert.own_text.speed import estimate_speeds, probe_settings
-from bert.planning.estimates import training_flops_per_sequence
 from bert.tokenization.normalization import UNCASED
-
-LAPTOP = MachineFacts(cores=2, memory_bytes=16 * 10**9, disk_bytes=10**11)
-SERVER = MachineFacts(cores=48, memory_bytes=200 * 10**9, disk_bytes=10**12)
-ONE_GPU = MachineFacts(16, 60 * 10**9, 10**12, 1, "RTX 3090", 24 << 30)
-EIGHT_GPUS = MachineFacts(128, 900 * 10**9, 10**13, 8, "A100", 80 << 30)
-MACHINES = (LAPTOP, SERVER, ONE_GPU, EIGHT_GPUS)
-TFLOPS = {"cpu": 0.04, "gpu": 40.0}  # that a rank reaches
-
-
-def text(megabytes: float, **changes) -> TextFacts:
-    """English text."""
-    size = round(megabytes * 1e6)
-    facts = TextFacts(10, max(1, size // 5000), size // 6, size, 90, size)
-    return dataclasses.replace(facts, **changes)
-
-
-def plan_of(facts: TextFacts, machine: MachineFacts, **asked):
-    length = Length(**{name: asked.pop(name) for name in ("hours", "epochs", "max_steps") if name in asked})
-    request = TextRequest(length=length, **asked)
-    candidates = list_candidates(facts, machine, request)
-    speeds = {}
-    for candidate in candidates:
-        rate = TFLOPS[candidate.placement.device] * 1e12 * candidate.placement.ranks
-        length = round(0.59 * candidate.length)  # tokens of mixed lengths, without padding
-        speeds[candidate.name] = rate / training_flops_per_sequence(candidate.model, length, candidate.predictions())
-    return make_plan(Rules(facts, machine, request, candidates, speeds))
+from tests.own_text.plans import EIGHT_GPUS, LAPTOP, MACHINES, ONE_GPU, SERVER, plan_of, text
 
 
 def row(plan, name):
@@ -85,7 +57,7 @@ def test_the_model_grows_with_text_and_time():
     deep = plan_of(text(5), LAPTOP, hours=1)
     assert (deep.model, deep.settings["num_hidden_layers"], deep.settings["hidden_size"]) == ("quickstart-deep", 4, 128)
     assert (deep.settings["optimizer"], deep.settings["initial_attention"]) == ("AdamW", "neighbours")
-    assert "20 pay for them" in " ".join(row(deep, "model").reason.split())
+    assert "; 20 are enough" in " ".join(row(deep, "model").reason.split())
     for batch, rate in ((16, 0.7 * 3e-3), (64, 0.7 * 3e-3 * 2**0.5)):  # no higher than measured
         named = plan_of(text(5), LAPTOP, hours=1, settings={"global_batch_size": batch}, model="quickstart-deep")
         assert named.settings["learning_rate"] == pytest.approx(rate, rel=0.03)

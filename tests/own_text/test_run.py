@@ -29,7 +29,7 @@ def test_a_dry_run_estimates_the_speed_and_makes_nothing(workplace, monkeypatch,
     shown = capsys.readouterr().out
     for name in ("text ", "model ", "vocabulary ", "batch ", "schedule ", "updates ", "epochs ", "time ", "disk "):
         assert f"\n{name}" in shown, shown
-    assert "sequences/s estimated, not measured;" in unwrapped(shown) and "the run measures it" in shown
+    assert "sequences/s (estimated)" in unwrapped(shown) and "the real run measures it" in shown
     assert "60 files" in shown and not workplace.out.exists() and not workplace.trained
 
 
@@ -37,7 +37,7 @@ def test_the_settings_of_the_plan_are_shown_as_yaml_alone(workplace, capsys):
     assert workplace.start("--hours 0.5 --show-config --learning-rate 1e-3") == 0
     shown = capsys.readouterr()
     assert list(yaml.safe_load(shown.out.split("\n\n")[0])) and "reading" not in shown.out and "reading" in shown.err
-    assert "is estimated; the run measures it" in shown.err
+    assert "estimated speed; the real run measures it" in shown.err
     assert shown.out.count("learning_rate: 0.001") == 1 and shown.out.count("hidden_size: 128") == 1
 
 

@@ -12,7 +12,7 @@ from bert.launching.process_runner import Runner
 from bert.own_text import corpus, start
 from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
-from bert.own_text.sources import REPLAY, Source, as_typed, held_out_mix, pass_over
+from bert.own_text.sources import REPLAY, TextSource, held_out_mix, pass_over, quoted_words
 from bert.samples.dataset import PretrainingDataset
 from bert.samples.mixture import read_mixture
 from bert.samples.settings import LoaderSettings
@@ -43,7 +43,7 @@ def test_groups_are_of_one_source_and_general_text_has_none(workplace, capsys):
         command.main(line_of("--text", "a=0.5:a.csv", "b=0.5:b.csv", *words))
     rule = "group_by=ward: 9 groups are in the sources a and b, each of which is divided by itself"
     assert rule in capsys.readouterr().err
-    sources = (Source("", (Path("a.csv"),), 0.9), Source(REPLAY, (workplace.text,), 0.1))
+    sources = (TextSource("", (Path("a.csv"),), 0.9), TextSource(REPLAY, (workplace.text,), 0.1))
     request = TextRequest(sources=sources, output_dir=Path("out"), group_by="ward", length=Length(max_steps=9))
     record = start.record_of(request, JobRecord.of(workplace.out))
     commands = corpus.commands(request, record.plan, start.training_config(request, record))
@@ -51,9 +51,9 @@ def test_groups_are_of_one_source_and_general_text_has_none(workplace, capsys):
 
 
 def test_a_pass_takes_the_samples_by_the_weights():
-    sources = (Source("a", (), 0.7), Source("b", (), 0.3))
+    sources = (TextSource("a", (), 0.7), TextSource("b", (), 0.3))
     assert pass_over(sources, {"a": 70, "b": 130}) == {"a": 140, "b": 60}
-    replaying = (Source("", (), 0.9), Source("replay", (), 0.1))
+    replaying = (TextSource("", (), 0.9), TextSource("replay", (), 0.1))
     assert pass_over(replaying, {"": 900, "replay": 5000}) == {".": 900, "replay": 100}
     assert held_out_mix(replaying) == {".": 900_000, "replay": 0}
 
@@ -95,9 +95,9 @@ def test_files_that_a_pattern_lists_are_shown_by_it(tmp_path, monkeypatch):
             (tmp_path / folder / name).touch()
     texts, everything = ["a b/1.txt", "a b/2.txt"], ["plain/1.txt", "plain/2.txt", "plain/3.md"]
     words = ["--text", *texts, "--lang", "x y", *everything, "--output-dir", "plain"]
-    assert as_typed(words) == "--text 'a b/'*.txt --lang 'x y' plain/* --output-dir plain"
-    assert as_typed(["a b/1.txt", "--hours", "1"]) == "'a b/1.txt' --hours 1", "one file is no pattern"
-    assert as_typed(everything[1:]) == "plain/2.txt plain/3.md", "a part of the folder"
+    assert quoted_words(words) == "--text 'a b/'*.txt --lang 'x y' plain/* --output-dir plain"
+    assert quoted_words(["a b/1.txt", "--hours", "1"]) == "'a b/1.txt' --hours 1", "one file is no pattern"
+    assert quoted_words(everything[1:]) == "plain/2.txt plain/3.md", "a part of the folder"
 
 
 def test_a_tracker_that_is_missing_is_refused_before_anything_is_read(workplace, monkeypatch, capsys):
