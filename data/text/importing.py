@@ -15,8 +15,11 @@ from pathlib import Path
 from bert.files import read_json, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
+from data.text.compression import DamagedError
 from data.text.deduplication import SeenDocuments
 from data.text.encodings import Decoding, NotTextError, base64_characters
+from data.text.file_formats import Input
+from data.text.findings import Findings
 from data.text.held_out_split import (
     LEAST_BYTES,
     MEASURABLE_BYTES,
@@ -26,7 +29,7 @@ from data.text.held_out_split import (
     divide,
     held_out_bytes,
 )
-from data.text.inputs import DamagedError, Findings, Input, list_inputs, total_bytes
+from data.text.inputs import list_inputs, total_bytes
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
     REPORT_NAME,

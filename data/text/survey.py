@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert.reporting.progress import megabytes
+from data.text.compression import DamagedError
 from data.text.encodings import NotTextError, base64_characters, is_mostly_base64
+from data.text.file_formats import Input
+from data.text.findings import Findings
 from data.text.held_out_split import check_groups
-from data.text.inputs import DamagedError, Findings, Input, list_inputs
+from data.text.inputs import list_inputs
 from data.text.readers import Reading, read_pieces
 from data.text.script_facts import ScriptFacts
 

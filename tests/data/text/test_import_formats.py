@@ -14,8 +14,8 @@ from data import import_text
 from data.text.columns import Row, TableForm
 from data.text.delimited import LOOSE_DELIMITERS, LOOSE_MARKS
 from data.text.encodings import NotTextError
+from data.text.findings import Findings
 from data.text.html_text import text_of_html
-from data.text.inputs import Findings
 from data.text.json_rows import nested_rows
 from data.text.tables import table_of_text
 from tests.support.commands import refused
