@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from data.text.encodings import NotTextError
+from data.text.text_check import NotTextError
 
 # Usual names of columns, the likeliest first.
 TEXT_NAMES = tuple("text sentence review comment note notes report body content message description document".split())

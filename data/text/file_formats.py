@@ -11,8 +11,8 @@ from pathlib import Path
 from bert.files import shown
 from bert.interpreter import install_command
 from data.text.compression import COMPRESSIONS, DamagedError, read_chunks
-from data.text.encodings import NotTextError, base64_characters, is_mostly_base64
 from data.text.mail import is_mbox
+from data.text.text_check import NotTextError, base64_characters, is_mostly_base64
 
 _SUFFIXES = {
     "txt": ".txt .text .md .markdown .rst .org .adoc .asciidoc",

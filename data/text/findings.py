@@ -8,9 +8,9 @@ from bert.files import shown
 from bert.printable import printable
 from data.text.columns import NoColumnError
 from data.text.compression import DamagedError
-from data.text.encodings import NotTextError, is_mostly_base64
 from data.text.file_formats import Input
 from data.text.size_limits import TooMuchError
+from data.text.text_check import NotTextError, is_mostly_base64
 
 _MAX_PROBLEMS, _MAX_ROWS = 200, 10  # in all, and rows of a file
 _MAX_LEFT_OUT = 10_000

@@ -17,7 +17,7 @@ from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.compression import DamagedError
 from data.text.deduplication import SeenDocuments
-from data.text.encodings import Decoding, NotTextError, base64_characters
+from data.text.encodings import Decoding
 from data.text.file_formats import Input
 from data.text.findings import Findings
 from data.text.held_out_split import (
@@ -47,6 +47,7 @@ from data.text.lddl_writer import (
 from data.text.readers import Reading, read_pieces
 from data.text.same_text import TextDigest
 from data.text.sentences import LINE_BREAK
+from data.text.text_check import NotTextError, base64_characters
 
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from data.text.encodings import NotTextError
+from data.text.text_check import NotTextError
 
 # Limits on decompressed size: an absolute floor, and a ratio to the file. Measured: logs 25 to 50 times (gzip), 40 to
 # 130 (zstd), one line over and over up to 145 (bzip2); a bomb a thousand (gzip) and without an end (Parquet, EPUB).

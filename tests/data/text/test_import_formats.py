@@ -13,11 +13,11 @@ import pytest
 from data import import_text
 from data.text.columns import Row, TableForm
 from data.text.delimited import LOOSE_DELIMITERS, LOOSE_MARKS
-from data.text.encodings import NotTextError
 from data.text.findings import Findings
 from data.text.html_text import text_of_html
 from data.text.json_rows import nested_rows
 from data.text.tables import table_of_text
+from data.text.text_check import NotTextError
 from tests.support.commands import refused
 
 TAR = io.BytesIO()

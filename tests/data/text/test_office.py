@@ -7,11 +7,11 @@ import pytest
 
 from data.text import contents, file_formats
 from data.text.compression import DamagedError
-from data.text.encodings import NotTextError
 from data.text.findings import Findings
 from data.text.inputs import list_inputs
 from data.text.readers import Reading, read_pieces
 from data.text.survey import survey
+from data.text.text_check import NotTextError
 from tests.support.hospital import WORD, docx, epub, odt, pdf, rtf, zipped
 
 needs_office = pytest.mark.skipif(
