@@ -14,8 +14,8 @@ from pathlib import Path
 from bert.command_errors import command
 from bert.files import only_writer
 from bert.help_parser import HelpParser
+from data.text.file_formats import FORMATS
 from data.text.importing import ImportSettings, import_files, print_report
-from data.text.inputs import FORMATS
 from data.text.readers import SEPARATORS, Reading
 from data.text.same_text import MODES
 

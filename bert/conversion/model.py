@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig
-from bert.conversion import locating, tensor_layout, tensor_names, vocabularies
+from bert.conversion import locating, tensor_names, vocabularies, vocabulary_padding
 from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts, named_classes, unread_vector_steps
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import PretrainedWeights, read_pretrained
@@ -62,7 +62,7 @@ class Model(PretrainedWeights):
             padded = self.config.padded_vocab_size()
             self.notes.append(f"padding of the vocabulary kept: vocab_size is {padded}")
             return dict(self.parameters), self.config.model_copy(update={"vocab_size": padded})
-        return tensor_layout.strip_vocabulary(self.parameters, self.config.vocab_size, self.notes), self.config
+        return vocabulary_padding.strip_vocabulary(self.parameters, self.config.vocab_size, self.notes), self.config
 
     def num_outputs(self) -> int | None:
         """Classes of the classifier; None without one."""

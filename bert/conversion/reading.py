@@ -15,7 +15,7 @@ from safetensors import SafetensorError, deserialize
 
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.config.architecture import BertConfig
-from bert.conversion import locating, tensor_layout, tensor_names
+from bert.conversion import locating, tensor_layout, tensor_names, vocabulary_padding
 from bert.conversion.model_description import CONFIG_FILES, read_description, read_labels, read_usage
 from bert.conversion.old_calibration import with_old_calibration
 from bert.conversion.paddle_file import read_pdparams
@@ -56,7 +56,7 @@ def read_pretrained(
     Args:
         source: a path; where there is none, the name of a published model, which is fetched (`locating.resolve`).
         config_file: the model's description; by default the one beside the weights, if there is one.
-        fused_qkv: for NVIDIA's Paddle checkpoints trained with --fuse-mha, see `tensor_layout.structured`.
+        fused_qkv: for NVIDIA's Paddle checkpoints trained with --fuse-mha, see `unnamed_layers.parameters_of_layers`.
         allow_unknown: list tensors that no BERT has, instead of refusing the file.
     Raises:
         ConversionError, CheckpointError (both ValueError): missing, damaged or hostile; not a BERT; incomplete; a model
@@ -89,7 +89,7 @@ def read_pretrained(
         rows = len(parameters[tensor_names.WORD_EMBEDDINGS])
         padded = -(-rows // 8) * 8
     parameters = with_old_calibration(parameters, folder)
-    parameters = tensor_layout.pad_vocabulary(parameters, rows, padded, notes)
+    parameters = vocabulary_padding.pad_vocabulary(parameters, rows, padded, notes)
     if modern and task is None and read_usage(folder).name == "ner":  # whose heads are those of a classifier of texts
         task = "token-classification"
     if dialect in ("paddlenlp", "modernbert") and task == "question-answering":

@@ -223,8 +223,10 @@ def heads_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, ...]:
 
 
 def check_parameters(parameters: Mapping[str, np.ndarray], title: str, config: BertConfig | None = None) -> None:
-    """Refuse an incomplete encoder or head and shapes that differ from those of the description, or without one from
-    each other; `title` stands above the differences. `tensor_layout.pad_vocabulary` checks the number of tokens."""
+    """Refuse an incomplete encoder or head and shapes that differ from the description, or without one from each other.
+
+    `title` stands above the differences. `vocabulary_padding.pad_vocabulary` checks the number of tokens.
+    """
     num_layers, wrong = count_layers(parameters), []
     if config is not None and num_layers != config.num_hidden_layers:
         wrong.append(f"{num_layers} layers, num_hidden_layers is {config.num_hidden_layers}")

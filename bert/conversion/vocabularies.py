@@ -14,8 +14,8 @@ from bert.config.architecture import BertConfig
 from bert.conversion.model_description import stated_normalization, tokenizer_warnings
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights
-from bert.conversion.tensor_layout import pad_vocabulary
 from bert.conversion.tensor_names import WORD_EMBEDDINGS
+from bert.conversion.vocabulary_padding import pad_vocabulary
 from bert.model.head_specs import DECODER_BIAS
 from bert.tokenization.library import LibraryVocabulary
 from bert.tokenization.normalization import Normalization

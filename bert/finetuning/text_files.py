@@ -8,9 +8,12 @@ from typing import Any
 
 from bert.config.flags import is_on
 from bert.conversion.model_description import Usage
+from data.text.compression import read_chunks
 from data.text.contents import text_chunks
-from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, NotTextError, decoded, whole_lines
-from data.text.inputs import Findings, read_chunks, table_input
+from data.text.encodings import MAX_ROW_CHARACTERS, Decoding, decoded, whole_lines
+from data.text.file_formats import table_input
+from data.text.findings import Findings
+from data.text.text_check import NotTextError
 
 
 def text_lines(path: Path, decoding: Decoding, notes: list[str]) -> Iterator[str]:

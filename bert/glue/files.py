@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert.labels.table import Split
-from data.text.columns import NoColumnError, NoHeaderError, Row, TableForm
+from data.text.columns import NoColumnError, Row, TableForm
+from data.text.compression import read_chunks
 from data.text.delimited import DelimitedTable
 from data.text.encodings import detect
-from data.text.inputs import read_chunks
+from data.text.header_check import NoHeaderError
 
 
 def published_rows(path: Path, split: Split, notes: list[str]) -> Iterator[Row]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig
-from bert.conversion import tensor_layout
+from bert.conversion import vocabulary_padding
 from bert.conversion.model import Model
 from bert.conversion.model_description import Usage, VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
@@ -299,7 +299,7 @@ def write_onnx(file: Path, model: Model) -> None:
     """
     import onnx
 
-    parameters = tensor_layout.strip_vocabulary(model.parameters, model.config.vocab_size, [])
+    parameters = vocabulary_padding.strip_vocabulary(model.parameters, model.config.vocab_size, [])
     if sum(array.nbytes for array in parameters.values()) > _LARGEST:
         raise ConversionError("the model has more than 2 GB, which one ONNX file cannot hold; use paddle-inference")
     graph = (_ModernGraph if model.config.is_modern() else _Graph)(parameters, model.config, onnx)

@@ -16,9 +16,10 @@ from typing import Any, BinaryIO, NamedTuple
 from bert.config.setting_errors import suggest
 from bert.inference.records import Record, joined
 from bert.printable import printable
-from data.text.columns import PAIR_NAMES, TEXT_NAMES, NoHeaderError, TableForm, fitting
+from data.text.columns import PAIR_NAMES, TEXT_NAMES, TableForm, fitting
+from data.text.compression import COMPRESSIONS, read_chunks
 from data.text.encodings import DETECTED, Decoding, code_page_of, detect
-from data.text.inputs import COMPRESSIONS, read_chunks
+from data.text.header_check import NoHeaderError
 from data.text.json_rows import nested_rows
 from data.text.tables import Table, piped_table, user_table
 

@@ -15,7 +15,8 @@ from bert.launching.ranks import num_gpus
 from bert.own_text.sources import REPLAY
 from bert.runtime import topology
 from bert.tokenization.normalization import CASED, UNCASED, Normalization
-from data.text.inputs import Findings, list_inputs
+from data.text.findings import Findings
+from data.text.inputs import list_inputs
 from data.text.readers import Reading
 from data.text.survey import survey
 

@@ -22,12 +22,15 @@ from bert.arrays.components import Components
 from bert.labels.schema import number
 from bert.randomness import permutation, stream_key
 from data.text.columns import LABEL_NAMES, TEXT_NAMES, TableForm, fitting
-from data.text.encodings import Decoding, NotTextError
+from data.text.compression import DamagedError
+from data.text.encodings import Decoding
+from data.text.findings import Findings
 from data.text.held_out_groups import held_out_in_order
-from data.text.inputs import DamagedError, Findings, list_inputs
+from data.text.inputs import list_inputs
 from data.text.readers import Reading, read_pieces
 from data.text.same_text import near_numbers, normalized
 from data.text.tables import user_table
+from data.text.text_check import NotTextError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,7 +23,8 @@ from bert.finetuning.config import (
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
 from bert.finetuning.text_files import implied_decoding
-from data.text.inputs import Findings, list_inputs, total_bytes
+from data.text.findings import Findings
+from data.text.inputs import list_inputs, total_bytes
 
 logger = logging.getLogger(__name__)
 

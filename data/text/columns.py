@@ -1,7 +1,5 @@
 """What to read of a table: its columns, which are named, known by usual names, or chosen by their content."""
 
-import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +7,7 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from data.text.encodings import NotTextError
+from data.text.text_check import NotTextError
 
 # Usual names of columns, the likeliest first.
 TEXT_NAMES = tuple("text sentence review comment note notes report body content message description document".split())
@@ -19,18 +17,11 @@ LABEL_NAMES = tuple(
 )
 SAMPLE_ROWS, SAMPLE_CHARACTERS = 500, 1 << 20  # of a table without a column of the names
 _LEAST_MEAN, _LEAST_TOTAL = 30, 100  # characters of a text and of the sample; less is a name, a date or a setting
-_LONGEST_NAME = 60  # a longer "name" is a first row of text
-_FEW_ROWS = 10  # of which most labels may differ
-_FRACTION = re.compile(r"[+-]?\d+([.,]\d+ ?%?| ?%)")
-_SENTENCE = re.compile(r"(\S+\s+){4,}\S+|(\S+\s+){2,}\S*[.!\u2026]|.{5,}[\u3002\uff01]")
+LONGEST_NAME = 60  # a longer "name" is a first row of text
 _MAX_SHOWN = 20
 _MOST_NESTED = 10  # of objects and lists in which a text is searched
 T = TypeVar("T")
 Column = str | int  # its name, or in a table without a line of names its position from 0
-
-
-class NoHeaderError(NotTextError):
-    """The first line of a table does not name its columns; the message has the remedy."""
 
 
 class NoColumnError(NotTextError):
@@ -74,8 +65,8 @@ class TextColumn:
         chosen = self.among(columns)
         if chosen is None:
             rows = list(rows)
-            longest = _longest_text(rows)
-            longest = None if len(longest or "") > _LONGEST_NAME else longest
+            longest = longest_text(rows)
+            longest = None if len(longest or "") > LONGEST_NAME else longest
             if not self._may_guess or longest is None:
                 raise NoColumnError(self._missing(columns, longest, rows))
             chosen = self.guess = longest
@@ -94,11 +85,11 @@ class TextColumn:
         inside = list(chain.from_iterable(map(texts_inside, rows)))
         close = (
             close
-            or _longest_text(inside)
+            or longest_text(inside)
             or next((path for text in inside for path in text if path not in columns), None)
         )
         hint = f" (did you mean {close!r}?)" if close is not None else ""
-        return f"has no column {wanted}, only {[name[:_LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
+        return f"has no column {wanted}, only {[name[:LONGEST_NAME] for name in columns[:_MAX_SHOWN]]}{hint}"
 
 
 def texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dict[str, str]]:
@@ -112,46 +103,6 @@ def texts_inside(value: object, path: str = "", depth: int = 0) -> Iterator[dict
             yield from texts_inside(item, f"{path}.{key}".removeprefix("."), depth + 1)
 
 
-def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
-    """NoHeaderError if the first line is a row: the "name" of the longest text is a text itself, or a label's a label.
-
-    A fraction and a percentage are labels too, and a number among few others. A header that is repeated among the rows,
-    and pandas' names 0, 1, 2 ... are names. So is the value of a check box, which other rows leave empty, and "spam"
-    beside a usual name, as "text".
-
-    Args:
-        rows: the first ones.
-        flags: those that say what the table holds.
-    """
-    names = list(rows[0]) if rows else []
-    own = [row for row in rows if [*row.values()] != names] if names != [*map(str, range(len(names)))] else []
-    wrong = [name for name in (_longest_text(rows),) if len(name or "") > _LONGEST_NAME]
-    has_usual_name = any(name.lower() in TEXT_NAMES + LABEL_NAMES for name in names)
-    numbers = [*filter(str.isdecimal, names)]  # several may be years, as one above small numbers
-    for name in () if has_usual_name else names:
-        values = {row.get(name) for row in own}
-        is_repeated = 0 < 2 * len(values) <= len(own)
-        is_label = name in values and values != {name, ""} and (is_repeated or len(own) < _FEW_ROWS)
-        digits = [len(str(value)) if str(value).isdecimal() else 0 for value in values]
-        is_number = numbers == [name] and is_repeated and min(digits) > 0 and len(name) <= max(3, *digits)
-        is_text = not is_repeated and _is_text(name, [str(row.get(name) or "") for row in own])
-        wrong += [name] * bool(is_label or is_number or is_text or _FRACTION.fullmatch(name))
-    if wrong:
-        raise NoHeaderError(
-            f"has no names of columns in its first line, which is a row ({str(wrong[0])[:_LONGEST_NAME]!r}); add a "
-            f"line of names{flags and f', or pass {flags}'}"
-        )
-
-
-def _is_text(name: str, texts: Sequence[str]) -> bool:
-    """Whether the "name" of a column is one of its texts: a sentence like most, no shorter; a question among others."""
-    are_sentences = [_SENTENCE.fullmatch(text) is not None for text in (name, *texts)]
-    is_alike = name[-1:] not in "?:" or 2 * sum(text.endswith(name[-1]) for text in texts) > len(texts)
-    shorter = sorted(map(len, texts))[: len(texts) // 4 + 1]
-    is_long = len(name) >= 0.8 * max(shorter, default=math.inf)
-    return are_sentences[0] and 2 * sum(are_sentences) > len(are_sentences) and is_alike and is_long
-
-
 def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any, ...] | None:
     """The names that are all of one of the keys, exactly or else in any case; None: there are none."""
     keys, names = list(keys), list(names)
@@ -163,7 +114,7 @@ def fitting(keys: Iterable[tuple[str, ...]], names: Iterable[Any]) -> tuple[Any,
     return None
 
 
-def _longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
+def longest_text(rows: Iterable[Mapping[str, Any]]) -> str | None:
     """The column with the most characters, unless it has too few for text."""
     characters, numbers = Counter[str](), Counter[str]()
     for row in rows:

@@ -13,8 +13,11 @@ from types import FrameType
 from typing import TypeVar
 
 from bert.files import shown
-from data.text.encodings import NotTextError, decoded
-from data.text.inputs import DamagedError, Findings, Input, read_chunks
+from data.text.compression import DamagedError, read_chunks
+from data.text.encodings import decoded
+from data.text.file_formats import Input
+from data.text.findings import Findings
+from data.text.text_check import NotTextError
 
 _LEAST_SECONDS = 5  # of CPU time for a file of HTML or Office
 _SECONDS_PER_MEGABYTE = {"html": 5, "office": 20}  # and this, ten times what they take

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 
-from data.text.columns import NoHeaderError, Row, TableForm, first_items, places_of, refuse_without_header
+from data.text.columns import Row, TableForm, first_items, places_of
 from data.text.encodings import MAX_ROW_CHARACTERS
+from data.text.header_check import NoHeaderError, refuse_without_header
 
 LOOSE_MARKS = "rows with a quotation mark that quotes nothing"
 LOOSE_DELIMITERS = "rows whose unquoted text has the delimiter"

@@ -1,4 +1,4 @@
-"""Decodes text of unknown encoding, counts undecodable bytes, and cuts the text into lines."""
+"""Detects the encoding of text, decodes it, and cuts it into lines."""
 
 import codecs
 import re
@@ -9,6 +9,8 @@ from io import IncrementalNewlineDecoder
 from itertools import chain
 
 from data.text.code_pages import check_language, guess
+from data.text.counting_decoder import CountingDecoder
+from data.text.text_check import check_magic, only_text
 
 MAX_ROW_CHARACTERS = 256 << 20  # of what has to be parsed as a whole: a line of jsonl, a file of json
 _SAMPLE_BYTES = 1 << 16
@@ -28,37 +30,6 @@ _COMMON = re.compile(
     "[\t-\r -~\xa0-\u024f\u0300-\u10ff\u1e00-\u1fff\u2010-\u2049\u20a0-\u20bf"
     "\u3000-\u312f\u4e00-\u9fff\uac00-\ud7a3\uff00-\uffef\U0001f300-\U0001faff\U00020000-\U0002ffff]"
 )
-_MAGIC = {
-    b"PK\x03\x04": "zip, docx, odt or epub",
-    b"%PDF-": "PDF",
-    b"\x1f\x8b": "gzip",
-    b"\x7fELF": "ELF",
-    b"\x89PNG\r\n": "PNG",
-    b"\xff\xd8\xff": "JPEG",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PAR1\x15": "parquet",
-    b"7z\xbc\xaf\x27\x1c": "7z",
-    b"Rar!\x1a\x07": "rar",
-    b"SQLite format 3\x00": "SQLite",
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an older Office document",
-}
-_MIN_STRANGE = 32  # characters; fewer are no evidence
-_MAX_UNDECODABLE, _MAX_CONTROL = 0.25, 0.05
-_CONTROL = re.compile("[\x01-\x07\x0e-\x1a\x7f-\x84\x86-\x9f]")  # without white space, NUL, backspace and escape
-_BASE64_WORD, _BASE64 = 48, re.compile(r"(?=.*\d)(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/]+={0,2}")
-_HANDLER = "replace and count"
-_undecodable: Counter = Counter()
-
-
-def _replace_and_count(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    _undecodable["bytes"] += error.end - error.start
-    return "\ufffd", error.end
-
-
-codecs.register_error(_HANDLER, _replace_and_count)
 
 
 def check_encoding(name: str) -> None:
@@ -75,7 +46,7 @@ def check_encoding(name: str) -> None:
         raise ValueError(f"encoding={name!r} is not known to Python; {remedy}") from error
     try:
         if is_text:
-            codecs.getincrementaldecoder(name)(_HANDLER).decode(b"\xff\xfe\x00\x00a\x80", True)
+            CountingDecoder(name).decode_piece(b"\xff\xfe\x00\x00a\x80", is_last=True)
     except (LookupError, ValueError):  # e.g. idna, which cannot mark errors
         is_text = False
     if not is_text:
@@ -158,9 +129,10 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
     if wide := _wide_without_mark(head):
         return Encoding(wide, 0, "two bytes a character, no mark")
     seen, samples = Counter[str](), {"damaged": b"", "foreign": b""}  # of lines, most of which is UTF-8 or in error
+    utf_8 = CountingDecoder("utf-8")
     for block in _whole_lines(open_chunks()):
-        for line in block.splitlines(keepends=True) if _decoded(block)[1] else [block]:
-            text, errors = _decoded(line)
+        for line in block.splitlines(keepends=True) if utf_8.decode(block)[1] else [block]:
+            text, errors = utf_8.decode(line)
             kind = "clean" if not errors else "damaged" if errors <= _multibyte(text) else "foreign"
             seen[kind] += errors if kind == "foreign" else _multibyte(text)
             if errors:
@@ -174,7 +146,7 @@ def detect(open_chunks: Callable[[], Iterable[bytes]], language: str = "en", cod
         return Encoding("utf-8", 0, "no better guess")
     shares = 1 if found.startswith(_EAST_ASIAN) else _MIN_RATIO  # whose characters are UTF-8 by chance now and then
     if seen["foreign"] and shares * seen["clean"] >= seen["foreign"]:
-        foreign = _decoded(samples["foreign"], found)[0]
+        foreign, _ = CountingDecoder(found).decode(samples["foreign"])
         return Encoding("utf-8", 0, f"other lines {found}, {by}", found, foreign)
     return Encoding(found, 0, by)
 
@@ -189,12 +161,6 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield data[:end]
         rest = data[end:]
     yield rest
-
-
-def _decoded(data: bytes, codec: str = "utf-8") -> tuple[str, int]:
-    """(text, number of undecodable bytes)"""
-    before = _undecodable["bytes"]
-    return data.decode(codec, _HANDLER), _undecodable["bytes"] - before
 
 
 def _multibyte(text: str) -> int:
@@ -237,48 +203,6 @@ def _beginning(sample: bytes, name: str) -> str | None:
         return None
 
 
-class NotTextError(ValueError):
-    """The file is not text; the message says why, the caller adds the file name and the remedy."""
-
-
-def base64_characters(text: str) -> int:
-    """How many characters of a text are in words of base64, as the lines of encoded files are."""
-    return sum(len(word) for word in text.split() if len(word) >= _BASE64_WORD and _BASE64.fullmatch(word))
-
-
-def is_mostly_base64(base64: int, characters: int) -> bool:
-    """Whether a text of so many characters, and so many of them in words of base64, is an encoded file."""
-    return 2 * base64 > characters
-
-
-def check_magic(head: bytes) -> None:
-    """NotTextError if the bytes begin with the signature of another file format."""
-    for magic, kind in _MAGIC.items():
-        if head.startswith(magic):
-            raise NotTextError(f"is not text ({kind} signature)")
-    if head[257:262] == b"ustar":
-        raise NotTextError("is not text (tar signature)")
-
-
-def only_text(pieces: Iterator[str]) -> Iterator[str]:
-    """Yield the pieces; NotTextError if too many of the first characters are undecodable or control characters."""
-    held = []
-    for piece in pieces:
-        held.append(piece)
-        if sum(map(len, held)) >= _SAMPLE_BYTES:
-            break
-    sample = "".join(held)[:_SAMPLE_BYTES]
-    for count, limit, what in (
-        (sample.count("\ufffd"), _MAX_UNDECODABLE, "undecodable"),
-        (len(_CONTROL.findall(sample)), _MAX_CONTROL, "control characters"),
-    ):
-        if count >= _MIN_STRANGE and count > limit * len(sample):
-            raise NotTextError(
-                f"is not text: {count} of its first {len(sample)} characters are {what}, more than {limit:.0%}"
-            )
-    return chain(held, pieces)
-
-
 def decoded(
     open_chunks: Callable[[], Iterable[bytes]], codec: str, language: str, counts: Counter, check: bool = True
 ) -> tuple[Encoding, Iterator[str]]:
@@ -309,23 +233,23 @@ def decode(chunks: Iterable[bytes], encoding: Encoding, counts: Counter) -> Iter
 
 
 def _by_chunks(chunks: Iterable[bytes], encoding: Encoding) -> Iterator[tuple[str, int]]:
-    decoder, skip = codecs.getincrementaldecoder(encoding.name)(_HANDLER), encoding.mark_bytes
+    decoder, skip = CountingDecoder(encoding.name), encoding.mark_bytes
     for chunk in chain(filter(None, chunks), [b""]):
-        before = _undecodable["bytes"]
-        yield decoder.decode(chunk[skip:], final=not chunk), _undecodable["bytes"] - before
+        yield decoder.decode_piece(chunk[skip:], is_last=not chunk)
         skip = 0
 
 
 def _by_lines(chunks: Iterable[bytes], code_page: str, counts: Counter) -> Iterator[tuple[str, int]]:
     """Each line as UTF-8, or in the code page if more of its bytes are in error than characters are right."""
+    utf_8, other = CountingDecoder("utf-8"), CountingDecoder(code_page)
     for block in _whole_lines(chunks):
         block = block.removeprefix(codecs.BOM_UTF8)
-        text, errors = _decoded(block)
+        text, errors = utf_8.decode(block)
         for line in block.splitlines(keepends=True) if errors else [block]:
-            text, errors = _decoded(line)
+            text, errors = utf_8.decode(line)
             if errors > _multibyte(text):
                 counts["lines in another encoding than the rest"] += 1
-                text, errors = _decoded(line, code_page)
+                text, errors = other.decode(line)
             yield text, errors
 
 

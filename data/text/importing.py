@@ -15,8 +15,11 @@ from pathlib import Path
 from bert.files import read_json, shown, write_atomically
 from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
+from data.text.compression import DamagedError
 from data.text.deduplication import SeenDocuments
-from data.text.encodings import Decoding, NotTextError, base64_characters
+from data.text.encodings import Decoding
+from data.text.file_formats import Input
+from data.text.findings import Findings
 from data.text.held_out_split import (
     LEAST_BYTES,
     MEASURABLE_BYTES,
@@ -26,7 +29,7 @@ from data.text.held_out_split import (
     divide,
     held_out_bytes,
 )
-from data.text.inputs import DamagedError, Findings, Input, list_inputs, total_bytes
+from data.text.inputs import list_inputs, total_bytes
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
     REPORT_NAME,
@@ -44,6 +47,7 @@ from data.text.lddl_writer import (
 from data.text.readers import Reading, read_pieces
 from data.text.same_text import TextDigest
 from data.text.sentences import LINE_BREAK
+from data.text.text_check import NotTextError, base64_characters
 
 _LARGE_BYTES = 50 << 20
 _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for duplicates

@@ -11,7 +11,8 @@ from itertools import chain
 from typing import Any
 
 from data.text.columns import NoColumnError, Row, TableForm, TextColumn, first_items
-from data.text.encodings import MAX_ROW_CHARACTERS, NotTextError, whole_lines
+from data.text.encodings import MAX_ROW_CHARACTERS, whole_lines
+from data.text.text_check import NotTextError
 
 _TOO_LONG = f"is longer than {MAX_ROW_CHARACTERS} characters"
 

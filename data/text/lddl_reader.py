@@ -14,7 +14,8 @@ from typing import BinaryIO
 
 from bert.files import shown
 from bert.interpreter import shell_command
-from data.text.inputs import Findings, files_below
+from data.text.findings import Findings
+from data.text.folders import files_below
 from data.text.lddl_writer import REPORT_NAME, character_start
 
 _SAMPLED_FILES, _SAMPLED_BYTES = 20, 1 << 16

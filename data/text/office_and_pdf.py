@@ -22,10 +22,10 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from data.text.columns import Row, TableForm, row_size
-from data.text.encodings import NotTextError, only_text
 from data.text.html_text import text_of_html
-from data.text.inputs import TooMuchError, no_bomb, require_no_bomb
 from data.text.json_rows import with_text
+from data.text.size_limits import TooMuchError, no_bomb, require_no_bomb
+from data.text.text_check import NotTextError, only_text
 
 _MOST_LISTED = 4 << 20  # bytes of an e-book's list of files
 _CHUNK_BYTES = 1 << 16

@@ -8,12 +8,15 @@ from typing import Any
 from bert.files import shown
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE
 from data.text.columns import Row, TableForm, TextColumn
+from data.text.compression import CHUNK_BYTES, read_chunks
 from data.text.contents import bounded, text_chunks
 from data.text.encodings import lines
+from data.text.file_formats import OFFICE_KINDS, Input
+from data.text.findings import Findings
 from data.text.html_text import text_of_html
-from data.text.inputs import CHUNK_BYTES, OFFICE_KINDS, Findings, Input, no_bomb, read_chunks
 from data.text.mail import read_mails
 from data.text.office_and_pdf import office_text
+from data.text.size_limits import no_bomb
 from data.text.tables import KINDS, open_table
 
 SEPARATORS = ("file", "line", "blank-line")

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert.reporting.progress import megabytes
-from data.text.encodings import NotTextError, base64_characters, is_mostly_base64
+from data.text.compression import DamagedError
+from data.text.file_formats import Input
+from data.text.findings import Findings
 from data.text.held_out_split import check_groups
-from data.text.inputs import DamagedError, Findings, Input, list_inputs
+from data.text.inputs import list_inputs
 from data.text.readers import Reading, read_pieces
 from data.text.script_facts import ScriptFacts
+from data.text.text_check import NotTextError, base64_characters, is_mostly_base64
 
 MOST_READ_BYTES = 100_000_000  # of a larger folder every n-th file, and of a file at most this
 SAMPLE_CHARACTERS = 1_000_000  # of all files, from the beginning of each; of more than 500 files, of some

@@ -17,12 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from data.text.columns import Row, TableForm, places_of, row_size
+from data.text.compression import CHUNK_BYTES, damage_named
 from data.text.contents import bounded, text_chunks
 from data.text.delimited import DelimitedTable
-from data.text.encodings import DETECTED, Decoding, Encoding, NotTextError, code_page_of, decode, whole_lines
-from data.text.inputs import CHUNK_BYTES, Findings, Input, damage_named, no_bomb, require_no_bomb, table_input
+from data.text.encodings import DETECTED, Decoding, Encoding, code_page_of, decode, whole_lines
+from data.text.file_formats import Input, table_input
+from data.text.findings import Findings
 from data.text.json_rows import document_rows, json_rows, with_text
 from data.text.office_and_pdf import xlsx_rows
+from data.text.size_limits import no_bomb, require_no_bomb
+from data.text.text_check import NotTextError
 
 if TYPE_CHECKING:  # loaded where a parquet file is read
     import pyarrow as pa

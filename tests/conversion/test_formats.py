@@ -11,9 +11,9 @@ from safetensors.numpy import load_file, save_file
 from bert import REPOSITORY
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
-from bert.conversion.tensor_layout import PADDED_BIAS
 from bert.conversion.tensor_names import heads_of
 from bert.conversion.tensorflow_file import BundleEntry, masked_crc32c, read_tensor
+from bert.conversion.vocabulary_padding import PADDED_BIAS
 from tests.support import foreign
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "foreign"

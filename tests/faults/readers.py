@@ -30,9 +30,11 @@ from bert.samples.formats import hdf5
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.library import text_tokenizer
 from bert.tokenization.vocabulary_files import read_vocabulary
-from data.text.encodings import NotTextError
-from data.text.inputs import DamagedError, Findings, Input
+from data.text.compression import DamagedError
+from data.text.file_formats import Input
+from data.text.findings import Findings
 from data.text.readers import Reading, read_pieces
+from data.text.text_check import NotTextError
 from data.wikipedia.articles import Extraction, extract
 from data.wikipedia.wikitext import prose_of
 from tests.conversion import test_hostile

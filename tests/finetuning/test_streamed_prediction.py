@@ -22,7 +22,7 @@ from bert.labels import task as glue
 from bert.labels.examples import stream_examples
 from bert.runtime.paddle_api import static
 from data.text import contents, encodings
-from data.text.inputs import read_chunks
+from data.text.compression import read_chunks
 from tests.inference.models import model
 from tests.support.squad_files import file_of, paragraph
 

@@ -1,4 +1,4 @@
-"""Which column holds the text, whether a first line names columns, and how much of a table decides it."""
+"""Which column holds the text, how columns are found by their names, and how much of a table decides it."""
 
 import pytest
 
@@ -6,14 +6,12 @@ from data.text.columns import (
     SAMPLE_CHARACTERS,
     SAMPLE_ROWS,
     NoColumnError,
-    NoHeaderError,
     Row,
     TableForm,
     TextColumn,
     first_items,
     fitting,
     places_of,
-    refuse_without_header,
     row_size,
     texts_inside,
 )
@@ -89,46 +87,6 @@ def test_rows_may_have_their_text_under_different_names():
     assert column.value({"note": "n", "body": "b"}) == ("body", "b") and column.value({"note": "n"}) == ("note", "n")
     assert column.value({"body": 3, "note": "n"}) == ("note", "n"), "a text before what is none"
     assert column.value({"body": 3}) == ("body", 3) and column.value({}) == ("body", None)
-
-
-SENTENCES = [f"The pump number {number} in the hall leaks." for number in range(12)]
-
-
-@pytest.mark.parametrize(
-    ("names", "columns", "is_row"),
-    [
-        (["note", "group"], [SENTENCES, ["a", "b"] * 6], False),
-        ([SENTENCES[0], "group"], [SENTENCES, ["a", "b"] * 6], True),  # a sentence among sentences
-        (["What is wrong with it?", "group"], [SENTENCES, ["a", "b"] * 6], False),  # a question among statements
-        (["Pumps of ours.", "group"], [SENTENCES, ["a", "b"] * 6], False),  # much shorter
-        (["words", "spam"], [SENTENCES, ["spam", "ham"] * 6], True),  # a label of others
-        (["text", "spam"], [SENTENCES, ["spam", "ham"] * 6], False),  # beside a usual name
-        (["words", "yes"], [SENTENCES, ["yes", ""] * 6], False),  # a check box
-        (["words", "spam"], [SENTENCES, ["spam", *map(str, range(11))]], False),  # many rows, seldom repeated
-        (["words", "spam"], [SENTENCES[:4], ["spam", "x", "y", "z"]], True),  # few rows
-        (["words", "3"], [SENTENCES, ["1", "2", "5"] * 4], True),  # a number among few others
-        (["words", "2020"], [SENTENCES, ["1", "2", "5"] * 4], False),  # a year above small numbers
-        (["2020", "2021"], [["1", "2"] * 6, ["3", "4"] * 6], False),  # several years
-        (["words", "0.5"], [SENTENCES, ["x"] * 12], True),
-        (["words", "12 %"], [SENTENCES, ["x"] * 12], True),
-        (["0", "1"], [SENTENCES, ["1", "0"] * 6], False),  # pandas' names
-    ],
-)
-def test_a_first_line_that_is_a_row_is_refused(names, columns, is_row):
-    rows = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-    if is_row:
-        with pytest.raises(
-            NoHeaderError, match=r"has no names of columns in its first line, which is a row .*--no-header"
-        ):
-            refuse_without_header(rows)
-    else:
-        refuse_without_header(rows)
-    refuse_without_header([])
-
-
-def test_a_header_that_is_repeated_among_the_rows_is_one():
-    rows = [{"words": f"x{number}", "spam": "ham"} for number in range(4)] + [{"words": "words", "spam": "spam"}]
-    refuse_without_header(rows)
 
 
 def test_names_are_found_exactly_or_in_any_case():

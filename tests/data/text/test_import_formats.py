@@ -13,11 +13,11 @@ import pytest
 from data import import_text
 from data.text.columns import Row, TableForm
 from data.text.delimited import LOOSE_DELIMITERS, LOOSE_MARKS
-from data.text.encodings import NotTextError
+from data.text.findings import Findings
 from data.text.html_text import text_of_html
-from data.text.inputs import Findings
 from data.text.json_rows import nested_rows
 from data.text.tables import table_of_text
+from data.text.text_check import NotTextError
 from tests.support.commands import refused
 
 TAR = io.BytesIO()
@@ -34,6 +34,10 @@ READ = {
     "more/page.HTM.gz": (gzip.compress(b"<p>Zipped &amp; more"), {"more/page": "Zipped & more"}),
     "rows.csv": (b'id,text\n1,"One, with\na line."\n\n2,Two.\n', {"rows:2": "One, with a line.", "rows:5": "Two."}),
     "german.csv": (b"text;n\nEins, zwei.;1\n", {"german:2": "Eins, zwei."}),
+    "indexed.csv": (  # as pandas writes it with its index, whose column has no name
+        b",remark\n" + b"".join(b"%d,A pump in the hall leaks again and again.\n" % n for n in range(4)),
+        {f"indexed:{n}": "A pump in the hall leaks again and again." for n in range(2, 6)},
+    ),
     "rows2.tsv": (b'n\ttext\n1\tTab "here".\n', {"rows2:2": 'Tab "here".'}),
     "list.json": (b'[{"text": "One."}, {"text": "Two."}, 3]', {"list:1": "One.", "list:2": "Two."}),
     "texts.json": (b'["One.", "Two."]', {"texts:1": "One.", "texts:2": "Two."}),

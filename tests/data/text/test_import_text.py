@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from bert.exit_codes import BAD_INPUT, NOT_SAVED
 from data import import_text
-from data.text import importing
-from data.text import inputs as compressed
+from data.text import compression, importing
 from data.text import lddl_writer as source_files
 from data.text.deduplication import SeenDocuments
 from data.text.encodings import Encoding, detect, lines
@@ -499,7 +498,7 @@ def test_errors_of_the_disk_name_the_path_and_the_remedy(tmp_path, monkeypatch):
     for target, name, replacement, code, message in (
         (source_files.os, "fsync", full, NOT_SAVED, r"/out: No space left on device; free space there"),
         (SeenDocuments, "earlier", database_full, NOT_SAVED, r"/out: database or disk is full; free space there"),
-        (compressed, "open", unreadable, BAD_INPUT, r"/a\.txt: Input/output error; fix that"),
+        (compression, "open", unreadable, BAD_INPUT, r"/a\.txt: Input/output error; fix that"),
     ):
         with monkeypatch.context() as context, refused(f"^error: .*{message}", code):
             context.setattr(target, name, replacement, raising=name != "open")

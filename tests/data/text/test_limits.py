@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from data.text import inputs
+from data.text import size_limits
 from data.text.importing import ImportSettings, import_files
 from data.text.lddl_writer import check_room
 from data.text.readers import Reading
@@ -44,12 +44,12 @@ BOMBS |= {"d.docx": lambda path: path.write_bytes(zipped({"word/document.xml": "
 
 @pytest.fixture(autouse=True)
 def least(monkeypatch):
-    monkeypatch.setattr(inputs, "_LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(size_limits, "_LEAST_BYTES", 1 << 20)
 
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_small_file_that_becomes_very_much_is_named_and_the_folder_goes_on(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(inputs, "_MOST_RATIO", 20)
+    monkeypatch.setattr(size_limits, "_MOST_RATIO", 20)
     (tmp_path / "in").mkdir()
     BOMBS[name](tmp_path / "in" / name)
     (tmp_path / "in" / "good.txt").write_text("A good text.")

@@ -5,11 +5,13 @@ from importlib.util import find_spec
 
 import pytest
 
-from data.text import contents, inputs
-from data.text.encodings import NotTextError
-from data.text.inputs import DamagedError, Findings, list_inputs
+from data.text import contents, file_formats
+from data.text.compression import DamagedError
+from data.text.findings import Findings
+from data.text.inputs import list_inputs
 from data.text.readers import Reading, read_pieces
 from data.text.survey import survey
+from data.text.text_check import NotTextError
 from tests.support.hospital import WORD, docx, epub, odt, pdf, rtf, zipped
 
 needs_office = pytest.mark.skipif(
@@ -161,7 +163,7 @@ def test_a_reader_that_hides_what_stopped_it_took_too_long():
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(inputs, "find_spec", lambda package: None)
+    monkeypatch.setattr(file_formats, "find_spec", lambda package: None)
     (tmp_path / "a.pdf").write_bytes(pdf("Text."))
     (tmp_path / "a.docx").write_bytes(docx("Text."))
     (line,) = survey([tmp_path], Reading()).findings.left_out

@@ -1,0 +1,49 @@
+"""Decodes bytes, replaces undecodable ones by U+FFFD, and counts them."""
+
+import codecs
+import threading
+
+_HANDLER = "replace and count"
+
+
+class _Errors(threading.local):
+    """What the error handler counts during one call of a decoder; each thread has its own."""
+
+    num_bytes = 0
+
+
+_errors = _Errors()
+
+
+def _replace_and_count(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    _errors.num_bytes += error.end - error.start
+    return "\ufffd", error.end
+
+
+# Python finds an error handler by a name that all modules share, and passes it the error alone. So the handler cannot
+# know its decoder, and the decoder takes the count after each call.
+codecs.register_error(_HANDLER, _replace_and_count)
+
+
+class CountingDecoder:
+    """Decodes bytes with one codec, whole texts or one text in pieces.
+
+    Raises:
+        LookupError: Python does not know the codec.
+    """
+
+    def __init__(self, codec: str) -> None:
+        self._codec = codec
+        self._pieces = codecs.getincrementaldecoder(codec)(_HANDLER)
+
+    def decode(self, data: bytes) -> tuple[str, int]:
+        """(text, number of undecodable bytes) of a whole text."""
+        _errors.num_bytes = 0
+        return data.decode(self._codec, _HANDLER), _errors.num_bytes
+
+    def decode_piece(self, data: bytes, is_last: bool) -> tuple[str, int]:
+        """The same of the next piece, which continues the pieces before; the last one may be empty."""
+        _errors.num_bytes = 0
+        return self._pieces.decode(data, is_last), _errors.num_bytes

@@ -1,0 +1,97 @@
+"""What reading a corpus finds besides its text: bad rows, encodings, problems, and files that are left out."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bert.files import shown
+from bert.printable import printable
+from data.text.columns import NoColumnError
+from data.text.compression import DamagedError
+from data.text.file_formats import Input
+from data.text.size_limits import TooMuchError
+from data.text.text_check import NotTextError, is_mostly_base64
+
+_MAX_PROBLEMS, _MAX_ROWS = 200, 10  # in all, and rows of a file
+_MAX_LEFT_OUT = 10_000
+
+
+@dataclass
+class Findings:
+    """What reading a corpus notes: counts, and the names of what is odd or left out."""
+
+    counts: Counter = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)  # the first ones, "file:line: reason"
+    bad_rows: dict[str, tuple[str, int]] = field(default_factory=dict)  # file -> its first one, and how many
+    encodings: Counter = field(default_factory=Counter)
+    not_ascii: dict[str, str] = field(default_factory=dict)  # encoding -> the first line of such text in it
+    code_page: str = ""  # of the last file that is not Unicode
+    left_out: list[str] = field(default_factory=list)  # what was not read, "file: reason"
+    guessed: list[str] = field(default_factory=list)  # tables whose text column was guessed, "file: column"
+    bytes_left_out: int = 0  # of the files among `left_out`
+
+    def encoding_lines(self) -> list[str]:
+        """What was not plainly UTF-8, each encoding with a line of it by which a reader sees whether it is right."""
+        lines = {name: f", e.g. {line!r}" for name, line in self.not_ascii.items()}
+        return [
+            f"read as {name}{lines.get(name, '')}; --encoding names another"
+            for name in self.encodings
+            if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
+        ]
+
+    def problem(self, text: str) -> None:
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(printable(text))
+
+    def bad_row(self, path: Path, number: int, problem: str) -> None:
+        """Count a row that is left out, and name it among the first of its file."""
+        name, row = shown(path), printable(f"{number}: {problem}")
+        first, before = self.bad_rows.get(name, (row, 0))
+        self.counts["bad rows"] += 1
+        self.bad_rows[name] = first, before + 1
+        if before < _MAX_ROWS:
+            self.problem(f"{name}:{row}")
+
+    def leave_out(self, count: str, path: Path | str, reason: str) -> None:
+        """Count what is left out, and name it among the first ten thousand."""
+        self.counts[count] += 1
+        if isinstance(path, Path) and path.is_file():
+            self.bytes_left_out += path.stat().st_size
+        if len(self.left_out) < _MAX_LEFT_OUT:
+            self.left_out.append(printable(f"{shown(path)}: {reason}"))
+
+    def drops_base64(self, document: str, base64: int, characters: int) -> bool:
+        """Whether a document is mostly base64, and then counted and named."""
+        if is_encoded := is_mostly_base64(base64, characters):
+            self.leave_out("dropped: mostly base64", document, "is mostly base64")
+        return is_encoded
+
+    def guess(self, path: Path, column: str) -> None:
+        """Name a table whose text column was guessed."""
+        if len(self.guessed) < _MAX_LEFT_OUT:
+            self.guessed.append(f"{shown(path)}: column {column!r}, the longest text")
+
+    def refuse(self, source: Input, error: NotTextError | DamagedError, documents: int) -> None:
+        """Count and name a file of a folder that cannot be read; ValueError if the file itself was given.
+
+        Args:
+            documents: those that were read before the error.
+        """
+        count, reason = _counted_reason(error)
+        if source.named:
+            remedy = "; leave it out, convert it to text, or name its --encoding" if type(error) is NotTextError else ""
+            raise ValueError(f"{shown(source.path)}: {reason}{remedy}")
+        before = f" (the {documents:,} documents before that are used)" if documents else ""
+        self.leave_out(count, source.path, reason + before)
+
+
+def _counted_reason(error: NotTextError | DamagedError) -> tuple[str, str]:
+    """(name of the count, reason) of a file that cannot be read."""
+    if isinstance(error, DamagedError):
+        return "damaged files left out", error.reason
+    if isinstance(error, NoColumnError):
+        flags = "--text-column or --id-column" if error.column else "--text-column"
+        return "files without the field left out", f"{error}; name the right one with {flags}"
+    if isinstance(error, TooMuchError):
+        return "files that become too much left out", str(error)
+    return "files that are no text left out", str(error)

@@ -1,0 +1,142 @@
+"""Refuses a table whose first line is a row, not the names of its columns.
+
+Each sign is a function of one column. The signs are not consulted if a name is a usual one, such as "text", or if the
+names are those that pandas gives unnamed columns, 0, 1, 2 ...
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from data.text.columns import LABEL_NAMES, LONGEST_NAME, TEXT_NAMES, longest_text
+from data.text.text_check import NotTextError
+
+_FEW_ROWS = 10  # of which most labels may differ
+_LEAST_LENGTH = 0.8  # of a name that is a text, as a fraction of the lower quartile of the other texts
+_SHORT_NUMBER = 3  # digits; a longer name may be a year
+_FRACTION = re.compile(r"[+-]?\d+([.,]\d+ ?%?| ?%)")
+_SENTENCE = re.compile(r"(\S+\s+){4,}\S+|(\S+\s+){2,}\S*[.!\u2026]|.{5,}[\u3002\uff01]")
+
+
+class NoHeaderError(NotTextError):
+    """The first line of a table does not name its columns; the message has the remedy."""
+
+
+@dataclass(frozen=True)
+class ColumnSample:
+    """A column in the first rows of a table.
+
+    Attributes:
+        name: its field of the first line.
+        values: its fields of the rows, without those rows that repeat the first line; None: the row lacks the field.
+    """
+
+    name: str
+    values: Sequence[Any]
+
+    def distinct(self) -> set[Any]:
+        return set(self.values)
+
+    def repeats(self) -> bool:
+        """Whether each value occurs at least twice in the mean, as labels do."""
+        return 0 < 2 * len(self.distinct()) <= len(self.values)
+
+
+def is_longer_than_names(name: str) -> bool:
+    """Whether a name is rather a text: names have at most 60 characters."""
+    return len(name) > LONGEST_NAME
+
+
+def is_fraction(column: ColumnSample) -> bool:
+    """Whether the name is a decimal fraction or a percentage."""
+    return _FRACTION.fullmatch(column.name) is not None
+
+
+def is_one_of_the_labels(column: ColumnSample) -> bool:
+    """Whether the name is also a value, among values that repeat or in a table of few rows.
+
+    A column whose values are its name and empty fields holds a check box, and has a name.
+    """
+    labels = column.distinct()
+    is_check_box = labels == {column.name, ""}
+    return column.name in labels and not is_check_box and (column.repeats() or len(column.values) < _FEW_ROWS)
+
+
+def is_number_among_numbers(column: ColumnSample) -> bool:
+    """Whether the name is a whole number like the values, which repeat.
+
+    A number of more than three digits that is longer than all values is a name: a year above counts.
+    """
+    values = [str(value) for value in column.distinct()]
+    if not column.name.isdecimal() or not column.repeats() or not all(value.isdecimal() for value in values):
+        return False
+    return len(column.name) <= max(_SHORT_NUMBER, *map(len, values))
+
+
+def is_sentence_among_sentences(column: ColumnSample) -> bool:
+    """Whether the name is a sentence like most values, ends as they do, and is not much shorter than they are."""
+    texts = [str(value or "") for value in column.values]
+    if column.repeats() or not texts or not _is_sentence(column.name):
+        return False
+    num_sentences = 1 + sum(map(_is_sentence, texts))
+    are_most_sentences = 2 * num_sentences > 1 + len(texts)
+    return are_most_sentences and _ends_like(column.name, texts) and _is_as_long_as(column.name, texts)
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a text has five words, three and a mark at the end, or five characters and a full-width mark."""
+    return _SENTENCE.fullmatch(text) is not None
+
+
+def _ends_like(name: str, texts: Sequence[str]) -> bool:
+    """Whether the name ends with no "?" or ":", or most texts end with the same: a question may head its answers."""
+    mark = name[-1]
+    return mark not in "?:" or 2 * sum(text.endswith(mark) for text in texts) > len(texts)
+
+
+def _is_as_long_as(name: str, texts: Sequence[str]) -> bool:
+    """Whether the name is nearly as long as the lower quartile of the texts."""
+    lengths = sorted(map(len, texts))
+    return len(name) >= _LEAST_LENGTH * lengths[len(texts) // 4]
+
+
+def refuse_without_header(rows: Sequence[Mapping[str, Any]], flags: str = "--no-header") -> None:
+    """NoHeaderError if the first line is a row.
+
+    Args:
+        rows: the first ones, by the fields of the first line.
+        flags: those that say what the table holds.
+    """
+    names = list(rows[0]) if rows else []
+    longest = longest_text(rows)
+    wrong = [longest] if longest is not None and is_longer_than_names(longest) else []
+    if not _has_usual_name(names) and not _are_positions(names):
+        wrong += _names_that_are_values(names, rows)
+    if wrong:
+        raise NoHeaderError(
+            f"has no names of columns in its first line, which is a row ({str(wrong[0])[:LONGEST_NAME]!r}); add a "
+            f"line of names{flags and f', or pass {flags}'}"
+        )
+
+
+def _has_usual_name(names: Sequence[str]) -> bool:
+    return any(name.lower() in TEXT_NAMES + LABEL_NAMES for name in names)
+
+
+def _are_positions(names: Sequence[str]) -> bool:
+    return list(names) == [str(position) for position in range(len(names))]
+
+
+def _names_that_are_values(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [row for row in rows if list(row.values()) != names]
+    num_numbers = sum(map(str.isdecimal, names))
+    wrong = []
+    for name in names:
+        column = ColumnSample(name, [row.get(name) for row in rows])
+        signs = [is_one_of_the_labels, is_sentence_among_sentences, is_fraction]
+        if num_numbers == 1:  # several may be years
+            signs.append(is_number_among_numbers)
+        if any(sign(column) for sign in signs):
+            wrong.append(name)
+    return wrong
