@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field
 
 from bert.command_errors import command
+from bert.config.plain_commands import InputDir, OutputDir, read_flags
+from bert.config.settings_base import Settings
 from bert.files import atomic_path, checksum_of, checksum_of_file, only_writer
-from bert.help_parser import HelpParser
 from bert.interpreter import shell_command
 from bert.reporting.progress import progress
 from bert.samples.formats.shard_writer import ShardWriter
@@ -42,13 +44,12 @@ from bert.samples.shards import (
     naming,
     recorded_counts,
 )
-from data.preprocessing.pipeline import COMPRESSION_FLAG, Piece, cut
+from data.preprocessing.pipeline import Piece, cut
+from data.preprocessing.settings import COMPRESSION_HELP, Compression
 
 
 def balance(indir: Path, outdir: Path, num_shards: int, compression: str = "snappy") -> Manifest:
-    """Write the shards and their manifest. Raises FileNotFoundError: no shards in indir."""
-    if num_shards < 1:
-        raise ValueError(f"num_shards={num_shards} must be at least 1")
+    """Write the shards and their manifest; num_shards is at least 1. Raises FileNotFoundError: no shards in indir."""
     source = read_manifest(indir)
     bins = _list_parts(indir, source, num_shards)
     bins = {bin_id: parts for bin_id, parts in bins.items() if any(part.num_samples for part in parts)}
@@ -170,16 +171,19 @@ def _read(source: Manifest | None, path: Path) -> pa.Table:
         return file.read(use_threads=False)
 
 
+class BalanceRequest(Settings):
+    """A command line of this module."""
+
+    indir: InputDir = Field(description="folder of the shards to read")
+    outdir: OutputDir = Field(description="new folder of the balanced shards")
+    num_shards: int = Field(ge=1, description="files per bin")
+    compression: Compression = Field("snappy", description=COMPRESSION_HELP)
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("--input-dir", dest="indir", type=Path, required=True, help="folder of shards")
-    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
-    parser.add_argument("--num-shards", type=int, required=True, help="files per bin")
-    parser.add_argument("--compression", **COMPRESSION_FLAG)
-    parser.add_old_names({"--indir": "--input-dir", "--outdir": "--output-dir"})
-    arguments = parser.parse_args(argv)
-    folders = arguments.indir, arguments.outdir
-    rewrite(*folders, lambda: balance(*folders, arguments.num_shards, arguments.compression))
+    request = read_flags(BalanceRequest, argv, description=__doc__)
+    folders = request.indir, request.outdir
+    rewrite(*folders, lambda: balance(*folders, request.num_shards, request.compression))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,18 @@ import os
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from bert.command_errors import command
+from bert.config.flags import Flag
+from bert.config.plain_commands import OutputDir, read_flags
+from bert.config.settings_base import Settings
 from bert.files import waiting_lock
-from bert.help_parser import HelpParser
+from data.fetching.places import Mirrors
 
 _ADDRESS = "https://dl.fbaipublicfiles.com/glue/data/"
 _MRPC_ADDRESS = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
@@ -42,7 +49,7 @@ def is_there(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> Path:
+def download_task(task: str, final: Path, mirrors: Sequence[str] | None = None) -> Path:
     """Fill the folder `final` from verified files, unless it is there; several processes may do so at once."""
     if not is_there(final):
         with waiting_lock(final.parent / f"archives/.{task}.lock", f"process that is fetching {task}"):
@@ -51,7 +58,7 @@ def download_task(task: str, final: Path, mirrors: list[str] | None = None) -> P
     return final
 
 
-def _make(task: str, final: Path, mirrors: list[str] | None) -> None:
+def _make(task: str, final: Path, mirrors: Sequence[str] | None) -> None:
     from data.fetching.transfer import fetch  # loads requests, which the runs that import this do not need
 
     archives = final.parent / "archives"
@@ -108,16 +115,21 @@ def _lines(path: Path) -> list[str]:
     return [line for line in text.split("\n") if line.strip()]
 
 
+class GlueRequest(Settings):
+    """A command line of this module."""
+
+    outdir: OutputDir = Field(description="gets a folder for each task")
+    task: Annotated[tuple[Literal[*ARCHIVES], ...], Flag(default_text="all")] = Field(  # type: ignore[valid-type]
+        tuple(sorted(ARCHIVES)), description="tasks to download"
+    )
+    mirror: Mirrors = Field((), description="folder with the files")
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
-    parser.add_argument("--task", nargs="+", choices=sorted(ARCHIVES), default=sorted(ARCHIVES))
-    parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")
-    parser.add_old_names({"--outdir": "--output-dir"})
-    arguments = parser.parse_args(argv)
-    with command(arguments.outdir):
-        for task in arguments.task:
-            folder = download_task(task, arguments.outdir / task, arguments.mirror)
+    request = read_flags(GlueRequest, argv, description=__doc__)
+    with command(request.outdir):
+        for task in request.task:
+            folder = download_task(task, request.outdir / task, request.mirror)
             print(f"{task}: {' '.join(sorted(path.name for path in folder.iterdir()))}")
 
 

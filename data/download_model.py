@@ -13,10 +13,15 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from bert.command_errors import command
+from bert.config.flags import Flag
+from bert.config.plain_commands import read_flags
+from bert.config.settings_base import Settings
 from bert.files import atomic_path, json_of, only_writer, read_json, write_atomically
-from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from data.fetching.published_models import ModelName, known_names, parse_name
 
@@ -57,20 +62,26 @@ def summary(model: ModelName, folder: Path) -> list[str]:
     ]
 
 
+class ModelDownloadRequest(Settings):
+    """A command line of this module."""
+
+    name: Annotated[str, Flag(is_positional=True, placeholder="NAME")] = Field(description="of a published model")
+    output_dir: Annotated[Path | None, Flag(placeholder="DIR", default_text="the cache")] = Field(
+        None, description="a new folder for the model"
+    )
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("name", metavar="NAME")
-    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="a new folder instead of the cache")
-    arguments = parser.parse_args(argv)
-    with command(arguments.output_dir, "interrupted; the same command resumes"):
-        model = parse_name(arguments.name)
+    request = read_flags(ModelDownloadRequest, argv, description=__doc__)
+    with command(request.output_dir, "interrupted; the same command resumes"):
+        model = parse_name(request.name)
         if model is None:
-            close = difflib.get_close_matches(arguments.name, known_names(), 3)
+            close = difflib.get_close_matches(request.name, known_names(), 3)
             hint = f"did you mean {' or '.join(close)}?" if close else "for example bert-base-uncased; see --help"
-            raise ValueError(f"{arguments.name!r} is not the name of a published model; {hint}")
+            raise ValueError(f"{request.name!r} is not the name of a published model; {hint}")
         from data.fetching.model_cache import fetch_model
 
-        folder = copy_model(model, arguments.output_dir) if arguments.output_dir else fetch_model(model)
+        folder = copy_model(model, request.output_dir) if request.output_dir else fetch_model(model)
         print("\n".join(summary(model, folder)))
 
 

@@ -5,10 +5,16 @@
 The files are D/download/squad/v1.1/train-v1.1.json, dev-v1.1.json and so on.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
 
 from bert.command_errors import command
-from bert.help_parser import HelpParser
+from bert.config.plain_commands import OutputDir, read_flags
+from bert.config.settings_base import Settings
+from data.fetching.places import Mirrors
 
 FILES = {
     "1.1": {
@@ -23,7 +29,7 @@ FILES = {
 _ADDRESS = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 
 
-def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
+def download_file(path: Path, mirrors: Sequence[str] | None = None) -> Path:
     """Fetch one file of SQuAD to `path`, whose name says which; if it is there it is verified.
 
     Args:
@@ -39,17 +45,21 @@ def download_file(path: Path, mirrors: list[str] | None = None) -> Path:
     return fetch(path, urls, f"sha256:{sha256}", num_bytes)
 
 
+class SquadRequest(Settings):
+    """A command line of this module."""
+
+    outdir: OutputDir = Field(description="gets a folder for each version")
+    version: tuple[Literal["1.1", "2.0"], ...] = Field(("1.1",), description="versions to download")
+    mirror: Mirrors = Field((), description="folder with the files")
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
-    parser.add_argument("--version", nargs="+", choices=sorted(FILES), default=["1.1"])
-    parser.add_argument("--mirror", action="append", help="URL of a folder with the files; may be repeated")
-    parser.add_old_names({"--outdir": "--output-dir"})
-    arguments = parser.parse_args(argv)
-    with command(arguments.outdir):
-        for version in arguments.version:
+    request = read_flags(SquadRequest, argv, description=__doc__)
+    with command(request.outdir):
+        for version in request.version:
             for name in FILES[version]:
-                print(f"{download_file(arguments.outdir / f'v{version}' / name, arguments.mirror)}: complete")
+                path = request.outdir / f"v{version}" / name
+                print(f"{download_file(path, request.mirror)}: complete")
 
 
 if __name__ == "__main__":

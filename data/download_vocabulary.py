@@ -8,12 +8,17 @@ sha256, wherever it comes from; base and large models share theirs. If an instal
 
 import importlib.metadata
 from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
 
 from bert.command_errors import command
+from bert.config.plain_commands import OutputDir, read_flags
+from bert.config.settings_base import Settings
 from bert.files import sha256_of, write_atomically
-from bert.help_parser import HelpParser
 from bert.interpreter import shell_command
 from bert.tokenization.vocabulary_files import read_vocabulary
+from data.fetching.places import Mirrors
 
 _UNCASED = ("07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", 231_508)
 _CASED = ("eeaa9875b23b04b4c54ef759d03db9d1ba1554838f8fb26c5d96fa551df93d02", 213_450)
@@ -61,19 +66,24 @@ def _copy_installed(target: Path, name: str) -> bool:
     return False
 
 
+class VocabularyDownloadRequest(Settings):
+    """A command line of this module."""
+
+    outdir: OutputDir = Field(description="folder of the vocabulary")
+    name: Literal[*VOCABULARIES] = Field(  # type: ignore[valid-type]
+        "bert-large-uncased", description="model whose vocabulary to download"
+    )
+    mirror: Mirrors = Field((), description="folder with NAME-vocab.txt")
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
-    parser.add_argument("--name", choices=sorted(VOCABULARIES), default="bert-large-uncased")
-    parser.add_argument("--mirror", action="append", help="URL of a folder with NAME-vocab.txt; may be repeated")
-    parser.add_old_names({"--outdir": "--output-dir"})
-    arguments = parser.parse_args(argv)
-    name, (sha256, num_bytes) = arguments.name, VOCABULARIES[arguments.name]
-    patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in arguments.mirror or []] or _ADDRESSES
+    request = read_flags(VocabularyDownloadRequest, argv, description=__doc__)
+    name, (sha256, num_bytes) = request.name, VOCABULARIES[request.name]
+    patterns = [mirror.rstrip("/") + "/{name}-vocab.txt" for mirror in request.mirror] or _ADDRESSES
     urls = [pattern.replace("{name}", name) for pattern in patterns]
-    with command(arguments.outdir):
-        path = arguments.outdir / f"{name}-vocab.txt"
-        if path.exists() or arguments.mirror or not _copy_installed(path, name):
+    with command(request.outdir):
+        path = request.outdir / f"{name}-vocab.txt"
+        if path.exists() or request.mirror or not _copy_installed(path, name):
             from data.fetching.transfer import fetch  # loads requests, which the runs that import this do not need
 
             fetch(path, urls, f"sha256:{sha256}", num_bytes)

@@ -9,17 +9,24 @@ Wikimedia keeps a dump for some months only, so the default for English is the d
 Archive has and whose checksum is known. For newer ones and for other languages see https://dumps.wikimedia.org.
 """
 
-import os
 import re
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
 
 from bert.command_errors import command
+from bert.config.flags import Flag
+from bert.config.plain_commands import Language, OutputDir, read_flags
+from bert.config.settings_base import Settings
 from bert.files import only_writer
-from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
+from data.fetching.places import Mirrors
 from data.preprocessing.estimates import PINNED_DUMP_BYTES, TEXT_PER_DUMP_BYTE
+from data.preprocessing.workers import NumWorkers, all_cores
 from data.text.code_pages import check_language
 from data.text.lddl_writer import print_counts
 from data.wikipedia.articles import Extraction, extract
@@ -53,7 +60,7 @@ def published_checksum(name: str, folders: list[str]) -> str:
 
 
 def download_dump(
-    language: str, date: str | None, folder: Path, *, mirrors: list[str], checksum: str | None = None
+    language: str, date: str | None, folder: Path, *, mirrors: Sequence[str], checksum: str | None = None
 ) -> Path:
     from data.fetching.transfer import fetch
 
@@ -85,53 +92,53 @@ def download_dump(
     return target
 
 
-def _parser() -> HelpParser:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument(
-        "--output-dir", dest="outdir", type=Path, required=True, help="gets source/<lang>/N.txt, report.json, download/"
+class WikipediaRequest(Settings):
+    """A command line of this module."""
+
+    outdir: OutputDir = Field(description="gets source/<lang>/N.txt, report.json, download/")
+    lang: Language = Field("en", description="language code of the Wikipedia")
+    dump_date: Annotated[
+        str | None, Flag(placeholder="YYYYMMDD", default_text="20200101 for en, none for other languages")
+    ] = Field(None, description="date of the dump")
+    local_dump: Path | None = Field(None, description="a dump (*.xml.bz2 or *.xml) that you have")
+    mirror: Mirrors = Field(
+        (), description="instead of Wikimedia and the Internet Archive: URL/<lang>wiki/<date>/ holds the dump"
     )
-    parser.add_argument("--language", dest="lang", default="en", help="language code of the Wikipedia")
-    parser.add_argument("--dump-date", metavar="YYYYMMDD", help="default for en: 20200101; none for other languages")
-    parser.add_argument("--local-dump", type=Path, metavar="FILE", help="a dump (*.xml.bz2 or *.xml) that you have")
-    parser.add_argument(
-        "--mirror",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="instead of Wikimedia and the Internet Archive: URL/<lang>wiki/<date>/ holds the dump; may be repeated",
+    checksum: str | None = Field(
+        None, description="sha256:, sha1: or md5: of the dump, instead of the published checksum"
     )
-    parser.add_argument("--checksum", help="sha256:, sha1: or md5: of the dump, instead of the published one")
-    parser.add_argument("--min-characters", type=int, default=1, help="drop articles with less text")
-    parser.add_argument(
-        "--num-processes", dest="local_n_workers", type=int, default=os.cpu_count() or 1, help="default: all cores"
-    )
-    parser.add_old_names({"--outdir": "--output-dir", "--lang": "--language", "--local-n-workers": "--num-processes"})
-    return parser
+    min_characters: int = Field(1, description="drop articles with less text")
+    local_n_workers: NumWorkers = Field(default_factory=all_cores, description="processes")
+
+    @field_validator("local_dump")
+    @classmethod
+    def _is_file(cls, dump: Path | None) -> Path | None:
+        if dump is not None and not dump.is_file():
+            raise ValueError(f"local_dump={dump}: no such file; give a dump, *.xml.bz2 or *.xml")
+        return dump
 
 
 def main(argv: list[str] | None = None) -> None:
-    arguments = _parser().parse_args(argv)
-    with command(arguments.outdir, "interrupted; the same command resumes"):
-        dump = arguments.local_dump
+    request = read_flags(WikipediaRequest, argv, description=__doc__)
+    with command(request.outdir, "interrupted; the same command resumes"):
+        dump = request.local_dump
         if dump is None:
             dump = download_dump(
-                arguments.lang,
-                arguments.dump_date,
-                arguments.outdir / "download",
-                mirrors=arguments.mirror,
-                checksum=arguments.checksum,
+                request.lang,
+                request.dump_date,
+                request.outdir / "download",
+                mirrors=request.mirror,
+                checksum=request.checksum,
             )
-        elif not dump.is_file():
-            raise ValueError(f"local_dump={dump}: no such file; give a dump, *.xml.bz2 or *.xml")
-        with only_writer(arguments.outdir):
-            free = shutil.disk_usage(arguments.outdir).free
+        with only_writer(request.outdir):
+            free = shutil.disk_usage(request.outdir).free
             print(
-                f"extracting {megabytes(dump.stat().st_size)}, {arguments.local_n_workers} processes; "
+                f"extracting {megabytes(dump.stat().st_size)}, {request.local_n_workers} processes; "
                 f"{megabytes(free)} of disk are free",
                 flush=True,
             )
-            job = Extraction(dump, arguments.outdir, check_language(arguments.lang), arguments.min_characters)
-            report = extract(job, arguments.local_n_workers)
+            job = Extraction(dump, request.outdir, check_language(request.lang), request.min_characters)
+            report = extract(job, request.local_n_workers)
     print(
         f"{report['documents']} articles, {megabytes(report['bytes'])} in {len(report['files'])} files in "
         f"{job.folder()}"

@@ -9,10 +9,14 @@ manifest with checksums and are read faster. `--output-format hdf5` writes files
 
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
-from bert.help_parser import HelpParser
+from bert.config.flags import Flag
+from bert.config.plain_commands import InputDir, OutputDir, read_flags
+from bert.config.settings_base import Settings
 from bert.samples.formats import hdf5
 from bert.samples.formats.arrow import arrow_columns
 from bert.samples.formats.parquet import parquet_columns
@@ -70,30 +74,33 @@ def import_shards(
     return write_shards(outdir, len(plans), named, manifest_of)
 
 
+class ImportShardsRequest(Settings):
+    """A command line of this module."""
+
+    indir: InputDir = Field(description="folder of the shards to read")
+    outdir: OutputDir = Field(description="new folder of the converted shards")
+    vocab_file: Path = Field(description="the vocabulary the shards were made with")
+    output_format: Literal["parquet", "arrow", "hdf5"] = Field(
+        "parquet", description="parquet, as LDDL's; arrow; or hdf5, as NVIDIA's PyTorch trainer reads"
+    )
+    num_shards: Annotated[int | None, Flag(default_text="as many as are read")] = Field(
+        None, ge=1, description="files to write"
+    )
+    max_seq_length: Annotated[int, Flag(unit="TOKENS")] = Field(
+        512, description="no sample may be longer; the width of HDF5 rows"
+    )
+    max_predictions_per_seq: int = Field(80, description="masks in a row of HDF5")
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("--input-dir", dest="indir", type=Path, required=True, help="folder of shards")
-    parser.add_argument("--output-dir", dest="outdir", type=Path, required=True)
-    parser.add_argument("--vocab-file", type=Path, required=True, help="the vocabulary the shards were made with")
-    parser.add_argument(
-        "--output-format", choices=("parquet", "arrow", "hdf5"), default="parquet", help="default: parquet, as LDDL's"
-    )
-    parser.add_argument("--num-shards", type=int, help="files to write (default: as many as are read)")
-    parser.add_argument(
-        "--max-seq-length", type=int, default=512, help="no sample may be longer; the width of HDF5 rows"
-    )
-    parser.add_argument("--max-predictions-per-seq", type=int, default=80, help="masks in a row of HDF5 (default: 80)")
-    parser.add_old_names({"--indir": "--input-dir", "--outdir": "--output-dir"})
-    options = parser.parse_args(argv)
+    request = read_flags(ImportShardsRequest, argv, description=__doc__)
 
     def make() -> Manifest:
-        if options.num_shards is not None and options.num_shards < 1:
-            raise ValueError(f"num_shards={options.num_shards} must be at least 1")
-        source = ShardDirectory(options.indir, read_vocabulary(options.vocab_file), options.max_seq_length)
-        limits = options.num_shards, options.max_predictions_per_seq
-        return import_shards(source, options.outdir, options.output_format, *limits)
+        source = ShardDirectory(request.indir, read_vocabulary(request.vocab_file), request.max_seq_length)
+        limits = request.num_shards, request.max_predictions_per_seq
+        return import_shards(source, request.outdir, request.output_format, *limits)
 
-    rewrite(options.indir, options.outdir, make)
+    rewrite(request.indir, request.outdir, make)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,16 @@ exit code is 2 if there are any.
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from bert.command_errors import command
+from bert.config.flags import Flag
+from bert.config.plain_commands import read_flags
+from bert.config.settings_base import Settings
 from bert.exit_codes import BAD_INPUT, OK
-from bert.help_parser import HelpParser
 from bert.printable import printable
 from bert.reporting.progress import megabytes
 from bert.samples.sample_table import SampleTable
@@ -138,28 +142,29 @@ def write_histogram(path: Path, lengths: Counter) -> None:
     figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
+class InspectRequest(Settings):
+    """A command line of this module."""
+
+    directory: Annotated[Path, Flag(is_positional=True, placeholder="DIR")] = Field(description="folder of the shards")
+    vocab_file: Path = Field(description="the vocabulary the shards were made with")
+    samples: int = Field(3, ge=0, description="number of samples to print")
+    seed: int = Field(0, ge=0, description="of the choice of samples to print")
+    png: Path | None = Field(None, description="write the histogram of lengths to this picture")
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("directory", type=Path, metavar="DIR")
-    parser.add_argument("--vocab-file", type=Path, required=True)
-    parser.add_argument("--samples", type=int, default=3, help="samples to print")
-    parser.add_argument("--seed", type=int, default=0, help="of the samples")
-    parser.add_argument("--png", type=Path, help="write the histogram of lengths to this picture")
-    arguments = parser.parse_args(argv)
+    request = read_flags(InspectRequest, argv, description=__doc__)
     with command():
-        for name in ("samples", "seed"):
-            if getattr(arguments, name) < 0:
-                raise ValueError(f"--{name}={getattr(arguments, name)} must be at least 0")
-        if arguments.png:
-            check_picture(arguments.png)
-        directory = ShardDirectory(arguments.directory, read_vocabulary(arguments.vocab_file), _MAX_TOKENS)
+        if request.png:
+            check_picture(request.png)
+        directory = ShardDirectory(request.directory, read_vocabulary(request.vocab_file), _MAX_TOKENS)
         statistics = statistics_of(directory)
-    if arguments.png:
-        with command(arguments.png):
-            write_histogram(arguments.png, statistics.lengths)
+    if request.png:
+        with command(request.png):
+            write_histogram(request.png, statistics.lengths)
     with command():
         print(report(directory, statistics))
-        for text in random_samples(directory, arguments.samples, arguments.seed):
+        for text in random_samples(directory, request.samples, request.seed):
             print(f"\n{printable(text)}")
         print("\n" + ("\n".join(f"problem: {problem}" for problem in statistics.problems) or "no problem found"))
     sys.exit(BAD_INPUT if statistics.problems else OK)

@@ -3,20 +3,25 @@
 python -m data.train_vocabulary --input D/train/source --vocab-size 4096 --output vocab.txt
 """
 
-import argparse
 import errno
 import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
 
 from bert.command_errors import command
+from bert.config.flags import Flag
+from bert.config.plain_commands import read_flags
+from bert.config.setting_errors import SeveralMistakes
+from bert.config.settings_base import Settings
 from bert.files import require_writable, shown, write_atomically
-from bert.help_parser import HelpParser
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.segmentation import CUTTING
@@ -30,121 +35,126 @@ _BLOCK_BYTES = 1 << 22
 _MEASURED_MEGABYTES = 20.0  # of the text, to choose case and segmenter by
 
 
-def texts_of(folders: Sequence[str], sample_megabytes: float | None = None) -> Texts:
+class VocabularyRequest(Settings):
+    """A command line of this module."""
+
+    input: Annotated[tuple[Path, ...], Flag(placeholder="DIR", is_repeatable=True)] = Field(
+        description="source folders"
+    )
+    output: Annotated[Path, Flag(placeholder="vocab.txt")] = Field(description="file of the vocabulary")
+    vocab_size: Annotated[int, Flag(unit="TOKENS")] = Field(
+        30_522, ge=1, le=MOST, description="size of the vocabulary, special tokens included"
+    )
+    model: Annotated[Literal[*MODELS], Flag(name="--tokenizer", hidden_aliases=("--model",))] = Field(  # type: ignore[valid-type]
+        "wordpiece", description="wordpiece: BERT's vocab.txt; bpe (of bytes) and unigram: a tokenizer.json"
+    )
+    lowercase: Annotated[
+        bool | None, Flag(default_text="unless that strips marks of over 1% of the words, or it has no case")
+    ] = Field(None, description="lower-case the text")
+    strip_accents: Annotated[bool | None, Flag(default_text="if lower-cased")] = Field(
+        None, description="strip accents"
+    )
+    word_segmenter: Literal["auto", *CUTTING, "none"] = Field(  # type: ignore[valid-type]
+        "auto", description="cuts Thai, Lao, Khmer, Burmese and Javanese into words; auto: where the text has them"
+    )
+    base: Annotated[Path | None, Flag(placeholder="vocab.txt")] = Field(
+        None, description="with --add-words: add words to this vocabulary"
+    )
+    add_words: Annotated[int | None, Flag(unit="WORDS")] = Field(
+        None, ge=1, le=MOST, description="number of frequent words to add that --base cuts into pieces"
+    )
+    min_frequency: int = Field(2, ge=1, le=MOST, description="least count of a pair that is merged")
+    sample_megabytes: Annotated[
+        float | None, Flag(unit="MEGABYTES", default_text="all of it, over 6 minutes a gigabyte")
+    ] = Field(None, gt=0, description="train on about this much of the text, spread evenly over it")
+    overwrite: bool = Field(False, description="replace another vocabulary at --output")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if mistakes := list(self._mistakes()):
+            raise SeveralMistakes(mistakes)
+        return self
+
+    def _mistakes(self) -> Iterator[str]:
+        """A line for each rule that values break together."""
+        if (self.base is None) != (self.add_words is None):
+            yield "--base and --add-words need each other; pass both, or neither"
+        if (is_json := self.output.suffix == ".json") != (self.model != "wordpiece"):
+            yield (
+                f"--output={self.output} must end in {'.txt' if is_json else '.json'}, as --tokenizer {self.model} "
+                f"makes a {'vocab.txt' if is_json else 'tokenizer.json'}"
+            )
+
+    def read_base(self) -> Vocabulary | None:
+        """The vocabulary to which words are added; ValueError if no words can be added to it."""
+        if self.base is None:
+            return None
+        base = read_vocabulary(self.base)
+        base.check_extendable()
+        return base
+
+    def num_tokens(self, base: Vocabulary | None) -> int:
+        """Most tokens of the result."""
+        return self.vocab_size if base is None else len(base) + (self.add_words or 0)
+
+
+def texts_of(folders: Sequence[str | Path], sample_megabytes: float | None = None) -> Texts:
     """The documents of source folders; with sample_megabytes about that much of the text, in blocks spread evenly over
     all of it."""
     blocks = plan_blocks(list_sources(folders), _BLOCK_BYTES)
     if sample_megabytes is not None:
-        if not 0 < sample_megabytes < math.inf:
-            raise ValueError(
-                f"sample_megabytes={sample_megabytes} must be more than 0 and finite; leave it out to use all of the "
-                "text"
-            )
         number = min(len(blocks), max(1, round(sample_megabytes * 1e6 / _BLOCK_BYTES)))
         blocks = tuple(blocks[index * len(blocks) // number] for index in range(number))
     return lambda: (text for block in blocks for _, text in numbered_documents(block, Counter()))
 
 
-def _normalization(arguments: argparse.Namespace, base: Vocabulary | None) -> Normalization:
-    """As given, else that of --base, else as the text needs it, which is printed."""
-    given = arguments.lowercase, arguments.strip_accents
+def _normalization(request: VocabularyRequest, base: Vocabulary | None) -> Normalization:
+    """As requested, else that of --base, else as the text needs it, which is printed."""
+    requested = request.lowercase, request.strip_accents
     facts = ScriptFacts()
-    megabytes = min(_MEASURED_MEGABYTES, arguments.sample_megabytes or math.inf)
-    for text in texts_of(arguments.input, megabytes)():
+    megabytes = min(_MEASURED_MEGABYTES, request.sample_megabytes or math.inf)
+    for text in texts_of(request.input, megabytes)():
         facts.add(text)
-    case = base.normalization(*given) if base is not None else case_of(facts.case(), *given)
-    if base is None and given == (None, None) and not case.lowercase:
+    case = base.normalization(*requested) if base is not None else case_of(facts.case(), *requested)
+    if base is None and requested == (None, None) and not case.lowercase:
         print(f"case: kept; {facts.why()}; --lowercase does so", file=sys.stderr)
-    segmenter = segmenter_of(facts.cutter(), arguments.word_segmenter) if arguments.model == "wordpiece" else None
+    segmenter = segmenter_of(facts.cutter(), request.word_segmenter) if request.model == "wordpiece" else None
     if segmenter:
         print(f"words: cut by {segmenter}, as its script has no spaces between them", file=sys.stderr)
     return replace(case, word_segmenter=segmenter)
 
 
-def _parser() -> HelpParser:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("--input", action="append", required=True, metavar="DIR", help="source folder; may be repeated")
-    parser.add_argument("--vocab-size", type=int, default=30_522)
-    parser.add_argument("--output", type=Path, required=True, metavar="vocab.txt")
-    parser.add_argument(
-        "--tokenizer",
-        dest="model",
-        choices=MODELS,
-        default="wordpiece",
-        help="wordpiece: BERT's vocab.txt; bpe (of bytes) and unigram: a tokenizer.json (default: wordpiece)",
-    )
-    parser.add_argument(
-        "--lowercase",
-        action=argparse.BooleanOptionalAction,
-        help="lower-case the text (default: unless that strips marks of over 1%% of the words, or it has no case)",
-    )
-    parser.add_argument(
-        "--strip-accents", action=argparse.BooleanOptionalAction, help="strip accents (default: if lower-cased)"
-    )
-    parser.add_argument(
-        "--word-segmenter",
-        choices=("auto", *CUTTING, "none"),
-        default="auto",
-        help="cuts Thai, Lao, Khmer, Burmese and Javanese into words; auto: where the text has them",
-    )
-    parser.add_argument("--base", type=Path, metavar="vocab.txt", help="with --add-words: add words to this vocabulary")
-    parser.add_argument("--add-words", type=int, metavar="N", help="frequent words that --base cuts into pieces")
-    parser.add_argument("--min-frequency", type=int, default=2, help="least count of a pair that is merged")
-    parser.add_argument(
-        "--sample-megabytes",
-        type=float,
-        help="train on about this much of the text, spread evenly over "
-        "it (default: all of it, over 6 minutes a gigabyte)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace another vocabulary at --output")
-    parser.add_old_names({"--model": "--tokenizer"})
-    return parser
-
-
 def main(argv: list[str] | None = None) -> None:
-    arguments = _parser().parse_args(argv)
+    request = read_flags(VocabularyRequest, argv, description=__doc__)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    with command(arguments.output):
-        base = _base(arguments)
-        earlier = None if arguments.overwrite else _earlier(arguments.output, arguments.vocab_size)
-        if arguments.output.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(arguments.output))
+    with command(request.output):
+        base = request.read_base()
+        earlier = None if request.overwrite else _earlier(request.output, request.num_tokens(base))
+        if request.output.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(request.output))
         # Before the training, and without making folders for one that is refused.
-        require_writable(next(folder for folder in arguments.output.absolute().parents if folder.exists()))
-        texts, normalization = texts_of(arguments.input, arguments.sample_megabytes), _normalization(arguments, base)
-        if base is not None:
-            vocabulary = add_words(texts, base, arguments.add_words, normalization)
-        else:
-            options = {"model": arguments.model, "min_frequency": arguments.min_frequency}
-            vocabulary = learn_vocabulary(texts, arguments.vocab_size, normalization=normalization, **options)
+        require_writable(next(folder for folder in request.output.absolute().parents if folder.exists()))
+        vocabulary = _learned(request, base)
         if earlier is not None and earlier.tokens != vocabulary.tokens:
-            raise ValueError(_other_vocabulary(arguments.output, earlier))
+            raise ValueError(_other_vocabulary(request.output, earlier))
         if earlier is None:
-            arguments.output.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(arguments.output, vocabulary.file_content())
+            request.output.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(request.output, vocabulary.file_content())
         print(
-            f"{len(vocabulary)} tokens in {shown(arguments.output)} (sha256 {vocabulary.sha256[:16]})"
+            f"{len(vocabulary)} tokens in {shown(request.output)} (sha256 {vocabulary.sha256[:16]})"
             f"{'' if earlier is None else ', as they were'}"
         )
 
 
-def _base(arguments: argparse.Namespace) -> Vocabulary | None:
-    """The vocabulary to which words are added; ValueError for flags that contradict each other."""
-    if (arguments.base is None) != (arguments.add_words is None):
-        raise ValueError("--base and --add-words need each other; pass both, or neither")
-    if (is_json := arguments.output.suffix == ".json") != (arguments.model != "wordpiece"):
-        raise ValueError(
-            f"--output={arguments.output} must end in {'.txt' if is_json else '.json'}, as "
-            f"--tokenizer {arguments.model} makes a {'vocab.txt' if is_json else 'tokenizer.json'}"
-        )
-    if arguments.base is None:
-        return None
-    if not 1 <= arguments.add_words <= MOST:
-        raise ValueError(f"add_words={arguments.add_words} must be at least 1; change --add-words")
-    base = read_vocabulary(arguments.base)
-    base.check_extendable()
-    arguments.vocab_size = len(base) + arguments.add_words
-    return base
+def _learned(request: VocabularyRequest, base: Vocabulary | None) -> Vocabulary:
+    """The base with added words, or a new vocabulary."""
+    texts, normalization = texts_of(request.input, request.sample_megabytes), _normalization(request, base)
+    if base is not None:
+        assert request.add_words is not None
+        return add_words(texts, base, request.add_words, normalization)
+    return learn_vocabulary(
+        texts, request.vocab_size, model=request.model, normalization=normalization, min_frequency=request.min_frequency
+    )
 
 
 def _earlier(output: Path, vocab_size: int) -> Vocabulary | None:

@@ -1,20 +1,23 @@
 """`run_predict.py`: use a trained model on texts of files, a pipe or a terminal."""
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, model_validator
 
 from bert import exit_codes
+from bert.config.flags import Flag
+from bert.config.plain_commands import read_flags
 from bert.config.setting_errors import usage_errors
 from bert.files import write_atomically
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output
 from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
-from bert.inference.settings import PredictRequest, model_parser, refuse_address
+from bert.inference.settings import PredictRequest, refuse_address
 from bert.printable import printable
 from bert.reporting.progress import progress
 from data.text.tables import user_table
@@ -34,31 +37,32 @@ _DESCRIPTION = (
 _LISTED = 10  # bad lines that are reported one by one
 
 
-def parse_request(argv: Sequence[str] | None) -> PredictRequest:
-    """Read and check the command line."""
-    parser = model_parser("run_predict.py", _DESCRIPTION, {"": PredictRequest})
-    help_ = PredictRequest.model_fields["files"].description
-    parser.add_argument("files", nargs="*", default=[], metavar="FILE", help=help_)
-    parser.add_argument("--encode", action="store_true", help="make sentence vectors (means of the last hidden states)")
-    parser.add_argument("--url", help=argparse.SUPPRESS)
-    given = list(sys.argv[1:] if argv is None else argv)
-    if "--layers" in given[:-1]:  # argparse takes -1,-2 for a flag
-        place = given.index("--layers")
-        given[place : place + 2] = ["=".join(given[place : place + 2])]
-    words = vars(parser.parse_intermixed_args(given))
-    refuse_address(words.pop("url", ""))
-    if words.pop("encode", False) and words.setdefault("task", "encoder") != "encoder":
-        raise ValueError(f"--encode makes vectors, --task {words['task']} something else; omit one of them")
-    if "nearest" in words and "in_" not in words:
-        words["in_"] = words.pop("nearest")
-    if "in_" in words:
-        words.setdefault("task", "encoder")
-    return PredictRequest(**words)
+class PredictCommand(PredictRequest):
+    """A command line of run_predict.py."""
+
+    encode: bool = Field(False, description="make sentence vectors (means of the last hidden states)")
+    url: Annotated[str, Flag(is_hidden=True)] = Field("", description="address of a server, which is refused")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _imply(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """--encode and --in make vectors; --nearest FILE alone is --in FILE."""
+        implied = dict(values)
+        refuse_address(implied.get("url", ""))
+        if implied.get("encode") == "true" and implied.setdefault("task", "encoder") != "encoder":
+            raise ValueError(f"--encode makes vectors, --task {implied['task']} something else; omit one of them")
+        if "nearest" in implied and "in_" not in implied:
+            implied["in_"] = implied.pop("nearest")
+        if "in_" in implied:
+            implied.setdefault("task", "encoder")
+        return implied
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    typed = read_flags(PredictCommand, argv, description=_DESCRIPTION, program="run_predict.py")
+    request = PredictRequest(**{name: getattr(typed, name) for name in PredictRequest.model_fields})
     with usage_errors():
-        return run(parse_request(argv))
+        return run(request)
     return exit_codes.OK
 
 

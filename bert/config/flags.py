@@ -3,6 +3,7 @@
 import argparse
 import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, NoReturn
@@ -45,11 +46,62 @@ def value_flags(field: FieldInfo) -> Mapping[Any, tuple[str, str]]:
 _FLAGS = {"do_lower_case": "--lowercase", "text_field": "--text-column"}  # flags with another name than the setting
 
 
+@dataclass(frozen=True)
+class Flag:
+    """Metadata of a field: how a command line gives it, where the field's name, type and default do not say so.
+
+    Attributes:
+        name: the flag, if it is not the field's name with dashes.
+        aliases: further flags, which --help lists.
+        hidden_aliases: older flags that still work and that --help does not list.
+        is_positional: the value is given without a flag.
+        is_repeatable: of a flag with several values: when it is given again, its values are added; otherwise they
+            replace the former ones.
+        placeholder: what --help shows for the value; None: its choices or types.
+        value_alone: the value that the flag has when it is given without one.
+        default_text: what --help shows as the default, if the default value does not explain itself.
+        unit: of a number, shown by --help as its placeholder.
+        group: title of the flag's group in --help; None: the group of all other flags.
+        is_hidden: --help does not show the flag.
+        is_internal: there is no flag; the program sets the field.
+    """
+
+    name: str | None = None
+    aliases: tuple[str, ...] = ()
+    hidden_aliases: tuple[str, ...] = ()
+    is_positional: bool = False
+    is_repeatable: bool = False
+    placeholder: str | None = None
+    value_alone: str | None = None
+    default_text: str | None = None
+    unit: str | None = None
+    group: str | None = None
+    is_hidden: bool = False
+    is_internal: bool = False
+
+
+NO_FLAG = Flag(is_internal=True)
+_PLAIN = Flag()
+
+
+def flag_of(field: FieldInfo) -> Flag:
+    """The field's `Flag`; one without any fact if it has none."""
+    return next((entry for entry in field.metadata if isinstance(entry, Flag)), _PLAIN)
+
+
 def flag_name(name: str) -> str:
     """The flag of a setting, such as --max-steps of max_steps; of `no_NAME`, the flag that switches NAME off."""
     if name.startswith("no_") and name[3:] in _FLAGS:
         return f"--no-{_FLAGS[name[3:]][2:]}"
     return _FLAGS.get(name, "--" + name.rstrip("_").replace("_", "-"))  # in_: `in` is a word of Python
+
+
+def name_on_command_line(name: str, field: FieldInfo) -> str:
+    """What a user types to give the field: its flag, or the placeholder of a positional argument."""
+    flag = flag_of(field)
+    if flag.is_positional:
+        return flag.placeholder or name.upper()
+    return flag.name or flag_name(name)
 
 
 class Parser(HelpParser):
@@ -67,13 +119,13 @@ _BOOLEANS = {"0": "false", "no": "false", "off": "false", "1": "true", "yes": "t
 
 
 class Boolean(argparse.Action):
-    """`--flag`, `--flag VALUE`, `--no-flag`."""
+    """`--flag`, `--flag VALUE`, `--no-flag`; with nargs=0 without VALUE."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        is_negated = option_string == self.option_strings[1]
-        if is_negated and values is not None:
+        is_negated, has_value = option_string == self.option_strings[1], values not in (None, [])
+        if is_negated and has_value:
             raise ValueError(f"{option_string}={values} takes no value; drop {values}")
-        value = "true" if values is None else values.lower()  # which may be another value of a switch
+        value = values.lower() if has_value else "true"  # which may be another value of a switch
         setattr(namespace, self.dest, "false" if is_negated else _BOOLEANS.get(value, value))
 
 
@@ -92,27 +144,73 @@ class Formatter(HelpFormatter):
         return super()._format_action_invocation(action)
 
 
-def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = ()) -> None:
-    """The flag of a field: its name with dashes, its description, its default, its type or choices."""
+def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (), *, bare: bool = False) -> None:
+    """Add the flag of a field: its name with dashes, its description, its default, its type or choices.
+
+    Args:
+        group: a parser or a group of one, without defaults.
+        aliases: further flags.
+        bare: a boolean flag takes no value, so that the word after it can be a positional argument.
+    """
     if flags := value_flags(field):
         exclusive = group.add_mutually_exclusive_group()
         for value, (flag, text) in flags.items():
             exclusive.add_argument(flag, dest=name, action="store_const", const=value, help=text)
         return
-    text = str(field.description)
-    if not field.is_required():
-        default = str(field.default)
-        text += f" (default: {default.lower() if default in ('None', 'True', 'False') else default})"
-    flag = flag_name(name)
-    settings: dict[str, Any] = {"dest": name, "help": text.replace("%", "%%")}
-    if field.annotation in SWITCHES:  # `--flag` and `--no-flag` set it
-        values = "|".join(map(str, choices_of(field))) or None
-        negated = flag_name(f"no_{name}")
-        group.add_argument(flag, negated, action=Boolean, nargs="?", metavar=values, **settings)
+    form, typed = flag_of(field), name_on_command_line(name, field)
+    text = argparse.SUPPRESS if form.is_hidden else _help_of(field).replace("%", "%%")
+    settings: dict[str, Any] = {"help": text, "metavar": _placeholder(field)}
+    if form.is_positional:
+        # Never required by argparse, which would report it alone: the settings report all that is missing together.
+        group.add_argument(name, nargs="*" if is_list(field) else "?", **settings | {"metavar": typed})
         return
-    kinds = [kind.__name__.upper() for kind in members(field) if kind in (int, float, str, Path)]
-    aliases = [*aliases, *({"--lang", "--language"} - {flag} if name in ("lang", "language") else ())]
-    group.add_argument(flag, *aliases, metavar="|".join([*map(str, choices_of(field)), *kinds]), **settings)
+    settings["dest"] = name
+    if field.annotation in SWITCHES:  # `--flag` and `--no-flag` set it
+        settings |= {"action": Boolean, "nargs": 0 if bare else "?"}
+        group.add_argument(typed, typed.replace("--", "--no-", 1), **settings)
+    else:
+        if is_list(field):
+            settings |= {"nargs": "+", "action": "extend" if form.is_repeatable else "store"}
+        elif form.value_alone is not None:
+            settings |= {"nargs": "?", "const": form.value_alone}
+        is_language = name in ("lang", "language") and not form.hidden_aliases
+        others = {"--lang", "--language"} - {typed} if is_language else set()
+        group.add_argument(typed, *aliases, *form.aliases, *others, **settings)
+
+
+def _help_of(field: FieldInfo) -> str:
+    """The description and, for a field that may be left out, its default."""
+    text, form = str(field.description), flag_of(field)
+    if field.is_required() or (form.default_text is None and field.default == ()):
+        return text
+    if form.default_text is not None:
+        return f"{text} (default: {form.default_text})"
+    default = str(field.default)
+    return f"{text} (default: {default.lower() if default in ('None', 'True', 'False') else default})"
+
+
+def _placeholder(field: FieldInfo) -> str | None:
+    """What --help shows for the value: the placeholder, the unit, or the choices and types."""
+    form = flag_of(field)
+    if form.placeholder or form.unit:
+        return form.placeholder or form.unit
+    choices = [str(choice) for choice in choices_of(field)]
+    if field.annotation in SWITCHES:
+        return "|".join(choices) or None
+    kinds = [kind.__name__.upper() for kind in _value_types(field) if kind in (int, float, str, Path)]
+    return "|".join([*choices, *kinds])
+
+
+def is_list(field: FieldInfo) -> bool:
+    """Whether a field takes several values."""
+    return any(typing.get_origin(kind) is tuple for kind in members(field))
+
+
+def _value_types(field: FieldInfo) -> tuple[Any, ...]:
+    """The types of one value of a field: its members, or those of the elements of a list, tuple[X, ...]."""
+    if not is_list(field):
+        return members(field)
+    return tuple(typing.get_args(kind)[0] for kind in members(field) if typing.get_origin(kind) is tuple)
 
 
 def members(field: FieldInfo) -> tuple[Any, ...]:
@@ -126,5 +224,6 @@ def is_optional(field: FieldInfo) -> bool:
 
 
 def choices_of(field: FieldInfo) -> list[Any]:
-    literals = [kind for kind in members(field) if typing.get_origin(kind) is typing.Literal]
+    """The values of the Literals that a field accepts, or that each value of a list may have."""
+    literals = [kind for kind in _value_types(field) if typing.get_origin(kind) is typing.Literal]
     return [choice for literal in literals for choice in typing.get_args(literal)]

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bert.command_errors import command
-from bert.config.flags import choices_of, field_at, flag_name, is_optional, value_flags
+from bert.config.flags import choices_of, field_at, is_optional, name_on_command_line, value_flags
 from bert.config.settings_base import Settings
 
 _OTHER_TRAINERS = Path(__file__).with_name("other_trainers.txt")
@@ -62,36 +62,46 @@ def usage_errors() -> contextlib.AbstractContextManager[None]:
     return command(place=None, explain=explain)
 
 
-def explain(error: ValueError, source: str | None = None) -> list[str]:
-    """One line for each mistake; `source` is where the values can be changed, their flags by default."""
+def explain(error: ValueError, source: str | None = None, *, has_recipes: bool = True) -> list[str]:
+    """One line for each mistake.
+
+    Args:
+        source: where the values can be changed; None: on the command line.
+        has_recipes: a recipe of --config can give a missing value.
+    """
     if isinstance(error, SeveralMistakes):
         return error.lines
     if not isinstance(error, ValidationError):
         return [str(error)]
     settings = [subclass for subclass in _subclasses(Settings) if subclass.__name__ == error.title][-1]
-    return [_explain_one(dict(detail), settings, source) for detail in error.errors()]
+    lines = list[str]()
+    for detail in error.errors():
+        if detail["type"] == "value_error":
+            lines += explain(detail["ctx"]["error"], source, has_recipes=has_recipes)
+        else:
+            lines.append(_explain_one(dict(detail), settings, source, has_recipes))
+    return lines
 
 
 def _subclasses(parent: type[Settings]) -> list[type[Settings]]:
     return [subclass for child in parent.__subclasses__() for subclass in (child, *_subclasses(child))]
 
 
-def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str | None) -> str:
-    if detail["type"] == "value_error":
-        return str(detail["ctx"]["error"])
+def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str | None, has_recipes: bool) -> str:
     name, field = field_at(settings, detail["loc"])
-    name = _AS_TYPED.get(name, name)
-    flag, flags = flag_name(name), [value_flag for value_flag, _ in value_flags(field).values()]
+    typed = name_on_command_line(_AS_TYPED.get(name, name), field)
+    flags = [value_flag for value_flag, _ in value_flags(field).values()]
     if detail["type"] == "missing":
-        what = f"one of {' and '.join(flags)}" if flags else flag
-        return f"{what} must be given ({field.description}), or a recipe with --config"
+        what = f"one of {' and '.join(flags)}" if flags else typed
+        return f"{what} must be given ({field.description}){', or a recipe with --config' if has_recipes else ''}"
     own = f"{detail['msg'][0].lower()}{detail['msg'][1:]}".replace("input should be", "must be")
     rule = _RULES.get(detail["type"], own)
-    remedy = f"change it in {source}" if source else f"change {' or '.join(flags) or flag}"
+    remedy = f"change it in {source}" if source else f"change {' or '.join(flags) or typed}"
     if detail["type"] == "literal_error":
         choices = [*map(str, choices_of(field)), *(["none"] if is_optional(field) else [])]
         rule, remedy = f"must be one of {', '.join(choices)}", suggest(str(detail["input"]), choices, remedy)
-    return f"{name}={detail['input']} {rule}; {remedy}"
+    shown = typed.removeprefix("--").replace("-", "_")
+    return f"{shown}={detail['input']} {rule}; {remedy}"
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str) -> str:

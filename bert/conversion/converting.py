@@ -6,11 +6,13 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from bert.checkpoints import directories as checkpoint_files
+from bert.config.flags import NO_FLAG, Flag
 from bert.conversion.model import Model, ModelSource, read
 from bert.conversion.model_card import CardRequest, what_is_lost, write_card
 from bert.conversion.raw_tensors import ConversionError, write_json
@@ -20,22 +22,17 @@ from bert.files import only_writer, read_json, sync
 REPORT_FILE = "conversion.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request(ModelSource):
-    """A conversion to do, from the flags of run_convert.py."""
+class ConversionRequest(ModelSource, CardRequest):
+    """A conversion to do."""
 
-    target: Path
-    to_format: str  # one of FORMATS, or a serving format
-    check: bool = False  # compare outputs with those of PaddleNLP
-    card: CardRequest = CardRequest()
-    name: str | None = None  # of the model, for its card; None: that of the folder
-    to_hub: str | None = None  # NAME or OWNER/NAME on a hub, instead of `target`
-    hub_private: bool = False
-    hub_update: bool = False
-    hub_token_file: Path | None = None
+    target: Annotated[Path, Flag(name="--output-dir", hidden_aliases=("--to",), placeholder="DIR")] = Field(
+        description="the folder to make"
+    )
+    to_format: str = Field(description="one of FORMATS, or a serving format")
+    name: Annotated[str | None, NO_FLAG] = None  # of the model, for its card; None: that of the folder
 
 
-def convert(request: Request, check: Callable[[Path, Model], str] | None = None) -> dict[str, Any]:
+def convert(request: ConversionRequest, check: Callable[[Path, Model], str] | None = None) -> dict[str, Any]:
     """Read, map, write and check; returns the report.
 
     Args:
@@ -56,11 +53,11 @@ def convert(request: Request, check: Callable[[Path, Model], str] | None = None)
     return model.report(request.to_format)
 
 
-def write_notes(folder: Path, model: Model, request: Request) -> None:
+def write_notes(folder: Path, model: Model, request: ConversionRequest) -> None:
     """The texts of the model's use, its card, and the report."""
     model.write_texts(folder)
     model.notes.extend(what_is_lost(model, request.to_format))
-    write_card(folder, model, request.to_format, request.card, request.name or request.target.name)
+    write_card(folder, model, request.to_format, request, request.name or request.target.name)
     write_json(folder / REPORT_FILE, model.report(request.to_format))
 
 

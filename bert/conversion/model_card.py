@@ -9,13 +9,15 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import Field, field_validator
 
 from bert.checkpoints.directories import CARD_FILE, weights_folder
+from bert.config.flags import Flag
+from bert.config.settings_base import Settings
 from bert.conversion.locating import published_model
 from bert.conversion.model import Model
 from bert.conversion.model_description import VectorForm, read_usage
@@ -30,6 +32,7 @@ from bert.samples.manifest import read_manifest
 from data.fetching.published_models import GOOGLE, known_names
 from data.text.code_pages import check_language
 
+_GROUP = "model card (README.md)"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")  # as Hugging Face writes it, with hyphens
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
@@ -52,20 +55,31 @@ _DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, Val
 _MOST_LABELS, _MOST_RUNS = 50, 8
 
 
-@dataclass(frozen=True)
-class CardRequest:
+class CardRequest(Settings):
     """What the user says about a model, from the flags of the commands that export."""
 
-    license: str | None = None
-    languages: Sequence[str] = ()
+    license: Annotated[str | None, Flag(group=_GROUP)] = Field(
+        None, description="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other"
+    )
+    languages: Annotated[
+        tuple[str, ...], Flag(name="--language", aliases=("--lang",), placeholder="CODE", group=_GROUP)
+    ] = Field((), description="of its text: en de")
 
-    def __post_init__(self) -> None:
-        if self.license and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", self.license):
-            raise ValueError(f"license={self.license} must be a name as apache-2.0, mit or other; change --license")
-        for language in self.languages:
+    @field_validator("license")
+    @classmethod
+    def _is_license(cls, license: str | None) -> str | None:
+        if license and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
+            raise ValueError(f"license={license} must be a name as apache-2.0, mit or other; change --license")
+        return license
+
+    @field_validator("languages")
+    @classmethod
+    def _are_languages(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
+        for language in languages:
             if not _LANGUAGE.fullmatch(language):
                 raise ValueError(f"language={language} must be a code as en or de; change --language")
             check_language(language)
+        return languages
 
 
 def write_card(folder: Path, model: Model, to_format: str, request: CardRequest, name: str) -> None:

@@ -6,9 +6,8 @@ huggingface_hub reads HF_ENDPOINT and HF_TOKEN. Weights that arrived before a fa
 import logging
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from huggingface_hub.utils import validate_repo_id
 from huggingface_hub.utils.logging import set_verbosity
 
 from bert.checkpoints.directories import CARD_FILE
-from bert.conversion.converting import REPORT_FILE, Request, convert
+from bert.conversion.converting import REPORT_FILE
+from bert.conversion.hub_settings import HubRequest
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, READER_FILE, TASK_FILE
 from bert.conversion.raw_tensors import ConversionError
 from bert.printable import printable
@@ -34,10 +34,13 @@ _REASONS = {
 }
 
 
-def share(request: Request) -> tuple[dict[str, Any], str]:
+def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> tuple[dict[str, Any], str]:
     """Convert a model and push it; returns the report of the conversion, and where the model is.
 
     The account, the name and the place of the hub are checked before the weights are read.
+
+    Args:
+        make: (a new folder, the name of the model) -> report; converts the model to Hugging Face's format.
     """
     name, hub = str(request.to_hub), constants.ENDPOINT
     try:
@@ -56,7 +59,7 @@ def share(request: Request) -> tuple[dict[str, Any], str]:
     kept = _kept_files(api, name, request)
     with tempfile.TemporaryDirectory(prefix="to-hub-") as temporary:
         folder = Path(temporary) / "model"
-        report = convert(replace(request, target=folder, name=name))
+        report = make(folder, name)
         with _explained(name):
             api.create_repo(name, private=request.hub_private, exist_ok=True)
             commit = api.upload_folder(
@@ -85,7 +88,7 @@ def _token(file: Path | None) -> str:
     return token
 
 
-def _kept_files(api: HfApi, name: str, request: Request) -> list[str]:
+def _kept_files(api: HfApi, name: str, request: HubRequest) -> list[str]:
     """Files of the repository that the push does not replace; refuses a repository that it should not change."""
     hub = constants.ENDPOINT
     with _explained(name):

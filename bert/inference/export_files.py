@@ -1,12 +1,15 @@
 """What is exported: the request, and the inputs and outputs, which serving.json beside the model describes."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Annotated, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
-from bert.conversion.converting import Request
+from bert.config.flags import Flag
+from bert.config.setting_errors import SeveralMistakes
+from bert.conversion.converting import ConversionRequest
 from bert.conversion.model_description import VectorForm
 from bert.conversion.raw_tensors import ConversionError
 from bert.interpreter import install_command
@@ -23,16 +26,75 @@ VECTORS = "sentence_embedding"  # the output of a model of vectors, as optimum n
 NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa
 
 
-@dataclass(frozen=True)
-class ExportRequest(Request):
+PRECISIONS = {  # of the formats that are served
+    "paddle-inference": ("float32", "fp16", "bfloat16", "int8"),
+    "onnx": ("float32", "fp16", "int8"),
+    "openvino": ("float32", "bfloat16", "int8"),
+    "triton": ("float32", "fp16", "int8"),
+}
+# Relative errors that are accepted by default. Measured on fine-tuned MiniLM models and random ones: 1e-6, 1e-3, 0.02
+# and 0.03 to 0.17.
+TOLERANCES = {"float32": 1e-4, "fp16": 0.02, "bfloat16": 0.1, "int8": 0.3}
+
+
+class ExportRequest(ConversionRequest):
     """An export to do, from the flags of run_export.py."""
 
-    precision: str = "float32"
-    calibration: Path | None = None  # texts for the static quantisation of INT8; None: dynamic
-    sample: Path | None = None
-    tolerance: float | None = None
-    keep_float: Sequence[str] = ()  # patterns of layers that INT8 leaves out: "*.output.dense"
-    reduce_range: bool = False  # INT8 weights of 7 bits: without VNNI, sums of products of 8 bits saturate
+    source: Annotated[str, Flag(name="--model", hidden_aliases=("--checkpoint",), placeholder="DIR_OR_FILE")] = Field(
+        description="a checkpoint of any format that run_convert.py reads; for a folder of steps, its newest"
+    )
+    to_format: Annotated[
+        Literal[*PRECISIONS, "hf", "paddlenlp"],  # type: ignore[valid-type]
+        Flag(name="--output-format", hidden_aliases=("--format",)),
+    ] = Field(description="what will serve it")
+    task: Literal[*HEADS] | None = Field(  # type: ignore[valid-type]
+        None,
+        description="task whose outputs to serve; none: that of the model's head, and the encoder's hidden states of a "
+        "model with pre-training heads",
+    )
+    precision: Literal[*TOLERANCES] = Field(  # type: ignore[valid-type]
+        "float32", description="of weights and arithmetic"
+    )
+    calibration: Annotated[Path | None, Flag(placeholder="FILE", default_text="for ONNX: dynamic")] = Field(
+        None,
+        description="texts, one a line as for run_predict.py, from which INT8 finds the scales of activations "
+        "beforehand (static quantisation)",
+    )
+    sample: Annotated[
+        Path | None, Flag(placeholder="FILE", default_text="those of --calibration, or random tokens")
+    ] = Field(None, description="texts on which the export is compared with the model")
+    tolerance: float | None = Field(
+        None, gt=0, description="refuse an export with a larger relative error than this; none: by the precision"
+    )
+    keep_float: Annotated[tuple[str, ...], Flag(placeholder="PATTERN", is_repeatable=True)] = Field(
+        (), description="layers that INT8 leaves in float32, such as '*.output.dense'"
+    )
+    reduce_range: bool = Field(  # without VNNI, sums of products of 8 bits saturate
+        False, description="INT8 for processors without VNNI: weights of 7 bits"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if mistakes := list(self._mistakes()):
+            raise SeveralMistakes(mistakes)
+        return self
+
+    def _mistakes(self) -> Iterator[str]:
+        """A line for each rule that values break together."""
+        precisions = PRECISIONS.get(self.to_format, ("float32",))
+        if self.precision not in precisions:
+            yield (
+                f"--precision {self.precision}: {self.to_format} is written in {', '.join(precisions)}; choose one of "
+                "them"
+            )
+        if self.precision != "int8" and (self.calibration or self.keep_float or self.reduce_range):
+            yield "--calibration, --keep-float and --reduce-range are for INT8; add --precision int8"
+        if self.to_format not in ("onnx", "triton") and (self.keep_float or self.reduce_range):
+            yield "--keep-float and --reduce-range are for --output-format onnx and triton; omit them"
+        if self.to_format in ("paddle-inference", "openvino") and self.precision == "int8" and not self.calibration:
+            yield f"--precision int8 of {self.to_format} needs typical texts: --calibration FILE"
+        if self.to_format not in PRECISIONS and (self.sample or self.tolerance is not None):
+            yield f"--sample and --tolerance: {self.to_format} is not checked by a sample; omit them"
 
 
 def missing_package(user: str, package: str, extra: str, purpose: str = "") -> str:

@@ -17,6 +17,7 @@ from bert.inference.export_files import (
     DESCRIPTION_FILE,
     INPUTS,
     NO_TOKEN_TYPES,
+    TOLERANCES,
     Arrays,
     ExportRequest,
     outputs_of,
@@ -26,16 +27,6 @@ from bert.inference.onnx_graph import require_packages
 from bert.inference.openvino_files import write_openvino_export
 from bert.inference.samples import ExportedTokenizer, Sample, random_sample, read_texts
 from bert.model.head_specs import HEADS
-
-PRECISIONS = {  # of the formats that are served
-    "paddle-inference": ("float32", "fp16", "bfloat16", "int8"),
-    "onnx": ("float32", "fp16", "int8"),
-    "openvino": ("float32", "bfloat16", "int8"),
-    "triton": ("float32", "fp16", "int8"),
-}
-# Relative errors that are accepted by default. Measured on fine-tuned MiniLM models and random ones: 1e-6, 1e-3, 0.02
-# and 0.03 to 0.17.
-TOLERANCES = {"float32": 1e-4, "fp16": 0.02, "bfloat16": 0.1, "int8": 0.3}
 
 
 def export(request: ExportRequest) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Checks --fused-qkv: the order of the columns in fused attention shows in the loss of the checkpoint's own head."""
 
-from dataclasses import replace
-
 import numpy as np
 from scipy.special import logsumexp
 
@@ -31,7 +29,9 @@ def check_fused_qkv(source: ModelSource) -> str:
         return f"--fused-qkv {given} was not checked: that needs the masked-LM head and a vocabulary (--vocab-file)\n"
     own = f"heads:{model.config.num_attention_heads}"
     losses = {given: masked_lm_loss(model)}
-    losses |= {o: masked_lm_loss(read(replace(source, fused_qkv=o))) for o in ("blocks", own) if o != given}
+    losses |= {
+        o: masked_lm_loss(read(source.model_copy(update={"fused_qkv": o}))) for o in ("blocks", own) if o != given
+    }
     best = min(losses, key=losses.__getitem__)
     found = "masked-LM loss on sentences of this project: " + ", ".join(f"{o} {loss:.2f}" for o, loss in losses.items())
     if losses[given] > losses[best] + MARGIN:

@@ -1,14 +1,12 @@
 """Which model to use, and how: the settings that prediction and the server share. This module loads no Paddle."""
 
-import argparse
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from bert.config.flags import Formatter, Parser, add_flag, flag_name, members
+from bert.config.flags import Flag
 from bert.config.settings_base import Settings
 from bert.inference.rows import RowForm
 from bert.model.head_specs import PREDICTIONS
@@ -30,7 +28,7 @@ def refuse_address(model: object) -> None:
 
 
 class ModelSettings(Settings):
-    model: str = Field(
+    model: Annotated[str, Flag(is_positional=True, placeholder="MODEL")] = Field(
         description="a checkpoint, the output folder of a run, an export, another library's model, or a published name"
     )
     task: Task | None = Field(None, description="what to use the model for; none: what its head is for")
@@ -42,8 +40,12 @@ class ModelSettings(Settings):
     )
     cpu_threads: int = Field(0, ge=0, description="0: one for each core")
     vocab_file: Path | None = Field(None, description="vocab.txt or tokenizer.json, if none is beside the weights")
-    do_lower_case: bool | None = Field(None, description="lower-case the text (default: as the model's files say)")
-    strip_accents: bool | None = Field(None, description="strip accents (default: as they say, else if lower-cased)")
+    do_lower_case: Annotated[bool | None, Flag(default_text="as the model's files say")] = Field(
+        None, description="lower-case the text"
+    )
+    strip_accents: Annotated[bool | None, Flag(default_text="as the model's files say, else if lower-cased")] = Field(
+        None, description="strip accents"
+    )
 
     @field_validator("model")
     @classmethod
@@ -62,7 +64,9 @@ class ModelSettings(Settings):
 class PredictRequest(ModelSettings):
     """What to predict, from the flags."""
 
-    files: tuple[Path, ...] = Field((), description="files of lines (default: standard input)")
+    files: Annotated[tuple[Path, ...], Flag(is_positional=True, placeholder="FILE", default_text="standard input")] = (
+        Field((), description="files of lines")
+    )
     output: Path | None = Field(
         None,
         description="write to a file; the same command resumes. A .csv, .tsv or .parquet gets the columns of the input "
@@ -160,24 +164,3 @@ class PredictRequest(ModelSettings):
         """The arguments of `load_model` for vectors."""
         layers = [int(layer) for layer in (self.layers or "").split(",") if layer]
         return {"layers": layers, "pooling": self.pooling} if self.task == "encoder" else {}
-
-
-def model_parser(prog: str, description: str, groups: Mapping[str, type[Settings]]) -> Parser:
-    """A parser whose first argument is the model; the other fields of settings are flags, in groups by their titles."""
-    parser = Parser(
-        prog=prog,
-        description=description,
-        formatter_class=Formatter,
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-    )
-    parser.add_argument("model", metavar="MODEL", help=ModelSettings.model_fields["model"].description)
-    for title, settings in groups.items():
-        group: Any = parser.add_argument_group(title) if title else parser
-        for name, field in settings.model_fields.items():
-            if bool in members(field):  # without a value: the word after it may be the model
-                flag = flag_name(name)
-                group.add_argument(flag, dest=name, action=argparse.BooleanOptionalAction, help=field.description)
-            elif name not in ("model", "files"):
-                add_flag(group, name, field)
-    return parser

@@ -7,8 +7,9 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
+from bert.config.plain_commands import parser_of, settings_from
 from bert.config.settings_base import Settings
-from bert.inference.settings import ModelSettings, model_parser
+from bert.inference.settings import ModelSettings
 from bert.printable import printable
 
 _DESCRIPTION = (
@@ -81,8 +82,8 @@ class ServerSettings(Address, ModelSettings, Limits):
 
 
 def parse_settings(argv: Sequence[str] | None) -> ServerSettings:
-    parser = model_parser("bert.serving", _DESCRIPTION, {"address": Address, "model": ModelSettings, "limits": Limits})
-    settings = ServerSettings(**vars(parser.parse_args(argv)))
+    groups: dict[str, type[Settings]] = {"address": Address, "model": ModelSettings, "limits": Limits}
+    settings = settings_from(ServerSettings, parser_of(ServerSettings, _DESCRIPTION, "bert.serving", groups), argv)
     key = os.environ.get("BERT_API_KEY", "key").strip()
     if not key or printable(key) != key:
         problem = "has bytes that are not UTF-8 or control characters" if key else "is set but empty"

@@ -25,11 +25,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
 
 from bert.command_errors import command
+from bert.config.flags import Flag
+from bert.config.plain_commands import read_flags
+from bert.config.settings_base import Settings
 from bert.files import write_atomically
-from bert.help_parser import HelpParser
 from bert.reporting.progress import megabytes
 from bert.samples.manifest import UNFINISHED_NAME
 from data.examples.prose import docstrings_of, prose_of, without_roff
@@ -194,11 +198,11 @@ def build(
     held_out_fraction: float | None = None,
     num_workers: int = 1,
 ) -> dict[str, Any]:
-    """Write the corpus below `output`; returns what was found, kept and dropped (also in output/report.json)."""
-    if held_out_fraction is not None and not 0.0 < held_out_fraction < 1.0:
-        raise ValueError(f"held_out_fraction={held_out_fraction} must lie between 0 and 1, e.g. 0.05")
-    if max_megabytes is not None and not max_megabytes > 0:
-        raise ValueError(f"max_megabytes={max_megabytes} must be more than 0")
+    """Write the corpus below `output`; returns what was found, kept and dropped (also in output/report.json).
+
+    Args:
+        max_megabytes: above 0; held_out_fraction: between 0 and 1.
+    """
     output.mkdir(parents=True, exist_ok=True)  # an error before the work
     files = list(documentation_files(roots, sources))
     if max_megabytes is not None:
@@ -237,13 +241,12 @@ def build(
 def _import(output: Path, held_out_fraction: float) -> dict[str, Any]:
     """Import documents.jsonl anew; returns the sizes of both parts."""
     from data.text.held_out_split import PARTS
-    from data.text.importing import ImportSettings, import_files  # here: it loads Arrow
-    from data.text.readers import Reading
+    from data.text.import_settings import ImportSettings
+    from data.text.importing import import_files  # here: it loads Arrow
 
     for earlier in (UNFINISHED_NAME, *PARTS):
         shutil.rmtree(output / earlier, ignore_errors=True)
-    reading = Reading(text_field="text", id_field="id")
-    settings = ImportSettings(reading, held_out_fraction=held_out_fraction)
+    settings = ImportSettings(text_field="text", id_field="id", held_out_fraction=held_out_fraction)
     return dict(import_files([output / FILE_NAME], output, settings)["parts"])
 
 
@@ -257,23 +260,36 @@ def summary(report: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ", ".join(sources)])
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("--output-dir", type=Path, required=True)
-    parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES, help="what to read (default: all)")
-    parser.add_argument(
-        "--max-megabytes",
-        type=float,
-        help=f"stop at this many megabytes of text (default: {_LIMIT} with a held-out part, else all)",
+class DocumentationRequest(Settings):
+    """A command line of this module."""
+
+    output_dir: Path = Field(description="folder of the collected text and its report")
+    sources: Annotated[tuple[Literal[*SOURCES], ...], Flag(default_text="all")] = Field(  # type: ignore[valid-type]
+        SOURCES, description="what to read"
     )
-    parser.add_argument("--held-out-fraction", type=float, help="share of documents held out")
-    parser.add_argument("--local-n-workers", type=int, default=os.cpu_count() or 1, help="processes")
-    options = vars(parser.parse_args(argv))
-    if options["max_megabytes"] is None and options["held_out_fraction"] is not None:
-        options["max_megabytes"] = _LIMIT
-    output, num_workers = options.pop("output_dir"), options.pop("local_n_workers")
-    with command(output):
-        report = build(output, default_roots(options["sources"]), num_workers=num_workers, **options)
+    max_megabytes: Annotated[
+        float | None, Flag(unit="MEGABYTES", default_text=f"{_LIMIT} with a held-out part, else all")
+    ] = Field(None, gt=0, description="stop at this much text")
+    held_out_fraction: float | None = Field(None, gt=0, lt=1, description="share of documents held out, e.g. 0.05")
+    local_n_workers: Annotated[int, Flag(default_text="all cores")] = Field(
+        default_factory=lambda: os.cpu_count() or 1, description="processes"
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    request = read_flags(DocumentationRequest, argv, description=__doc__)
+    max_megabytes = request.max_megabytes
+    if max_megabytes is None and request.held_out_fraction is not None:
+        max_megabytes = _LIMIT
+    with command(request.output_dir):
+        report = build(
+            request.output_dir,
+            default_roots(request.sources),
+            num_workers=request.local_n_workers,
+            sources=request.sources,
+            max_megabytes=max_megabytes,
+            held_out_fraction=request.held_out_fraction,
+        )
         print(summary(report))
         print(", ".join(f"{name}: {count:,}" for name, count in report["counts"].items()))
 

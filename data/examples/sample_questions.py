@@ -11,9 +11,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from bert.command_errors import command
+from bert.config.plain_commands import read_flags
+from bert.config.settings_base import Settings
 from bert.files import write_atomically
-from bert.help_parser import HelpParser
 
 SOURCE = Path(__file__).with_suffix(".txt")
 HELD_OUT_EVERY = 4  # the last of each group of this many paragraphs is held out
@@ -61,10 +64,14 @@ def write(output_dir: Path) -> dict[str, int]:
     return counts
 
 
+class SampleQuestionsRequest(Settings):
+    """A command line of this module."""
+
+    output_dir: Path = Field(description="folder of the files")
+
+
 def main(argv: list[str] | None = None) -> None:
-    parser = HelpParser(description=__doc__)
-    parser.add_argument("--output-dir", type=Path, required=True)
-    output_dir = parser.parse_args(argv).output_dir
+    output_dir = read_flags(SampleQuestionsRequest, argv, description=__doc__).output_dir
     with command(output_dir):
         for name, count in write(output_dir).items():
             print(f"{output_dir / name}.json: {count} questions")

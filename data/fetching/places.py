@@ -2,6 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import Annotated
+
+from bert.config.flags import Flag
+
+Mirrors = Annotated[tuple[str, ...], Flag(placeholder="URL", is_repeatable=True)]  # the field of a command's settings
 
 
 def cache_folder() -> Path:

@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,12 +40,6 @@ from data.text.lddl_reader import Block, SourceFile, numbered_documents
 from data.text.sentences import TokenizedDocuments, tokenize_documents
 from data.text.word_boundaries import word_segmenter
 
-FORMATS = ("parquet", "arrow")
-COMPRESSION_FLAG: dict[str, Any] = dict(
-    choices=("none", "snappy", "zstd", "lz4"),
-    default="snappy",
-    help="of parquet shards (default: snappy, as LDDL's; lz4 is quicker to read and write)",
-)
 _SHARD_NAME = re.compile(r"(?:part\.|shard-)\d+\.(?:parquet|arrow)(?:_\d+)?")
 _ROWS_AT_ONCE = 8192
 _ROW_GROUP_BYTES = 256 << 20  # of all the shards together that a process writes at a time

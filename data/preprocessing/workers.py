@@ -28,17 +28,27 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bert import REPOSITORY
+from bert.config.flags import Flag
 from bert.interpreter import install_command
 from bert.parent_death import end_with
 
 SCHEDULERS = ("local", "dask", "slurm")
+# The field of a command's settings.
+NumWorkers = Annotated[
+    int, Flag(name="--num-processes", hidden_aliases=("--local-n-workers",), default_text="all cores")
+]
 Run = Callable[[Callable[..., Any], list], Iterator]
 _SECONDS_TO_END = 10.0  # of a process without tasks
 _IDLE_SECONDS = 450.0  # of all workers, twice, before they are taken to hang
 _NO_TASK_LEFT = b"no task left"
+
+
+def all_cores() -> int:
+    """The cores of this machine."""
+    return os.cpu_count() or 1
 
 
 def run_ordered(function: Callable[..., Any], tasks: list, num_workers: int) -> Iterator:

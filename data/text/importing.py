@@ -7,9 +7,8 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bert.files import read_json, shown, write_atomically
@@ -17,7 +16,6 @@ from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.compression import DamagedError
 from data.text.deduplication import SeenDocuments
-from data.text.encodings import Decoding
 from data.text.file_formats import Input
 from data.text.findings import Findings
 from data.text.held_out_split import (
@@ -29,6 +27,7 @@ from data.text.held_out_split import (
     divide,
     held_out_bytes,
 )
+from data.text.import_settings import ImportSettings
 from data.text.inputs import list_inputs, total_bytes
 from data.text.lddl_writer import (
     MAX_FILE_BYTES,
@@ -44,7 +43,7 @@ from data.text.lddl_writer import (
     publish,
     utf8,
 )
-from data.text.readers import Reading, read_pieces
+from data.text.readers import read_pieces
 from data.text.same_text import TextDigest
 from data.text.sentences import LINE_BREAK
 from data.text.text_check import NotTextError, base64_characters
@@ -54,25 +53,6 @@ _SPOOL_BYTES = 8 << 20  # a longer document is kept on disk until the check for 
 _COPY_BYTES = 1 << 20
 _ROOM_BYTES = 64 << 20  # of text after which the disk is looked at again
 _MAX_EXAMPLES = 20
-
-
-@dataclass(frozen=True)
-class ImportSettings:
-    """Settings that decide the corpus, given the files."""
-
-    reading: Reading = Reading()
-    kind: str = "auto"
-    deduplicate: str | None = None
-    held_out_fraction: float = 0.0
-    min_characters: int = 1
-    follow_links: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.held_out_fraction < 1.0:
-            raise ValueError(f"held_out_fraction={self.held_out_fraction} must be at least 0 and below 1, e.g. 0.01")
-        if self.min_characters < 0:
-            raise ValueError(f"min_characters={self.min_characters} must be at least 0")
-        Decoding(self.reading.encoding, self.reading.language)
 
 
 class _Document:
@@ -144,7 +124,7 @@ class _Import:
                 document: _Document | None = None
                 number = 0
                 try:
-                    for piece in read_pieces(source, self._settings.reading, self.findings):
+                    for piece in read_pieces(source, self._settings.reading(), self.findings):
                         document = document or _Document(piece.id, mode, self._work, source.kind == "code")
                         document.add(piece.text)
                         if (read := read + len(piece.text)) > _ROOM_BYTES:
@@ -180,14 +160,14 @@ class _Import:
         counts["characters"] += document.characters
         counts["bytes of text"] += document.num_bytes
         if self._settings.held_out_fraction:
-            is_grouped = document.group is not None or self._settings.reading.group_by is not None
+            is_grouped = document.group is not None or self._settings.group_by is not None
             self._kept.add(self._key(document), document.num_bytes, is_grouped)
         return True
 
     def _key(self, document: _Document) -> bytes:
         """The hash that decides the part of a document: that of its group, or of its text."""
         if document.group is None:
-            if self._settings.reading.group_by is not None:
+            if self._settings.group_by is not None:
                 self.findings.counts["documents without a group"] += 1
             return document.digest.sha256()
         key = hashlib.sha256(utf8(document.group)).digest()
@@ -209,15 +189,15 @@ class _Import:
         return dict(zip(PARTS, (train.files, held_out.files), strict=True))
 
 
-def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> dict:
+def import_files(paths: Sequence[Path], output: Path, settings: ImportSettings) -> dict:
     """Write the corpus and its report; returns the report."""
     parts = PARTS if settings.held_out_fraction else ("",)
-    finals = {part: output / part / "source" / settings.reading.language for part in parts}
+    finals = {part: output / part / "source" / settings.lang for part in parts}
     findings = Findings()
-    kind = "code" if settings.reading.source_code and settings.kind == "auto" else settings.kind
+    kind = "code" if settings.source_code and settings.format == "auto" else settings.format
     inputs = list_inputs(paths, kind, findings, settings.follow_links)
     facts = {
-        "settings": json.loads(json.dumps(asdict(settings))),
+        "settings": settings.model_dump(mode="json"),
         "input files": len(inputs),
         "input bytes": total_bytes(inputs),
     }
@@ -231,7 +211,7 @@ def import_files(paths: list[Path], output: Path, settings: ImportSettings) -> d
     try:
         written = job.write()
         if settings.held_out_fraction:
-            check_groups(settings.reading.group_by, findings.counts["groups"])
+            check_groups(settings.group_by, findings.counts["groups"])
         if empty := [part for part, files in written.items() if not files]:
             reasons = "; ".join([*findings.left_out[:3], *findings.problems[:3]])
             raise ValueError(
@@ -278,7 +258,7 @@ def _finish(output: Path, report: dict, finals: dict[str, Path]) -> dict:
 
 
 def _warn_if_large(source: Input, document: _Document, settings: ImportSettings) -> None:
-    if source.kind in ("txt", "log") and settings.reading.separator == "file" and document.num_bytes > _LARGE_BYTES:
+    if source.kind in ("txt", "log") and settings.document_separator == "file" and document.num_bytes > _LARGE_BYTES:
         print(
             f"{shown(source.path)}: one document of {megabytes(document.num_bytes)}; if it holds several, name their "
             "separator: --document-separator line or blank-line",
@@ -329,7 +309,7 @@ def _held_out_warnings(report: dict) -> Iterator[str]:
             f"{facts['share']:.1%} of the text are held out instead of {fraction:.1%}, as less than "
             f"{megabytes(LEAST_BYTES)} is no measure"
         )
-    if facts["share"] > 1.5 * fraction and report["settings"]["reading"]["group_by"]:
+    if facts["share"] > 1.5 * fraction and report["settings"]["group_by"]:
         yield f"{facts['share']:.1%} of the text are held out instead of {fraction:.1%}: no group is divided"
     elif facts["bytes"] < MEASURABLE_BYTES:
         share = MEASURABLE_BYTES / total

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from bert import REPOSITORY
-from bert.commands.convert import parse_request
+from bert.commands.convert import ConvertRequest
+from bert.config.plain_commands import parser_of, settings_from
 from bert.conversion.converting import convert
 
 ORACLE = REPOSITORY / "tests" / "support" / "oracle_transformers.py"
@@ -26,7 +27,8 @@ def write_models(checkpoints: dict[str, Path], library: str, folder: Path) -> di
     """Our checkpoints of each task in the library's format, below a folder."""
     for task, source in checkpoints.items():
         words = ["--from", str(source), "--to", str(folder / task), "--to-format", FORMATS[library]]
-        convert(parse_request(words))
+        request = settings_from(ConvertRequest, parser_of(ConvertRequest, None), words)
+        convert(request.conversion(request.target))
     return {task: folder / task for task in checkpoints}
 
 

@@ -36,7 +36,7 @@ def test_rare_words_names_of_one_document_and_words_that_are_whole_are_not_added
     assert "no other of the 50 occurs 5 times, in 3 documents, in pieces" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("words", "rule"), [([], "need each other"), (["--add-words", "0"], "add_words=0 must be at")])
+@pytest.mark.parametrize(("words", "rule"), [([], "need each other"), (["--add-words", "0"], "add_words=0 must be gr")])
 def test_what_contradicts_itself_is_refused(source, words, rule):
     with refused(rule):
         add(source, *words)

@@ -165,3 +165,63 @@ def test_the_same_lines_without_the_mistake_end_well(folder, monkeypatch, tmp_pa
     monkeypatch.chdir(folder)
     module, *words = line.replace(" out", f" {tmp_path}/out").split()
     importlib.import_module(module).main(words)
+
+
+@pytest.mark.parametrize(
+    ("line", "errors"),
+    [
+        (
+            "data.import_text --output-dir out --lang en --min-characters few --deduplicate nearly --inptu texts",
+            [
+                "--inptu is not a flag; did you mean --input?",
+                "deduplicate=nearly must be one of exact, near, none; did you mean near?",
+                "min_characters=few must be a valid integer, unable to parse string as an integer; change "
+                "--min-characters",
+                "--input must be given (files and folders)",
+            ],
+        ),
+        (
+            "data.preprocess_bert_pretrain --vocab-file vocab.txt --sink out --bin-size 0 --sample-ratio 3 "
+            "--num-blocks 2 --block-size 3000",
+            [
+                "no source given; name at least one of --text --wikipedia --books --common-crawl --open-webtext",
+                "--num-blocks=2 and --block-size=3000 both set the size of blocks; give one of them",
+                "bin_size=0 must lie between 1 and target_seq_length=128; 64 is usual for 512",
+                "sample_ratio=3.0 must be above 0 and at most 1",
+            ],
+        ),
+        (
+            "data.train_vocabulary --input good --output out.json --base vocab.txt",
+            [
+                "--base and --add-words need each other; pass both, or neither",
+                "--output=out.json must end in .txt, as --tokenizer wordpiece makes a vocab.txt",
+            ],
+        ),
+        (
+            "data.inspect --samples -1 --seed x",
+            [
+                "DIR must be given (folder of the shards)",
+                "--vocab-file must be given (the vocabulary the shards were made with)",
+                "samples=-1 must be greater than or equal to 0; change --samples",
+                "seed=x must be a valid integer, unable to parse string as an integer; change --seed",
+            ],
+        ),
+        (
+            "data.download_glue --task MRPC RTF --mirrors x",
+            [
+                "--mirrors is not a flag; did you mean --mirror?",
+                "--output-dir must be given (gets a folder for each task)",
+                "task=RTF must be one of CoLA, SST-2, MRPC, QQP, STS-B, MNLI, QNLI, RTE, WNLI, AX; did you mean RTE?",
+            ],
+        ),
+    ],
+    ids=["import_text", "preprocess_bert_pretrain", "train_vocabulary", "inspect", "download_glue"],
+)
+def test_all_mistakes_of_a_line_are_listed_together(folder, monkeypatch, capsys, line, errors):
+    monkeypatch.chdir(folder)
+    module, *words = line.split()
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(module).main(words)
+    assert ended.value.code == BAD_INPUT
+    assert capsys.readouterr().err.splitlines() == [f"error: {error}" for error in errors]
+    assert not (folder / "out").exists()

@@ -22,7 +22,7 @@ from bert.samples.shards import ShardDirectory
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from data import preprocess_bert_pretrain
 from data.balance_shards import balance
-from data.preprocessing import pipeline
+from data.preprocessing import pipeline, shard_run
 from data.text.lddl_reader import list_sources, numbered_documents, plan_blocks
 from data.text.vocabulary_training import learn_vocabulary
 from data.train_vocabulary import texts_of
@@ -215,14 +215,14 @@ INTERRUPTED = """
 import sys
 from pathlib import Path
 from data import preprocess_bert_pretrain
-from data.preprocessing import pipeline
+from data.preprocessing import pipeline, shard_run
 made = pipeline.make_block
 
 def make_block(job, block):
     print("at work", flush=True)  # the words of this block are new to the tokenizer when the signal comes
     return made(job, block)
 
-preprocess_bert_pretrain.make_block = make_block
+shard_run.make_block = make_block
 preprocess_bert_pretrain.main(sys.argv[1:])
 """
 
@@ -247,10 +247,7 @@ def test_a_run_that_was_interrupted_is_simply_started_again(corpus, tmp_path):
 @pytest.mark.parametrize("others", [["--num-shards", "2"], [], ["--num-shards", "4", "--compression", "zstd"]])
 def test_a_killed_run_may_be_started_again_with_other_shards(corpus, tmp_path, others):
     run(corpus, tmp_path / "whole", *others)
-    with (
-        mock.patch.object(preprocess_bert_pretrain, "write_manifest", side_effect=InterruptedError("killed")),
-        refused("killed"),
-    ):
+    with mock.patch.object(shard_run, "write_manifest", side_effect=InterruptedError("killed")), refused("killed"):
         run(corpus, tmp_path / "out", "--num-shards", "4")
     assert list((tmp_path / "out").glob("shard-3.parquet"))
     run(corpus, tmp_path / "out", *others)

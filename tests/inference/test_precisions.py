@@ -8,7 +8,7 @@ import pytest
 from bert.config.architecture import BertConfig
 from bert.conversion.model_description import Usage
 from bert.inference import onnx_graph, predictor
-from bert.inference.exporting import TOLERANCES
+from bert.inference.export_files import TOLERANCES
 from bert.inference.predictor import Predictor
 from bert.inference.samples import random_sample, read_texts
 from bert.runtime.paddle_api import IS_PADDLE_3
@@ -125,7 +125,7 @@ WRONG = {
     "--format openvino --precision fp16": "openvino is written in float32, bfloat16, int8",
     "--format openvino --precision int8": "int8 of openvino needs typical texts: --calibration",
     "--format onnx --keep-float *": "are for INT8; add --precision int8",
-    "--format onnx --tolerance -1": "must be a positive number",
+    "--format onnx --tolerance -1": "tolerance=-1 must be greater than 0; change --tolerance",
     "--format hf --tolerance 1": "hf is not checked by a sample",
     "--output-format onnx --precision int8 --keep-float nothing": "no layer has this name",
     "--output-format onnx --precision int8 --calibration nowhere": "nowhere: No such file",

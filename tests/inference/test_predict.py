@@ -227,7 +227,7 @@ WRONG = {
     "{model} --show x --output y": "--show prints what the model can do",
     "{model} --top-k 0 {file}": "top_k=0 must be greater than or equal to 1; change --top-k",
     "{empty} {file}": "holds no weights of a known format",
-    "": "the following arguments are required: MODEL; see",
+    "": "MODEL must be given (a checkpoint, the output folder of a run",
     "http://localhost:8000 {file}": "http://localhost:8000 is an address, not a model; ask a server with curl",
     "{model} --url http://a:1": "the client of ten lines in bert/serving/README.md, or name the folder",
 }

@@ -209,8 +209,9 @@ def test_corpus_can_be_limited_and_impossible_limits_are_refused(modules, tmp_pa
         assert json.loads((tmp_path / "main/report.json").read_text())["counts"]["files read"] == read
     with pytest.raises(ValueError, match="too few"):
         build(tmp_path / "none", modules, max_megabytes=0.0001, held_out_fraction=0.3)
-    with pytest.raises(ValueError, match="held_out_fraction=1.5"):
-        build(tmp_path / "none", modules, held_out_fraction=1.5)
+    with pytest.raises(SystemExit):
+        documentation.main(["--output-dir", str(tmp_path / "refused"), "--held-out-fraction", "1.5"])
+    assert not (tmp_path / "refused").exists()
 
 
 def test_both_files_are_squad_2_with_a_fifth_unanswerable_and_no_shared_paragraph(tmp_path, capsys):

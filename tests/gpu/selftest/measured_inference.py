@@ -19,8 +19,7 @@ import numpy as np
 
 import bert  # noqa: F401 - before Paddle
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig
-from bert.inference.export_files import DESCRIPTION_FILE, INPUTS, ExportRequest, outputs_of
-from bert.inference.exporting import PRECISIONS
+from bert.inference.export_files import DESCRIPTION_FILE, INPUTS, PRECISIONS, ExportRequest, outputs_of
 from bert.inference.onnx_files import write_onnx_export
 from bert.inference.onnx_graph import require_packages
 from bert.inference.paddle_program import Network, build_program

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bert.inference.exporting import TOLERANCES
+from bert.inference.export_files import TOLERANCES
 from tests.gpu.selftest.bench import json_in
 
 pytestmark = pytest.mark.gpu
