@@ -14,7 +14,17 @@ def test_with_hours_the_updates_are_the_most(tmp_path, monkeypatch, words, expec
     """So that the warm-up becomes a share of those that fit."""
     launched = []
     monkeypatch.setattr(training, "launch", lambda script, config, *_, **__: launched.append(config) or 75)
-    line = ["--config", "quickstart_phase1", "--max-steps", "500", "--lr-schedule", "wsd", "--output-dir", str(tmp_path), *words]
+    line = [
+        "--config",
+        "quickstart_phase1",
+        "--max-steps",
+        "500",
+        "--lr-schedule",
+        "wsd",
+        "--output-dir",
+        str(tmp_path),
+        *words,
+    ]
     job = job_of(parse_launch_arguments(line))
     phase = job.steps[0]
     assert phase.run(Execution(job, JobRecord(tmp_path), StandInRunner())) == 75
