@@ -21,18 +21,18 @@ def execute(job: Job, begun: float | None = None, record: JobRecord | None = Non
         record: of the job, by a caller who holds the lock of its folder; None: the lock is taken and the record read.
     """
     with contextlib.ExitStack() as stack:
-        with usage_errors():
-            if record is None and job.ranks.num_nodes == 1:  # nodes share the folder, and each of them executes the job
-                stack.enter_context(only_writer(job.output_dir))
-            record = record or JobRecord.of(job.output_dir)
+        stack.enter_context(usage_errors())  # also of the record, which a full disk may refuse at the end
+        if record is None and job.ranks.num_nodes == 1:  # nodes share the folder, and each of them executes the job
+            stack.enter_context(only_writer(job.output_dir))
+        record = record or JobRecord.of(job.output_dir)
         execution = Execution(job, record, Runner())
         todo = [step for step in job.steps if not step.is_done(execution)]
         if groups := [step for step in job.steps if isinstance(step, Group)]:
             left = sum(step in todo for step in groups)
             print(f"{len(groups)} trainings in {job.output_dir}: {len(groups) - left} done, {left} left", flush=True)
-        is_counted = job.is_first_node() and any(step.takes_time for step in todo)
-        if is_counted:  # looking at results costs no hours
-            stack.enter_context(record.clock(time.monotonic() if begun is None else begun))
+        if any(step.takes_time for step in todo):  # looking at results costs no hours
+            begun = time.monotonic() if begun is None else begun
+            stack.enter_context(record.clock(begun, is_kept=job.is_first_node()))
         return _run_all(execution, todo)
 
 

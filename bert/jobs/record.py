@@ -64,9 +64,25 @@ class JobRecord:
             write_atomically(self._file, (content + "\n").encode())
 
     @contextlib.contextmanager
-    def clock(self, begun: float) -> Iterator[None]:
-        """Count the seconds of a start since `begun` (time.monotonic), and keep the count in the file."""
-        self._start, ended = begun, threading.Event()
+    def clock(self, begun: float, is_kept: bool = True) -> Iterator[None]:
+        """Count the seconds of a start since `begun` (time.monotonic).
+
+        Args:
+            is_kept: keep the count in the file too; of several nodes one does.
+        """
+        self._start = begun
+        try:
+            with self._kept_in_file() if is_kept else contextlib.nullcontext():
+                yield
+        finally:
+            self._seconds_used, self._start = self.used(), None
+            if is_kept:
+                self.save()
+
+    @contextlib.contextmanager
+    def _kept_in_file(self) -> Iterator[None]:
+        """Write the count at once, and again and again while the block runs."""
+        ended = threading.Event()
 
         def tick() -> None:
             while not ended.wait(_TICK_SECONDS):
@@ -81,5 +97,3 @@ class JobRecord:
         finally:
             ended.set()
             ticking.join()
-            self._seconds_used, self._start = self.used(), None
-            self.save()

@@ -1,11 +1,12 @@
 """The executor: order, what is done, where it continues, and how a job ends."""
 
 import contextlib
+import errno
 import json
 
 import pytest
 
-from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
+from bert.exit_codes import BAD_INPUT, INTERRUPTED, NOT_SAVED, OK
 from bert.files import only_writer
 from bert.jobs import execution
 from bert.jobs.job import Group, Job
@@ -158,11 +159,19 @@ def test_the_folder_is_locked_while_steps_run(tmp_path, step, monkeypatch):
 
 
 def test_nodes_share_a_folder_and_the_first_of_them_keeps_the_record(tmp_path, step):
+    used = []
+
+    class Timed(StandInStep):
+        def run(self, execution):
+            used.append(execution.record.used())
+            return super().run(execution)
+
     for node, is_written in ((1, False), (0, True)):
         with only_writer(tmp_path) if node == 1 else contextlib.nullcontext():
             ranks = Ranks(num_nodes=2, node_rank=node, master="a:1")
-            assert execute(tmp_path, step(f"node {node}"), ranks=ranks) == OK
+            assert execute(tmp_path, Timed(f"node {node}", tmp_path, step.ran), ranks=ranks) == OK
         assert (tmp_path / "job.json").exists() == is_written
+    assert len(used) == 2 and min(used) > 0, "each node knows the time that is left"
 
 
 def test_looking_at_results_costs_no_hours(tmp_path, step):
@@ -184,6 +193,22 @@ def test_a_damaged_record_is_refused_and_kept(tmp_path, step):
     with refused("job.json is damaged; restore it, or pass another --output-dir"):
         execute(tmp_path, step("a"))
     assert step.ran == [] and (tmp_path / "job.json").read_text() == "{cut"
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_record_that_cannot_be_written_is_one_line(tmp_path, step, monkeypatch, number):
+    """At the beginning of a start, before any step, or at its end."""
+    written = []
+
+    def write(path, data):
+        written.append(path)
+        if len(written) == number:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("bert.jobs.record.write_atomically", write)
+    with refused("job.json: No space left on device; free space there or choose another folder", code=NOT_SAVED):
+        execute(tmp_path, step("a"))
+    assert step.ran == ["a"][: number - 1]
 
 
 def test_what_steps_remember_is_kept(tmp_path, step):
