@@ -4,7 +4,6 @@ What no record says is left out. A README.md beside the weights is the card of w
 """
 
 import json
-import math
 import re
 import shlex
 import shutil
@@ -18,17 +17,15 @@ from pydantic import Field, field_validator
 from bert.checkpoints.directories import CARD_FILE, weights_folder
 from bert.config.flags import Flag
 from bert.config.settings_base import Settings
+from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
 from bert.conversion.model import Model
 from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
 from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
-from bert.reporting.job_file import job_facts
-from bert.reporting.progress import duration
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
-from bert.samples.manifest import read_manifest
 from data.fetching.published_models import GOOGLE, known_names
 from data.text.code_pages import check_language
 
@@ -36,22 +33,7 @@ _GROUP = "model card (README.md)"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")  # as Hugging Face writes it, with hyphens
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
-_FACTS = {  # row -> settings and figures of a run
-    "objective": "{objective}",
-    "masks": "{masked_lm_ratio:.0%}, {masking}",
-    "longest sequence": "{max_seq_length:,} tokens",
-    "batch": "{global_batch_size:,} sequences",
-    "dropout": "{hidden_dropout_prob:g} of the layers, {attention_probs_dropout_prob:g} of the attention",
-    "optimizer": "{optimizer}, weight decay {weight_decay:g}",
-    "learning rate": "{learning_rate:g} at its peak, {lr_schedule}, warm-up of {warmup_steps:,} updates",
-    "updates": "{updates:,}",
-    "seed": "{seed}",
-    "processor": "{world_size} x {processor}",
-    "time": "{time}",
-}
-_COUNTS = ("{documents used:,} documents", "{sentences:,} sentences", "{tokens:,} tokens", "{samples:,} samples")
 _NETWORKS = {"modernbert": "ModernBERT", "roberta": "RoBERTa"}
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
 _MOST_LABELS, _MOST_RUNS = 50, 8
 
 
@@ -146,7 +128,7 @@ def runs_of(weights: Path) -> list[RunRecord]:
         try:
             runs.insert(0, read_run(directory, directory.name))
             weights = weights_folder(Path(_beginning(runs[0])))
-        except _DAMAGE:  # a CheckpointError is one
+        except (OSError, TypeError, ValueError):  # not readable, figures of a wrong type, a CheckpointError
             break
     return runs
 
@@ -158,7 +140,10 @@ def _beginning(run: RunRecord) -> str:
 
 def _published(source: str) -> str | None:
     """The model of the hub that a source names, if it is a known one; any other name may be a user's path."""
-    name = None if not source or Path(source).exists() else published_model(source)
+    try:
+        name = None if not source or Path(source).exists() else published_model(source)
+    except (OSError, ValueError):  # no name of a file, from a damaged record
+        return None
     is_known = name is not None and name.repository.removeprefix(f"{GOOGLE}/") in known_names()
     return name.repository if name is not None and is_known else None
 
@@ -178,12 +163,13 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, 
     sizes = " ".join([sizes, *what_is_lost(model, to_format)])
     blocks = [text(sizes), *([text(classes)] if labels else []), heading("Use"), _use(model, to_format, name, form)]
     for run in runs:
-        try:
-            section = [heading(f"Training: {run.name}"), table(["", ""], _facts(run)), *_evaluations(run)]
-        except _DAMAGE as error:
-            model.notes.append(f"model card: {run.name} is left out, its records are damaged ({str(error)[:200]})")
-            continue
-        blocks += section
+        source, damaged = _beginning(run), list[str]()
+        begins_with = (_published(source) or "own weights") if source else "random weights"
+        rows = training_rows(run, begins_with, damaged)
+        blocks += [heading(f"Training: {run.name}"), table(["", ""], rows), *_evaluations(run)]
+        if damaged:
+            names = ", ".join(damaged)
+            model.notes.append(f"model card: {run.name}: left out, as its records are damaged: {names}")
     limits = ["Nothing was measured beyond what stands above: no other text, language, domain or group of people."]
     if not runs:
         limits = ["How it was trained is not recorded beside its weights, and nothing of it was measured here."]
@@ -230,57 +216,25 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Bl
     return Block("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
 
 
-def _facts(run: RunRecord) -> list[list[str]]:
-    """What a run read and how, without the names of files and folders."""
-    values = {**run.settings, **run.summary, "updates": run.last_step()}
-    sizes = [values.get(name) for name in ("batch_size", "gradient_merge_steps", "world_size")]
-    if values.get("global_batch_size") is None and all(sizes):
-        values["global_batch_size"] = math.prod(sizes)
-    if values.get("e2e_train_time"):
-        values["time"] = duration(float(values["e2e_train_time"]))
-    source, factor = _beginning(run), values.get("embedding_rate_factor") or 1
-    rows = {
-        "text": _text(run),
-        "labels": {None: "", "custom": "own labels"}.get(values.get("task_name"), str(values.get("task_name"))),
-        "begins with": (_published(source) or "own weights") if source else "random weights",
-        **{name: _filled(form, values) for name, form in _FACTS.items()},
-        "rate of embeddings": "" if factor == 1 else f"{factor:g} times the learning rate",
-        "arithmetic": f"mixed {values.get('amp_dtype')}" if values.get("amp") else "float32",
-    }
-    return [[name, value] for name, value in rows.items() if value]
-
-
-def _text(run: RunRecord) -> str:
-    own = job_facts(run.directory.parent, "own_text")
-    if own.get("text"):
-        about = "about " if own["text"].get("is_estimate") else ""
-        counts = _filled("{words:,} words, {characters:,} characters, {documents:,} documents", own["text"])
-        return f"own text, {about}{counts}" + _filled("; {held_out_fraction:.1%} held out", own.get("data") or {})
-    folder = run.settings.get("input_dir")
-    manifest = read_manifest(folder) if folder and Path(folder).is_dir() else None
-    return ", ".join(filter(None, (_filled(form, manifest.counts) for form in _COUNTS))) if manifest else ""
-
-
-def _filled(form: str, values: Mapping[str, Any]) -> str:
-    """The form with its values; empty where one is not known."""
-    try:
-        return "" if any(values[name] is None for name in re.findall(r"{([^:}]*)", form)) else form.format(**values)
-    except (KeyError, TypeError, ValueError):
-        return ""
-
-
 def _evaluations(run: RunRecord) -> list[Block]:
-    """The metrics of the first, the best and the last evaluation."""
+    """The metrics of the first, the best and the last evaluation; what a damaged record has instead is left out."""
     names = [name for row in run.held_out[-1:] for name in row if name.startswith("eval_")]
     names = [name for name in names if not name.endswith(NO_METRICS)]
-    steps = {row["step"]: "" for row in run.held_out[:1]} | {run.summary.get("best_step"): ", best"}
+    steps = {row["step"]: "" for row in run.held_out[:1]}
+    best_step = run.summary.get("best_step")
+    if isinstance(best_step, int):
+        steps[best_step] = ", best"
     steps |= {row["step"]: ", last" for row in run.held_out[-1:]}
     rows = [
-        [f"update {row['step']:,}{steps[row['step']]}", *(f"{row[name]:.4f}" if name in row else "-" for name in names)]
+        [f"update {row['step']:,}{steps[row['step']]}", *(_metric(row.get(name)) for name in names)]
         for row in run.held_out
         if row["step"] in steps
     ]
     words = text("On the evaluation set that chose the best weights, of one seed, so without a spread:")
     titles = [name.removeprefix("eval_").replace("_", " ") for name in names]
-    verdicts = [text(run.summary[name]) for name in VERDICTS if name in run.summary]
+    verdicts = [text(run.summary[name]) for name in VERDICTS if isinstance(run.summary.get(name), str)]
     return [words, table(["", *titles], rows), *verdicts] if names else verdicts
+
+
+def _metric(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, int | float) else "-"

@@ -131,13 +131,14 @@ def test_a_source_that_is_not_known_to_be_published_is_not_named(tmp_path, sourc
 
 def test_damaged_records_are_left_out(pretrained, tmp_path):
     (pretrained.parents[2] / "job.json").write_text('{"facts": {"own_text": {"text": [1], "data": null}}}')
-    summary = {"e2e_train_time": 5.0, "best_step": "x", "steps": 7, "world_size": "2", "processor": 5}
+    summary = {"e2e_train_time": 5.0, "best_step": ["x"], "steps": 7, "world_size": "2", "processor": 5, "verdict": 3}
     (pretrained.parents[2] / "phase1" / "summary.json").write_text(json.dumps(summary))
-    (pretrained.parents[2] / "phase1" / "metrics.jsonl").write_text("5\n")
+    (pretrained.parents[2] / "phase1" / "metrics.jsonl").write_text('5\n{"step": 3, "eval_a": "x", "eval_b": 2.5}\n')
     front, body = card(convert(pretrained, tmp_path / "out", "hf"))
     assert "language" not in front and "## Limits" in body
+    assert "| time | 5 seconds |" in body and "processor" not in body and "| update 3, last | - | 2.5000 |" in body
     notes = json.loads((tmp_path / "out" / "conversion.json").read_text())["notes"]
-    assert any("model card: phase1 is left out, its records are damaged" in note for note in notes)
+    assert "model card: phase1: left out, as its records are damaged: processor, text in job.json" in notes
 
 
 def test_a_roberta_has_its_name_and_its_mask(tmp_path):
