@@ -110,12 +110,14 @@ def calibrate(
 
     Args:
         fitted: the parameters beside those of the training program, before they were calibrated.
-        final: the tensors of the calibrated head, float32, by name.
+        final: the tensors of the calibrated head, float32, by name; empty: the tensors stay as they are.
         texts: further files to replace, name -> content.
+    Raises:
+        CheckpointError: the checkpoint was damaged since it was saved, or the disk has no room.
     """
     directory = checkpoint_files.step_directory(parent, step)
     contents: dict[str, str | bytes | None] = {**texts}
-    if not _are_equal(load_parameters(directory / f"{prefix}.safetensors"), {**_trained(directory), **final}):
+    if final and not _are_equal(load_parameters(directory / f"{prefix}.safetensors"), {**_trained(directory), **final}):
         contents |= _files_of_weights(directory, prefix, fitted, final)
     return checkpoint_files.amend_checkpoint(parent, step, contents)
 

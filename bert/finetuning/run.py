@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.checkpoints.directories import step_directory
+from bert.checkpoints.directories import CheckpointError, step_directory
 from bert.checkpoints.state import calibrate
 from bert.config.architecture import FusedKernels
 from bert.config.automatic import resolve_auto
@@ -235,7 +235,10 @@ class FineTuningEvaluation(Evaluation):
         if step_directory(parent, step).is_dir():
             trained = {name: read_variable(self._device.scope, name) for name in self._program.parameters}
             prefix, final = self._config.run.model_prefix, task.final_head(trained)
-            calibrate(parent, prefix, step, task.fitted_parameters(), final, task.texts())
+            try:
+                calibrate(parent, prefix, step, task.fitted_parameters(), final, task.texts())
+            except CheckpointError as error:  # predictions of this command still have what was found
+                logger.warning(f"the checkpoint of step {step} is not calibrated; start again to do it: {error}")
 
     def _write_predictions(self, part: Part, number: int) -> None:
         """Predict a file that is read while it is predicted; an interrupted equal command is continued."""
