@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+from bert.checkpoints.directories import list_steps
 from bert.config.training_settings import TrainingConfig, derive
 from bert.exit_codes import OK
 from bert.jobs.job import Execution, Job, Step
@@ -107,7 +108,7 @@ class Train(Step):
         if mine >= LEAST_SECONDS:
             return mine
         decay = newest_loop_state(self.config).get("decay")
-        if decay:  # it ends where it was planned
+        if decay and max(list_steps(self.config.checkpoint_dir())) < decay["last"]:  # it ends where it was planned
             return None
         hours, used = execution.job.hours or 0.0, execution.record.used()
         least = math.ceil((used + 2 * self.seconds_beside + LEAST_SECONDS / part) / 36) / 100

@@ -86,8 +86,20 @@ def test_hours_that_are_used_up_are_refused_with_hours_that_suffice(place):
 def test_a_decay_that_has_begun_ends_where_it_was_planned(place):
     place.decay = {"first": 10, "last": 20}
     execution = place.execution(hours=0.5, used=5000)
-    assert execution.job.steps[0].seconds(execution) is None
-    assert execution.run(execution.job.steps[0]) == 0 and place.launched == [("phase1", None)]
+    one, _ = execution.job.steps
+    (one.config.checkpoint_dir() / "15").mkdir(parents=True)
+    assert one.seconds(execution) is None
+    assert execution.run(one) == 0 and place.launched == [("phase1", None)]
+
+
+def test_a_decay_that_has_ended_gives_no_more_time(place):
+    """As after a training with fewer hours, of which more than those that are asked for now were used."""
+    place.decay = {"first": 10, "last": 20}
+    execution = place.execution(hours=0.5, used=5000)
+    one, _ = execution.job.steps
+    (one.config.checkpoint_dir() / "20").mkdir(parents=True)
+    with pytest.raises(ValueError, match="hours=0.5 leave no time for training"):
+        one.seconds(execution)
 
 
 def test_more_hours_than_before_train_on(place):
