@@ -208,6 +208,12 @@ def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
     with errors_of_phase(phase, line.phases[phase]):
         layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
         config: PretrainingConfig = resolve_config(merged(layers, ENTRY.rules), ENTRY)
+        schedule, hours = config.optimizer.lr_schedule, line.launch.get("hours")
+        if timed and schedule != "wsd":
+            raise ValueError(
+                f"lr_schedule={schedule} needs the number of updates, which --hours={hours} leaves open; "
+                "drop --hours, or pass --lr-schedule wsd, whose decay can begin at any update"
+            )
         return config
 
 

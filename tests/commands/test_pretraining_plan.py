@@ -160,6 +160,10 @@ def test_one_phase_of_a_preset_and_one_recipe():
         ("--phase1-config base", "it is not a setting of a phase: give it without phase1-"),
         ("--config large --num-gpu 3", "--num-gpu is not a flag; did you mean --num-gpus?"),
         ("--config large --num-gpus 7", "global_batch_size=65536 must be a multiple of batch_size x world_size"),
+        (
+            "--hours 1 --lr-schedule cosine",
+            "lr_schedule=cosine needs the number of updates, which --hours=1 leaves open",
+        ),
         ("--config dgxa100-80g_4x8gpu_amp", "num_nodes=4 needs the address of the first node; pass --master"),
     ],
 )
