@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bert.config.setting_errors import Mistakes, usage_errors
-from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
+from bert.exit_codes import BAD_INPUT, INTERRUPTED, NOT_SAVED, OK
 from bert.jobs.record import JobRecord
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
@@ -180,7 +180,7 @@ class Execution:
         if code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED)):
             print(f"interrupted ({runner.stopped_by}); the same command resumes", file=sys.stderr)
             return INTERRUPTED
-        if code not in (OK, BAD_INPUT):
+        if code not in (OK, BAD_INPUT, NOT_SAVED):
             killed = ", killed, often because memory ran out" if code in KILLED else ""
             print(f"error: {' '.join(words[1:4])} ... ended with exit code {code}{killed}", file=sys.stderr)
         return code

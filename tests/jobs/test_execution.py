@@ -229,6 +229,7 @@ def test_what_steps_remember_is_kept(tmp_path, step):
     [
         (0, None, 0, ""),
         (BAD_INPUT, None, BAD_INPUT, ""),  # it has reported its error
+        (NOT_SAVED, None, NOT_SAVED, ""),
         (1, None, 1, "error: -m data.import_text --to ... ended with exit code 1\n"),
         (137, None, 137, "ended with exit code 137, killed, often because memory ran out\n"),
         (INTERRUPTED, "SIGTERM", INTERRUPTED, "interrupted (SIGTERM); the same command resumes\n"),
