@@ -8,13 +8,17 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bert import REPOSITORY
 from bert.commands import convert, export
+from bert.config.plain_commands import read_flags
 from bert.help_parser import HelpParser, wrapped
+from data.preprocessing.request import ShardRequest
+from data.train_vocabulary import VocabularyRequest
 
 PARTS = ("packages.sh", "entrypoint.sh", "install_python.sh")  # of other scripts
 FOUND = [*(REPOSITORY / "scripts").glob("*.sh"), *(REPOSITORY / "scripts/docker").glob("*.sh"), REPOSITORY / ".ci/run"]
@@ -90,22 +94,26 @@ OLD_NAMES = {  # a command line with old names -> the same with the names of now
 
 
 @pytest.mark.parametrize("line", OLD_NAMES)
-def test_old_lines_of_data_commands_are_read_as_before(line):
+def test_old_lines_of_data_commands_are_read_as_before(line, capsys):
     name, *words = line.split()
-    parser = importlib.import_module(f"data.{name}")._parser()
-    assert parser.parse_args(words) == parser.parse_args(OLD_NAMES[line].split())
-    listed = set(re.findall(r"--[a-z-]+", parser.format_help()))
+    request = {"preprocess_bert_pretrain": ShardRequest, "train_vocabulary": VocabularyRequest}[name]
+    assert read_flags(request, words, description="") == read_flags(request, OLD_NAMES[line].split(), description="")
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"data.{name}").main(["--help"])
+    listed = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    assert "--output-dir" in listed or "--output" in listed
     assert listed.isdisjoint({"--sink", "--target-seq-length", "--local-n-workers", "--lang", "--model"})
 
 
 def test_old_lines_of_conversions_are_read_as_before():
     old = "--from a --to b --to-format hf --no-do-lower-case"
-    assert convert.parse_request(old.split()) == convert.parse_request(
-        "--model a --output-dir b --output-format hf --no-lowercase".split()
+    new = "--model a --output-dir b --output-format hf --no-lowercase"
+    of_convert, of_export = (
+        partial(read_flags, request, description="") for request in (convert.ConvertRequest, export.ExportRequest)
     )
-    assert export.parse_request("--checkpoint a --to b --format onnx".split()) == export.parse_request(
-        "--model a --output-dir b --output-format onnx".split()
-    )
+    assert of_convert(old.split()) == of_convert(new.split())
+    old, new = "--checkpoint a --to b --format onnx", "--model a --output-dir b --output-format onnx"
+    assert of_export(old.split()) == of_export(new.split())
 
 
 @pytest.mark.long
