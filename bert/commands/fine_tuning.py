@@ -107,7 +107,9 @@ def _plan(
         typed=frozenset({**line.launch, **line.training}),
         vocabulary=made.vocabulary,
     )
-    return LaunchPlan(name, [config], launched, questions), training
+    plan = LaunchPlan(name, [config], launched, questions)
+    plan.refuse_schedule()
+    return plan, training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,7 +143,9 @@ def plan_of(line: CommandLine) -> LaunchPlan:
         for config in configs:
             config.batch.schedule(launch.nodes.world_size())
     mistakes.refuse()
-    return LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions)
+    plan = LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions)
+    plan.refuse_schedule()
+    return plan
 
 
 def _form(line: CommandLine) -> _Form:
@@ -208,12 +210,6 @@ def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
     with errors_of_phase(phase, line.phases[phase]):
         layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
         config: PretrainingConfig = resolve_config(merged(layers, ENTRY.rules), ENTRY)
-        schedule, hours = config.optimizer.lr_schedule, line.launch.get("hours")
-        if timed and schedule != "wsd":
-            raise ValueError(
-                f"lr_schedule={schedule} needs the number of updates, which --hours={hours} leaves open; "
-                "drop --hours, or pass --lr-schedule wsd, whose decay can begin at any update"
-            )
         return config
 
 

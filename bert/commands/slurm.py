@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints.directories import list_steps
+from bert.commands.pretrain import job_of, parse_launch_arguments
 from bert.commands.pretrain import main as pretraining
-from bert.commands.pretrain import parse_launch_arguments
 from bert.config.flags import flat_fields
 from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, OK
@@ -162,6 +162,7 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
             except ValueError as error:
                 ask = "where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8 ..."
                 raise ValueError(f"{error}; {ask}") from None
+        job_of(plan).check()
         note_progress(plan, environment)
     if when == "never":
         return OK

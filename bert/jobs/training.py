@@ -18,6 +18,7 @@ from bert.launching.start_training import check_machine, launch
 from bert.reporting.progress import duration
 
 _FINISHED = "finished"  # name of a training -> the hours with which it ended, null without
+SECONDS_OF_DATA = 30.0  # the shards of the quickstart's phase 2 take about as long
 LEAST_SECONDS = 5.0  # of a training with --hours
 SUMMARY_PATIENCE_SECONDS = 60.0  # a file written by the first node may appear late on a shared file system
 
@@ -35,7 +36,7 @@ class Train(Step):
         repeats: start the ranks also if it is done, because predictions or scores are made each time.
     """
 
-    seconds_beside: ClassVar[float] = 5.0  # of --hours: for the start of the ranks and the results
+    seconds_beside: ClassVar[float] = 8.0  # of --hours: for the start of the ranks and the results
     script: Path
     config: TrainingConfig
     ranks: Ranks
@@ -102,20 +103,26 @@ class Train(Step):
         left = execution.seconds_left()
         if left is None or not self.config.trains() or self._is_over(execution):
             return None
-        shares = [step.share for step in trainings(execution.job) if not step.is_done(execution)]
-        part = self.share / max(self.share, math.fsum(shares))
-        mine = (left - self.seconds_beside) * part
+        todo = [step for step in trainings(execution.job) if step is not self and not step.is_done(execution)]
+        beside = self.seconds_beside + sum(step._seconds_beside_and_data(execution) for step in todo)
+        part = self.share / (self.share + math.fsum(step.share for step in todo))
+        mine = (left - beside) * part
         if mine >= LEAST_SECONDS:
             return mine
         decay = newest_loop_state(self.config).get("decay")
         if decay and max(list_steps(self.config.checkpoint_dir())) < decay["last"]:  # it ends where it was planned
             return None
         hours, used = execution.job.hours or 0.0, execution.record.used()
-        least = math.ceil((used + 2 * self.seconds_beside + LEAST_SECONDS / part) / 36) / 100
+        least = math.ceil((used + self.seconds_beside + beside + LEAST_SECONDS / part) / 36) / 100
         raise ValueError(
             f"hours={hours:g} leave no time for training: {duration(used)} were used; pass at least --hours "
             f"{least + 0.01:g}, which continues with what is there"
         )
+
+    def _seconds_beside_and_data(self, execution: Execution) -> float:
+        """Of a training that comes later: its start and results, and about what it takes to make small data."""
+        makes_data = any(not step.is_done(execution) for step in self.data)
+        return self.seconds_beside + (SECONDS_OF_DATA if makes_data else 0.0)
 
     def left(self, execution: Execution) -> str:
         if self.config.run.benchmark or self.repeats or self._ends_here(execution):

@@ -45,6 +45,15 @@ class LaunchPlan:
     def world_size(self) -> int:
         return self.ranks.world_size()
 
+    def refuse_schedule(self) -> None:
+        """ValueError for --hours with a schedule that needs the number of updates."""
+        for config in self.phases if self.hours is not None else ():
+            if (schedule := config.optimizer.lr_schedule) != "wsd":
+                raise ValueError(
+                    f"lr_schedule={schedule} needs the number of updates, which --hours={self.hours:g} leaves open; "
+                    "drop --hours, or pass --lr-schedule wsd, whose decay can begin at any update"
+                )
+
     def answers(self) -> bool:
         """Answer the questions; whether there was one."""
         return answered(self.questions, self.phases, self.world_size())

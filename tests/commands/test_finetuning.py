@@ -112,3 +112,9 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     model = config.checkpoint_dir()
     (model / "7").mkdir(parents=True)
     assert f"run_predict.py {model}" in " ".join(lines(found)[-1]).replace("\\ ", "")
+
+
+def test_hours_are_refused_with_a_schedule_that_needs_the_updates(words):
+    assert plan([*words, "--hours", "1"]).phases[0].optimizer.lr_schedule == "wsd"
+    with pytest.raises(ValueError, match="lr_schedule=cosine needs the number of updates, which --hours=1 leaves open"):
+        plan([*words, "--hours", "1", "--lr-schedule", "cosine"])

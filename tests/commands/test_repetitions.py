@@ -156,3 +156,15 @@ def test_earlier_command_lines_say_what_to_type():
         main(["glue", "mrpc,rte", "weights"])
     with refused("--learning-rates is not a flag; give each --learning-rate an --output-dir"):
         main(["glue", "--config", "mrpc", "--learning-rates", "1e-5,2e-5"])
+
+
+def test_each_seed_of_own_text_makes_its_own_plan_in_its_part_of_the_hours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text").mkdir()
+    Path("text/a.txt").write_text("Some words.")
+    lines = []
+    monkeypatch.setattr("bert.commands.own_text.main", lambda line: lines.append(line) or OK)
+    words = ["--text", "text", "--hours", "2", "--seeds", "2", "--output-dir", "out"]
+    assert repetitions.main("pretraining", load_task("bert.commands.pretrain:planned"), words) == OK
+    found = [(line.launch["hours"], line.training["seed"], line.training["output_dir"]) for line in lines]
+    assert found == [("1", "1", "out/seed-1"), ("1", "2", "out/seed-2")]
