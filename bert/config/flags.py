@@ -115,6 +115,7 @@ class Parser(HelpParser):
         raise ValueError(f"{message}; see --help")
 
 
+_LONGEST_PLACEHOLDER = 70  # characters of choices
 _BOOLEANS = {"0": "false", "no": "false", "off": "false", "1": "true", "yes": "true", "on": "true"}
 
 
@@ -179,8 +180,10 @@ def add_flag(group: Any, name: str, field: FieldInfo, aliases: Sequence[str] = (
 
 
 def _help_of(field: FieldInfo) -> str:
-    """The description and, for a field that may be left out, its default."""
+    """The description, the choices that are too long for a placeholder, and the default of what may be left out."""
     text, form = str(field.description), flag_of(field)
+    if _has_long_choices(field):
+        text += f": {', '.join(map(str, choices_of(field)))}"
     if field.is_required() or (form.default_text is None and field.default == ()):
         return text
     if form.default_text is not None:
@@ -194,11 +197,19 @@ def _placeholder(field: FieldInfo) -> str | None:
     form = flag_of(field)
     if form.placeholder or form.unit:
         return form.placeholder or form.unit
+    if _has_long_choices(field):
+        return "NAME"
     choices = [str(choice) for choice in choices_of(field)]
     if field.annotation in SWITCHES:
         return "|".join(choices) or None
     kinds = [kind.__name__.upper() for kind in _value_types(field) if kind in (int, float, str, Path)]
     return "|".join([*choices, *kinds])
+
+
+def _has_long_choices(field: FieldInfo) -> bool:
+    """Whether the choices, which a list shows twice, are too long for a line beside the flag."""
+    length = len("|".join(map(str, choices_of(field))))
+    return length * (2 if is_list(field) else 1) > _LONGEST_PLACEHOLDER
 
 
 def is_list(field: FieldInfo) -> bool:

@@ -103,7 +103,8 @@ class Train(Step):
         left = execution.seconds_left()
         if left is None or not self.config.trains() or self._is_over(execution):
             return None
-        todo = [step for step in trainings(execution.job) if step is not self and not step.is_done(execution)]
+        others = [step for step in trainings(execution.job) if step._name() != self._name()]
+        todo = [step for step in others if not step.is_done(execution)]
         beside = self.seconds_beside + sum(step._seconds_beside_and_data(execution) for step in todo)
         part = self.share / (self.share + math.fsum(step.share for step in todo))
         mine = (left - beside) * part

@@ -21,7 +21,7 @@ from bert.glue.task_table import Split
 from bert.labels import task as glue
 from bert.labels.examples import stream_examples
 from bert.runtime.paddle_api import static
-from data.text import contents, encodings
+from data.text import contents, encodings, text_check
 from data.text.compression import read_chunks
 from tests.inference.models import model
 from tests.support.squad_files import file_of, paragraph
@@ -164,6 +164,7 @@ def test_memory_does_not_grow_with_the_file(name, tmp_path, monkeypatch):
     # In place of a megabyte, and of 64 kB by which what is not text is recognised.
     monkeypatch.setattr(contents, "read_chunks", partial(read_chunks, chunk_bytes=1 << 12))
     monkeypatch.setattr(encodings, "_SAMPLE_BYTES", 1 << 12)
+    monkeypatch.setattr(text_check, "_SAMPLE_CHARACTERS", 1 << 12)
     make, read = READERS[name]
     peaks = []
     for number in (300, 3000):

@@ -58,12 +58,12 @@ def place(tmp_path, monkeypatch) -> Place:
 
 
 def test_the_time_is_divided_by_the_shares_of_what_is_left(place):
-    """900 of 1,800 s are used, 5 are kept; three quarters of 895 and then all."""
+    """900 of 1,800 s are used, 8 are kept for each training; three quarters of 884, and then all of 892."""
     execution = place.execution(hours=0.5, used=900)
     one, two = execution.job.steps
-    assert one.seconds(execution) == pytest.approx(895 * 3 / 4) and two.seconds(execution) == pytest.approx(895 / 4)
+    assert one.seconds(execution) == pytest.approx(884 * 3 / 4) and two.seconds(execution) == pytest.approx(884 / 4)
     place.done.add("phase1")
-    assert two.seconds(execution) == pytest.approx(895) and one.seconds(execution) is None
+    assert two.seconds(execution) == pytest.approx(892) and one.seconds(execution) is None
 
 
 def test_without_hours_the_updates_decide(place):
@@ -114,7 +114,7 @@ def test_more_hours_than_before_train_on(place):
         assert [step.is_done(again) for step in again.job.steps] == [not more] * 2
         assert [again.run(step) for step in again.job.steps] == [0, 0]
         assert [stage for stage, _ in place.launched] == more
-    assert place.launched[0][1] == pytest.approx((1800 - 5) * 3 / 4, abs=1)
+    assert place.launched[0][1] == pytest.approx((1800 - 2 * 8) * 3 / 4, abs=1)
 
 
 def test_a_training_that_stopped_is_not_recorded_as_finished(place):

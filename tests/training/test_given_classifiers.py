@@ -54,5 +54,5 @@ def test_a_classifier_is_used_for_its_own_outputs_alone(
 
 def test_a_task_without_a_classifier_gets_all_tensors(tmp_path):
     given = weights(tmp_path, CLASSES, ("a", "b"), 2)
-    assert weights_for_task(given, {}) is given.parameters
-    assert weights_for_task(given, usage_texts(Usage("vectors"), None)) is given.parameters
+    for texts in ({}, usage_texts(Usage("vectors"), None)):
+        assert weights_for_task(given, texts).keys() == given.parameters.keys()
