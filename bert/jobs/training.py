@@ -1,6 +1,7 @@
 """The step that trains: a run of settings on the ranks of this node, continued by the same command until it is done."""
 
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,13 +70,13 @@ class Train(Step):
 
     def _is_over(self, execution: Execution) -> bool:
         """Whether all updates were made, or as many as fitted in the hours that are asked for now."""
-        hours, had = execution.job.hours, execution.record.facts.get(_FINISHED, {}).get(self._name())
+        hours, had = execution.job.hours, execution.record.facts.get(_FINISHED, {}).get(self._name(execution))
         asks_for_more = hours is not None and had is not None and hours > had
         return is_done(self.settled(execution).config) and not asks_for_more
 
-    def _name(self) -> str:
-        """Its name in the record of the job."""
-        return str(self.config.stage_dir())
+    def _name(self, execution: Execution) -> str:
+        """Its name in the record of the job, whose folder may be moved."""
+        return os.path.relpath(self.config.stage_dir(), execution.job.output_dir)
 
     def settled(self, execution: Execution) -> Self:
         """The step with what is known only now, where its data are there."""
@@ -86,7 +87,7 @@ class Train(Step):
         seconds = step.seconds(execution)
         code = step.launch(step.config if seconds is None else derive(step.config, finish_in=seconds), execution)
         if code == OK and step.config.trains() and is_done(step.config):
-            record.facts.setdefault(_FINISHED, {})[self._name()] = execution.job.hours
+            record.facts.setdefault(_FINISHED, {})[self._name(execution)] = execution.job.hours
         return code
 
     def launch(self, config: TrainingConfig, execution: Execution) -> int:
@@ -103,7 +104,8 @@ class Train(Step):
         left = execution.seconds_left()
         if left is None or not self.config.trains() or self._is_over(execution):
             return None
-        others = [step for step in trainings(execution.job) if step._name() != self._name()]
+        name = self._name(execution)
+        others = [step for step in trainings(execution.job) if step._name(execution) != name]
         todo = [step for step in others if not step.is_done(execution)]
         beside = self.seconds_beside + sum(step._seconds_beside_and_data(execution) for step in todo)
         part = self.share / (self.share + math.fsum(step.share for step in todo))

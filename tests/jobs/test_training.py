@@ -108,6 +108,7 @@ def test_more_hours_than_before_train_on(place):
         assert execution.run(step) == 0
     assert [stage for stage, _ in place.launched] == ["phase1", "phase2"]
     facts = json.loads(json.dumps(execution.record.facts))  # as they are read again
+    assert facts == {"finished": {"phase1": 0.5, "phase2": 0.5}}, "without the folder, which may be moved"
     for hours, more in ((0.5, []), (0.25, []), (None, []), (1.0, ["phase1", "phase2"])):
         place.launched.clear()
         again = place.execution(hours, used=1800.0, facts=facts)
