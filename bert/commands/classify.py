@@ -83,7 +83,7 @@ def planned(words: Sequence[str]) -> Planned:
         return one
     if one.plan.questions:
         print(f"--cross-validate: this is one of {parts} trainings, each in part-N of its folder", file=sys.stderr)
-    return one._replace(job=cross_validation(one.job, parts))
+    return Planned(one.line, one.plan.shown_in_time([1 / parts]), cross_validation(one.job, parts))
 
 
 main = partial(start, planned)

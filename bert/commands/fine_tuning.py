@@ -73,7 +73,7 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
     mistakes.refuse()
     results = FineTuningResults(training, tuple(task.scores))
     job = Job(plan.name, training.config.run.output_dir, (training, results), plan.ranks, plan.hours)
-    return Planned(line, plan, job)
+    return Planned(line, plan.shown_in_time([1.0]), job)
 
 
 def _plan(

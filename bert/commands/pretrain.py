@@ -28,6 +28,7 @@ from bert.interpreter import is_installed, shell_command
 from bert.jobs.job import Execution, Job, Step
 from bert.jobs.planned import Planned, start
 from bert.jobs.record import command_began
+from bert.jobs.training import trainings
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
     POSITIONAL_PLAN,
@@ -254,7 +255,9 @@ def planned(words: Sequence[str]) -> Planned:
     if cards > 1:  # where NVIDIA's script of this name trains on all
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
-    return Planned(line, plan, job_of(plan, line.words))
+    job = job_of(plan, line.words)
+    work = [step.share for step in trainings(job)]
+    return Planned(line, plan.shown_in_time([share / sum(work) for share in work]), job)
 
 
 def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:

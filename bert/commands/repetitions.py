@@ -18,7 +18,7 @@ from bert.glue.task_table import TASKS
 from bert.help_parser import HelpParser, wrapped
 from bert.jobs.job import Execution, Group, Job, Step
 from bert.jobs.planned import Planned, start
-from bert.jobs.training import Train
+from bert.jobs.training import Train, trainings
 from bert.reporting.run_record import read_runs
 from bert.reporting.spread import repetition_lines
 from data.fetching.places import data_folder
@@ -66,7 +66,8 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     mistakes.refuse()
     first = plans[0]
     job = replace(first.job, output_dir=folder, steps=(*groups, Scores(folder)), goes_on=True)
-    return first._replace(job=job)
+    number = len(trainings(job))
+    return Planned(first.line, first.plan.shown_in_time([1 / max(1, number)] * len(first.plan.phases)), job)
 
 
 def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:

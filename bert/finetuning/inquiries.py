@@ -79,7 +79,10 @@ def _time(
     forward = update / (3 * batch.resolved_global_batch_size(world_size))  # a sequence; backward costs two
     training, evaluating = run.max_steps * update, evaluations * num_evaluated * forward
     shown = f"about {duration(training + evaluating)}"
-    if evaluations:
+    if run.finish_in is not None and training + evaluating > run.finish_in:
+        fitting = run.max_steps * run.finish_in / (training + evaluating)
+        shown = f"{duration(run.finish_in)}, in which about {fitting:,.0f} of these updates fit"
+    elif evaluations:
         shown += f", of it {evaluations} evaluation{'s' if evaluations > 1 else ''} {duration(evaluating)}"
     return f"{shown} (estimate for {world_size} x {hardware.name}, mean padded length {length:.0f})"
 

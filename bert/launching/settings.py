@@ -1,13 +1,14 @@
 """Settings of a launch, and `LaunchPlan`: the trainings that a command line asks for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import Field
 
 from bert.config.command_line import Question, answered
 from bert.config.settings_base import Settings
+from bert.config.training_settings import derive
 from bert.launching.ranks import Ranks
 
 
@@ -44,6 +45,14 @@ class LaunchPlan:
 
     def world_size(self) -> int:
         return self.ranks.world_size()
+
+    def shown_in_time(self, shares: Sequence[float]) -> "LaunchPlan":
+        """The plan whose phases, for a dry run, end in their shares of --hours; as it is without --hours."""
+        if self.hours is None:
+            return self
+        parts = zip(self.phases, shares, strict=True)
+        phases = [derive(config, finish_in=max(1.0, 3600 * self.hours * share)) for config, share in parts]
+        return replace(self, phases=phases)
 
     def refuse_schedule(self) -> None:
         """ValueError for --hours with a schedule that needs the number of updates."""

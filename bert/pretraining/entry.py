@@ -70,6 +70,9 @@ def _speed(config: PretrainingConfig, world_size: int, device: RunDevice) -> dic
     if not plan.fits or seconds is None:
         return {}
     text = f"about {plan.sequences_per_second():,.0f} sequences/s, {duration(seconds)} for all updates"
+    limit = config.run.finish_in
+    if limit is not None and seconds > limit:
+        text += f", of which about {config.run.max_steps * limit / seconds:,.0f} fit in {duration(limit)}"
     return {"speed": f"{text} (--plan --hardware {hardware.full_name()} explains this estimate)"}
 
 

@@ -153,6 +153,20 @@ def test_a_dry_run_of_a_cross_validation_is_that_of_its_first_part(weights, tmp_
     assert "held out: 20 of 60 rows (part 0 of 3" in said.out + said.err and "one of 3 trainings" in said.err
 
 
+@pytest.mark.parametrize(("more", "seconds"), [([], 36), (["--cross-validate", "3"], 12), (["--seeds", "2"], 18)])
+def test_a_dry_run_with_hours_says_how_many_updates_fit_in_the_part_of_a_training(
+    more, seconds, weights, tmp_path, capfd
+):
+    (tmp_path / "notes.csv").write_text(ROWS)
+    (weights / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *(f"w{number}" for number in range(72))]) + "\n")
+    words = ["--train", "notes.csv", "--model", str(weights), "--device", "cpu", "--dry-run", "--epochs", "99999999"]
+    assert main(["classify", *words, "--hours", "0.01", *more]) == 0
+    shown = " ".join(capfd.readouterr().out.split())
+    assert (
+        f"time {seconds} seconds, in which about" in shown and "updates fit" in shown and "0.01 hours in all" in shown
+    )
+
+
 def test_the_help_of_a_classifier_has_no_flags_of_published_tasks(capsys):
     with pytest.raises(SystemExit):
         plan(["--help"], "classify")

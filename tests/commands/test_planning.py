@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,9 @@ def test_one_record_is_left_by_a_start(folder, monkeypatch):
     with refused("job.json is damaged"):
         (folder / "out/job.json").write_text("{cut")
         main(["pretraining", "--output-dir", "out"])
+
+
+def test_a_dry_run_with_hours_says_how_many_updates_of_a_phase_fit(folder):
+    code, shown, _ = start("--config large --hours 1 --dry-run --device gpu --num-gpus 8")
+    fits = re.findall(r"of which about ([0-9,]+) fit in ([0-9.]+) minutes", " ".join(shown.split()))
+    assert code == OK and len(fits) == 2 and sum(float(minutes) for _, minutes in fits) == pytest.approx(60, abs=0.2)
