@@ -1,5 +1,6 @@
 """`bash scripts/run_squad.sh`: fine-tunes BERT on SQuAD and scores it."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -80,41 +81,53 @@ _POSITIONAL = (  # a default of None: as the recipe or the weights say
 
 
 def _form(line: CommandLine) -> Form:
-    name = line.launch.get("config", "")
-    names_data = "squad_dir" in line.launch or line.training.keys() & {"train_file", "predict_file", "download"}
-    settings, launch = dict[str, Any](), dict[str, Any]()
-    recipe, quickstart = name or "squad", ""
-    if line.positional:
-        words = read_positional(line, _POSITIONAL)
-        settings = settings_of_nvidia(words)
-        launch = {setting: settings.pop(setting) for setting in ("num_processes", "squad_dir", "mode")}
-        typed = {**words, **line.launch, **line.training}  # flags win
-        settings["report_file"] = "{output_dir}/dllogger_{num_processes}_{precision}.json".format(**typed)
-        settings["predict_batch_size"] = words["batch_size"]
-        if "config_file" not in settings and "hidden_size" not in implied_by_weights(settings):
-            settings["bert_model"] = "bert-large-uncased"
-    elif name in ("", *_QUESTIONS) and not names_data:
-        quickstart = "squad_small" if "from_pretrained_params" in line.training else "squad_quickstart"
-        recipe = quickstart = name or quickstart
-    elif name in SQUAD_PRESETS:
-        recipe, launch = SQUAD_PRESETS[name], {"num_processes": "8"}
     if line.launch.get("mode") == "":
         raise ValueError(f"mode= must be one of {', '.join(_MODES)}, not empty; pass one, or drop --mode")
-    files = read_settings(SquadLaunch, {**launch, **line.launch}).start
-    says_what_to_do = (bool(name) and Path(name).is_file()) or any(
-        line.training.get(mode, "false") != "false" for mode in ALL_MODES
-    )
-    if files.mode is None and not says_what_to_do:
-        files = files.model_copy(update={"mode": "train_eval"})
-    settings |= files.settings()
-    own_file, trains = Path(str(line.training.get("train_file", ""))), is_on({**settings, **line.training}, "do_train")
-    if trains and own_file.expanduser().is_file() and not (name or line.positional):
-        settings |= _usual_settings(own_file.expanduser(), {**line.training, **implied_by_weights(line.training)})
+    name = line.launch.get("config", "")
+    settings, launch = _nvidias_words(line) if line.positional else ({}, {})
+    if name in SQUAD_PRESETS:
+        launch = {"num_processes": "8"}
+    quickstart = _quickstart(line, name)
+    settings |= _files(line, launch, name).settings()
+    values = {**settings, **line.training}
+    own_file = Path(str(line.training.get("train_file", ""))).expanduser()
+    if is_on(values, "do_train") and own_file.is_file() and not (name or line.positional):
+        settings |= _usual_settings(own_file, {**line.training, **implied_by_weights(line.training)})
         return Form(settings, launch)
     # The recipe's windows would replace those that the training left beside the weights.
-    if name or quickstart or is_on({**settings, **line.training}, "do_train"):
-        settings["config"] = recipe
+    if name or quickstart or is_on(values, "do_train"):
+        settings["config"] = quickstart or SQUAD_PRESETS.get(name, name) or "squad"
     return Form(settings, launch, quickstart)
+
+
+def _nvidias_words(line: CommandLine) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the training and of the launch that the positional arguments of NVIDIA's script stand for."""
+    words = read_positional(line, _POSITIONAL)
+    settings = settings_of_nvidia(words)
+    launch = {setting: settings.pop(setting) for setting in ("num_processes", "squad_dir", "mode")}
+    typed = {**words, **line.launch, **line.training}  # flags win
+    settings["report_file"] = "{output_dir}/dllogger_{num_processes}_{precision}.json".format(**typed)
+    settings["predict_batch_size"] = words["batch_size"]
+    if "config_file" not in settings and "hidden_size" not in implied_by_weights(settings):
+        settings["bert_model"] = "bert-large-uncased"
+    return settings, launch
+
+
+def _quickstart(line: CommandLine, name: str) -> str:
+    """The recipe for the questions of this project, if no data are named; otherwise ""."""
+    names_data = "squad_dir" in line.launch or line.training.keys() & {"train_file", "predict_file", "download"}
+    if line.positional or names_data or name not in ("", *_QUESTIONS):
+        return ""
+    return name or ("squad_small" if "from_pretrained_params" in line.training else "squad_quickstart")
+
+
+def _files(line: CommandLine, launch: Mapping[str, Any], name: str) -> SquadFiles:
+    """The folder and the mode; without a mode, and without a word on what to do: train and evaluate."""
+    files = read_settings(SquadLaunch, {**launch, **line.launch}).start
+    is_said = any(line.training.get(mode, "false") != "false" for mode in ALL_MODES)
+    if files.mode is None and not is_said and not (name and Path(name).is_file()):
+        return files.model_copy(update={"mode": "train_eval"})
+    return files
 
 
 def _usual_settings(file: Path, values: dict[str, Any]) -> dict[str, Any]:
