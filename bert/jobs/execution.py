@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK
 from bert.files import only_writer
-from bert.jobs.job import Execution, Group, Job, Step
+from bert.jobs.job import Execution, Job, Step
 from bert.jobs.record import JobRecord
 from bert.launching.process_runner import Runner
 
@@ -27,9 +27,8 @@ def execute(job: Job, begun: float | None = None, record: JobRecord | None = Non
         record = record or JobRecord.of(job.output_dir)
         execution = Execution(job, record, Runner())
         todo = [step for step in job.steps if not step.is_done(execution)]
-        if groups := [step for step in job.steps if isinstance(step, Group)]:
-            left = sum(step in todo for step in groups)
-            print(f"{len(groups)} trainings in {job.output_dir}: {len(groups) - left} done, {left} left", flush=True)
+        if line := execution.trainings_line():
+            print(line, flush=True)
         if any(step.takes_time for step in todo):  # looking at results costs no hours
             begun = time.monotonic() if begun is None else begun
             stack.enter_context(record.clock(begun, is_kept=job.is_first_node()))

@@ -146,9 +146,23 @@ class Execution:
         has_worked: whether a step of this start did more than showing what is there.
     """
 
-    def __init__(self, job: Job, record: JobRecord, runner: Runner) -> None:
-        self.job, self.record, self.runner = job, record, runner
+    def __init__(self, job: Job, record: JobRecord, runner: Runner | None = None) -> None:
+        self.job, self.record, self._runner = job, record, runner
         self.has_worked, self._begun = False, time.monotonic()
+
+    @property
+    def runner(self) -> Runner:
+        """It takes over the signals of this process when it is made."""
+        self._runner = self._runner or Runner()
+        return self._runner
+
+    def trainings_line(self) -> str:
+        """How many of several trainings are done; "" for one."""
+        groups = [step for step in self.job.steps if isinstance(step, Group)]
+        left = sum(not step.is_done(self) for step in groups)
+        return f"{len(groups)} trainings in {self.job.output_dir}: {len(groups) - left} done, {left} left" * bool(
+            groups
+        )
 
     def seconds(self) -> float:
         """Of this start."""

@@ -7,8 +7,8 @@ from bert.config.setting_errors import Mistakes, explain, usage_errors
 from bert.exit_codes import OK
 from bert.help_parser import wrapped
 from bert.jobs.execution import execute
-from bert.jobs.job import Job
-from bert.jobs.record import command_began
+from bert.jobs.job import Execution, Job
+from bert.jobs.record import JobRecord, command_began
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchPlan
 
@@ -52,7 +52,8 @@ def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int
 def show_steps(job: Job) -> None:
     """Print the steps of a job, and what this machine lacks for them."""
     time = "" if job.hours is None else f", {job.hours:g} hours in all"
-    lines = [f"steps{time}:", *job.lines(), *_lacking(job)]
+    several = Execution(job, JobRecord.of(job.output_dir)).trainings_line()
+    lines = [*([several] if several else []), f"steps{time}:", *job.lines(), *_lacking(job)]
     print("\n" + "\n".join(wrapped(line, indent="  ") for line in lines))
 
 

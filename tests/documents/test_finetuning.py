@@ -149,7 +149,7 @@ def test_entities_of_ones_own_are_learned_scored_and_found(clone, quickstart, tm
 
 def test_several_seeds_make_one_table(clone, quickstart):
     line = command("bash scripts/run_glue.sh --config quickstart_pairs")
-    output_of(line, clone, "2 runs in results/seeds/glue", "| accuracy |", timeout=900)
+    output_of(line, clone, "2 trainings in results/seeds/glue", "| accuracy |", timeout=900)
     assert "0 left" in output_of(f"{line} --dry-run", clone)
 
 
