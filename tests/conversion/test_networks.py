@@ -195,7 +195,7 @@ def test_paddle_inference_serves_a_modernbert_but_not_in_int8(modernbert, tmp_pa
     expected = our_outputs(modernbert["sequence-classification"], "sequence-classification")
     np.testing.assert_allclose(served.run(feed)["logits"], expected["logits"], atol=1e-5)
     more = ["paddle-inference", "--precision", "int8", "--calibration", __file__]
-    with refused("quantises no product without a bias.*use --format onnx --precision int8"):
+    with refused("quantises no product without a bias.*use --output-format onnx --precision int8"):
         run_export.main([*words[:2], "--to", str(tmp_path / "y"), "--format", *more])
 
 

@@ -242,8 +242,9 @@ def test_a_table_of_labels_becomes_a_model_and_a_predicted_table(clone, quicksta
     said = [next(kind for kind, sign in SIGNS.items() if sign in note) for note in found["note"]]
     assert (found["label"] == said).mean() >= 0.9
     assert found[[f"probability_{kind}" for kind in SIGNS]].sum(axis=1).between(0.999, 1.001).all()
-    is_urgent = found["probability_urgent"] >= round(scores["threshold"]["urgent"], 6)  # as the table has them
-    assert ((found["label"] == "urgent") == is_urgent).all()  # the threshold that training chose
+    margin = found["probability_urgent"] - scores["threshold"]["urgent"]  # which training chose
+    is_told = margin.abs() > 1e-6  # the table has six digits
+    assert is_told.sum() >= 20 and ((found["label"] == "urgent") == (margin > 0))[is_told].all()
 
 
 def test_what_the_outputs_suggest_runs(clone, quickstart, reader, judge, finder, labels):
