@@ -12,15 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bert.command_errors import command
 from bert.config.flags import Flag
 from bert.config.plain_commands import read_flags
-from bert.config.setting_errors import SeveralMistakes
-from bert.config.settings_base import Settings
+from bert.config.setting_errors import SettingsWithRules
 from bert.files import require_writable, shown, write_atomically
 from bert.samples.manifest import MANIFEST_NAME, read_manifest
 from bert.tokenization.normalization import Normalization
@@ -35,7 +34,7 @@ _BLOCK_BYTES = 1 << 22
 _MEASURED_MEGABYTES = 20.0  # of the text, to choose case and segmenter by
 
 
-class VocabularyRequest(Settings):
+class VocabularyRequest(SettingsWithRules):
     """A command line of this module."""
 
     input: Annotated[tuple[Path, ...], Flag(placeholder="DIR", is_repeatable=True)] = Field(
@@ -69,14 +68,7 @@ class VocabularyRequest(Settings):
     ] = Field(None, gt=0, description="train on about this much of the text, spread evenly over it")
     overwrite: bool = Field(False, description="replace another vocabulary at --output")
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if mistakes := list(self._mistakes()):
-            raise SeveralMistakes(mistakes)
-        return self
-
     def _mistakes(self) -> Iterator[str]:
-        """A line for each rule that values break together."""
         if (self.base is None) != (self.add_words is None):
             yield "--base and --add-words need each other; pass both, or neither"
         if (is_json := self.output.suffix == ".json") != (self.model != "wordpiece"):

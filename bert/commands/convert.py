@@ -4,13 +4,13 @@ import importlib.util
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bert.config.flags import Flag
 from bert.config.plain_commands import read_flags
-from bert.config.setting_errors import SeveralMistakes, usage_errors
+from bert.config.setting_errors import SettingsWithRules, usage_errors
 from bert.conversion.converting import ConversionRequest, convert, table
 from bert.conversion.hub_settings import HubRequest
 from bert.conversion.model import ModelSource
@@ -20,7 +20,7 @@ from bert.conversion.writers import FORMATS
 _DESCRIPTION = "Convert a BERT between this project, Hugging Face, PaddleNLP, NVIDIA's Paddle and Google's TensorFlow."
 
 
-class ConvertRequest(ModelSource, CardRequest, HubRequest):
+class ConvertRequest(ModelSource, CardRequest, HubRequest, SettingsWithRules):
     """A command line of run_convert.py."""
 
     source: Annotated[str, Flag(name="--model", hidden_aliases=("--from",), placeholder="DIR_OR_FILE")] = Field(
@@ -49,14 +49,7 @@ class ConvertRequest(ModelSource, CardRequest, HubRequest):
     )
     check: bool = Field(False, description="load the result with PaddleNLP's own classes and compare the outputs")
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if mistakes := list(self._mistakes()):
-            raise SeveralMistakes(mistakes)
-        return self
-
     def _mistakes(self) -> Iterator[str]:
-        """A line for each rule that values break together."""
         if (self.target is None) == (self.to_hub is None):
             yield "give the folder to make, --output-dir DIR, or the name on a hub, --to-hub NAME: one of them"
         if self.to_hub is None and self.to_format is None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from bert import REPOSITORY
 from bert.checkpoints.directories import list_steps
-from bert.commands.quickstart_data import MadeData, quickstart_data
+from bert.commands.quickstart_data import MadeData, SampleVocabulary, quickstart_data
 from bert.config.command_line import Question, take_questions
 from bert.config.setting_errors import Mistakes
 from bert.config.setting_sources import read_settings, resolve_config
@@ -118,19 +118,18 @@ class FineTune(Train):
 
     Attributes:
         typed: names of the settings that were given on the command line.
-        vocabulary: the one that the step's data make, which decides the size of the model's; None: none is made.
+        vocabulary: the step of its data that makes the vocabulary, by which the model is sized; None: none is made.
     """
 
     seconds_beside: ClassVar[float] = 12.0  # also for the plain methods that the scores are compared with
     config: FineTuningConfig
     typed: frozenset[str] = frozenset()
-    vocabulary: Path | None = None
+    vocabulary: SampleVocabulary | None = None
 
     def settled(self, execution: Execution) -> Self:
-        if self.vocabulary is None or not self.vocabulary.is_file():
+        if self.vocabulary is None:
             return self
-        size = len(self.vocabulary.read_text(encoding="utf-8").splitlines())
-        return replace(self, config=derive(self.config, vocab_size=size))
+        return replace(self, config=derive(self.config, vocab_size=self.vocabulary.size_now()))
 
     def check(self) -> None:
         """Refuse also files that were named and are missing or wrong; others may be on the machine of the run."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from bert.config.setting_errors import Mistakes, usage_errors
+from bert.config.setting_errors import check_all, usage_errors
 from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
 from bert.files import only_writer, refuse_busy, refuse_read_only, require_writable
@@ -112,12 +112,9 @@ class TrainOnText(Step):
 
 def _checked_request(line: CommandLine) -> TextRequest:
     """What the line asks for, checked before anything is read or measured."""
-    request, mistakes = read_text_request(line), Mistakes()
-    with mistakes.noted():
-        request.job.require_code()
-    with mistakes.noted():
-        check_trackers(request.setting("report_to", "none").split(","))
-    mistakes.refuse()
+    request = read_text_request(line)
+    trackers = request.setting("report_to", "none").split(",")
+    check_all([request.job.require_code, partial(check_trackers, trackers)])
     return request
 
 

@@ -26,7 +26,7 @@ class MadeData:
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
-    vocabulary: Path | None = None
+    vocabulary: "SampleVocabulary | None" = None
 
 
 def quickstart_data(
@@ -66,7 +66,7 @@ def quickstart_data(
     vocabulary = SampleVocabulary(text, data, vocabulary_size)
     size = vocabulary.size_now()
     settings |= {"bert_model": "bert-quickstart", "vocab_size": size, "vocab_file": vocabulary.product}
-    return MadeData(settings, (*steps, vocabulary), vocabulary.product)
+    return MadeData(settings, (*steps, vocabulary), vocabulary)
 
 
 def _pretrained_settings() -> dict[str, Any]:

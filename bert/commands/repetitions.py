@@ -4,6 +4,7 @@ The same command resumes: a training that is done is not repeated, a stopped one
 again. The table at the end (mean, spread, average of GLUE) is also in the report, `python -m bert.reporting`.
 """
 
+from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +20,7 @@ from bert.help_parser import HelpParser, wrapped
 from bert.jobs.job import Execution, Group, Job, Step
 from bert.jobs.planned import Planned, start
 from bert.jobs.training import Train, trainings
+from bert.own_text.flags import is_about_own_text
 from bert.reporting.run_record import read_runs
 from bert.reporting.spread import repetition_lines
 from data.fetching.places import data_folder
@@ -49,7 +51,7 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
         raise ValueError(f"{flag} is set for each run; --seeds and --first-seed choose the seeds, Ctrl-C stops")
     if arguments.seeds < 1:
         raise ValueError(f"seeds={arguments.seeds} must be at least 1")
-    if task == "pretraining" and ("--text" in flags or "evening" in {word.removeprefix("--config=") for word in rest}):
+    if task == "pretraining":
         rest = _with_part_of_the_hours(rest, arguments.seeds)
     is_all = task == "glue" and rest[:1] == ["all"]
     commands = _all_tasks(rest) if is_all else {"": rest}
@@ -71,11 +73,18 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
 
 
 def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
-    """The words of one of several trainings on own text, each of which has a clock of its own."""
-    parser = HelpParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--hours", type=float)
-    known, others = parser.parse_known_args(words)
-    return [*others, *([] if known.hours is None else ["--hours", f"{known.hours / number:g}"])]
+    """The words of one of several trainings: on own text, each has a clock of its own, and its part of the time."""
+    parser = HelpParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
+    for flag in ("--config", "--text", "--hours"):
+        parser.add_argument(flag, nargs="+" if flag == "--text" else None)
+    given = vars(parser.parse_known_args(words)[0])
+    if "hours" not in given or not is_about_own_text(given):
+        return list(words)
+    try:
+        part = float(given["hours"]) / number
+    except ValueError:  # which the settings refuse, with the rule
+        return list(words)
+    return [*words, "--hours", f"{part:g}"]
 
 
 def _group(title: str, family: str, job: Job) -> Group:

@@ -2,11 +2,11 @@
 
 import contextlib
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from bert.command_errors import command
 from bert.config.flags import choices_of, field_at, is_optional, name_on_command_line, value_flags
@@ -53,8 +53,35 @@ class Mistakes:
 
     def refuse(self) -> None:
         """Raise `SeveralMistakes` if there are any."""
-        if self._lines:
-            raise SeveralMistakes(list(dict.fromkeys(self._lines)))
+        refuse_mistakes(dict.fromkeys(self._lines))
+
+
+def refuse_mistakes(lines: Iterable[str]) -> None:
+    """Raise `SeveralMistakes` if there are any lines."""
+    if mistakes := list(lines):
+        raise SeveralMistakes(mistakes)
+
+
+def check_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Call all checks, and raise `SeveralMistakes` with the mistakes of those that raised ValueError."""
+    mistakes = Mistakes()
+    for check in checks:
+        with mistakes.noted():
+            check()
+    mistakes.refuse()
+
+
+class SettingsWithRules(Settings):
+    """Settings whose values must also fit each other: all rules that they break are shown together."""
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        refuse_mistakes(self._mistakes())
+        return self
+
+    def _mistakes(self) -> Iterator[str]:
+        """A line for each rule that values break together."""
+        yield from ()
 
 
 def usage_errors() -> contextlib.AbstractContextManager[None]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bert.config.flags import Flag
-from bert.config.setting_errors import SeveralMistakes
+from bert.config.setting_errors import SettingsWithRules
 from bert.conversion.converting import ConversionRequest
 from bert.conversion.model_description import VectorForm
 from bert.conversion.raw_tensors import ConversionError
@@ -37,7 +37,7 @@ PRECISIONS = {  # of the formats that are served
 TOLERANCES = {"float32": 1e-4, "fp16": 0.02, "bfloat16": 0.1, "int8": 0.3}
 
 
-class ExportRequest(ConversionRequest):
+class ExportRequest(ConversionRequest, SettingsWithRules):
     """An export to do, from the flags of run_export.py."""
 
     source: Annotated[str, Flag(name="--model", hidden_aliases=("--checkpoint",), placeholder="DIR_OR_FILE")] = Field(
@@ -73,14 +73,7 @@ class ExportRequest(ConversionRequest):
         False, description="INT8 for processors without VNNI: weights of 7 bits"
     )
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if mistakes := list(self._mistakes()):
-            raise SeveralMistakes(mistakes)
-        return self
-
     def _mistakes(self) -> Iterator[str]:
-        """A line for each rule that values break together."""
         precisions = PRECISIONS.get(self.to_format, ("float32",))
         if self.precision not in precisions:
             yield (

@@ -26,8 +26,8 @@ def execute(job: Job, begun: float | None = None, record: JobRecord | None = Non
             stack.enter_context(only_writer(job.output_dir))
         record = record or JobRecord.of(job.output_dir)
         execution = Execution(job, record, Runner())
-        todo = [step for step in job.steps if not step.is_done(execution)]
-        if line := execution.trainings_line():
+        todo = execution.steps_left()
+        if line := job.trainings_line(todo):
             print(line, flush=True)
         if any(step.takes_time for step in todo):  # looking at results costs no hours
             begun = time.monotonic() if begun is None else begun

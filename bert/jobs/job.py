@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from bert.config.setting_errors import Mistakes, usage_errors
+from bert.config.setting_errors import check_all, usage_errors
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, NOT_SAVED, OK
 from bert.jobs.record import JobRecord
 from bert.launching.process_runner import Runner
@@ -89,24 +89,24 @@ class Job:
                 yield from step.needs()
                 yield step
 
+    def trainings_line(self, left: Sequence[Step]) -> str:
+        """How many of several trainings are done, if these steps are left; "" for one training."""
+        groups = [step for step in self.steps if isinstance(step, Group)]
+        if not groups:
+            return ""
+        number = sum(step in left for step in groups)
+        return f"{len(groups)} trainings in {self.output_dir}: {len(groups) - number} done, {number} left"
+
     def is_first_node(self) -> bool:
         return self.ranks.node_rank in (None, 0)
 
     def check(self) -> None:
         """Raise ValueError, one line for each mistake, for what the steps would refuse on any machine."""
-        mistakes = Mistakes()
-        for step in self.all_steps():
-            with mistakes.noted():
-                step.check()
-        mistakes.refuse()
+        check_all(step.check for step in self.all_steps())
 
     def check_here(self) -> None:
         """Raise ValueError, one line for each mistake, for what this machine lacks."""
-        mistakes = Mistakes()
-        for step in self.all_steps():
-            with mistakes.noted():
-                step.check_here()
-        mistakes.refuse()
+        check_all(step.check_here for step in self.all_steps())
 
     def lines(self) -> list[str]:
         """The steps in words, with their products; what several steps need is named once."""
@@ -156,13 +156,9 @@ class Execution:
         self._runner = self._runner or Runner()
         return self._runner
 
-    def trainings_line(self) -> str:
-        """How many of several trainings are done; "" for one."""
-        groups = [step for step in self.job.steps if isinstance(step, Group)]
-        left = sum(not step.is_done(self) for step in groups)
-        return f"{len(groups)} trainings in {self.job.output_dir}: {len(groups) - left} done, {left} left" * bool(
-            groups
-        )
+    def steps_left(self) -> list[Step]:
+        """The steps of the job that are not done. To tell reads whole checkpoints, so ask once."""
+        return [step for step in self.job.steps if not step.is_done(self)]
 
     def seconds(self) -> float:
         """Of this start."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bert.config.setting_errors import Mistakes, explain, usage_errors
+from bert.config.setting_errors import check_all, explain, usage_errors
 from bert.exit_codes import OK
 from bert.help_parser import wrapped
 from bert.jobs.execution import execute
@@ -41,18 +41,14 @@ def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int
         planned = plan(words)
         if planned.answers():
             return OK
-        mistakes = Mistakes()
-        for check in (planned.job.check, planned.job.check_here):
-            with mistakes.noted():
-                check()
-        mistakes.refuse()
+        check_all([planned.job.check, planned.job.check_here])
     return execute(planned.job, begun)
 
 
 def show_steps(job: Job) -> None:
     """Print the steps of a job, and what this machine lacks for them."""
     time = "" if job.hours is None else f", {job.hours:g} hours in all"
-    several = Execution(job, JobRecord.of(job.output_dir)).trainings_line()
+    several = job.trainings_line(Execution(job, JobRecord.of(job.output_dir)).steps_left())
     lines = [*([several] if several else []), f"steps{time}:", *job.lines(), *_lacking(job)]
     print("\n" + "\n".join(wrapped(line, indent="  ") for line in lines))
 

@@ -92,8 +92,15 @@ class Train(Step):
 
     def launch(self, config: TrainingConfig, execution: Execution) -> int:
         """Start the ranks with these settings, and wait for their end; the exit code."""
-        start = {name: getattr(self, name) for name in ("start", "job_id", "log_file")}
-        return launch(self.script, config, self.ranks, execution.runner, **start)
+        return launch(
+            self.script,
+            config,
+            self.ranks,
+            execution.runner,
+            start=self.start,
+            job_id=self.job_id,
+            log_file=self.log_file,
+        )
 
     def seconds(self, execution: Execution) -> float | None:
         """Seconds that this start has, with --hours; None: updates, or a decay that has begun, decide the end.

@@ -5,14 +5,13 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bert.config.flags import Flag
 from bert.config.plain_commands import Language
-from bert.config.setting_errors import SeveralMistakes, explain
-from bert.config.settings_base import Settings
+from bert.config.setting_errors import SettingsWithRules, explain
 from bert.samples.masking import MASKED_SHARE
 from bert.tokenization.segmentation import SEGMENTERS
 from bert.tokenization.vocabulary import Vocabulary
@@ -47,7 +46,7 @@ class Source(NamedTuple):
     others: Counter
 
 
-class ShardRequest(Settings):
+class ShardRequest(SettingsWithRules):
     """A command line of data.preprocess_bert_pretrain."""
 
     text: SourceFolders = Field((), description=_FOLDER_HELP)
@@ -116,14 +115,7 @@ class ShardRequest(Settings):
     )
     scheduler_address: str | None = Field(None, description="of a Dask scheduler that runs already")
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if mistakes := list(self._mistakes()):
-            raise SeveralMistakes(mistakes)
-        return self
-
     def _mistakes(self) -> Iterator[str]:
-        """A line for each rule that values break together."""
         if not self._folders():
             yield f"no source given; name at least one of --{' --'.join(_CORPORA).replace('_', '-')}"
         if self.num_blocks and self.block_size:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from bert.config.setting_errors import SeveralMistakes
+from bert.config.setting_errors import refuse_mistakes
 from bert.samples.masking import MASKED_SHARE, check_predictions
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.segmentation import CUTTING, version_of
@@ -28,8 +28,7 @@ class PairSettings:
     seed: int = 12345
 
     def __post_init__(self) -> None:
-        if mistakes := list(self._mistakes()):
-            raise SeveralMistakes(mistakes)
+        refuse_mistakes(self._mistakes())
 
     def _mistakes(self) -> Iterator[str]:
         length = self.target_seq_length
@@ -74,8 +73,7 @@ class SampleSettings:
     separate_documents: bool = False
 
     def __post_init__(self) -> None:
-        if mistakes := list(self._mistakes()):
-            raise SeveralMistakes(mistakes)
+        refuse_mistakes(self._mistakes())
         check_language(self.language)
         if self.max_predictions_per_seq is not None:
             check_predictions(self.pairs.target_seq_length, self.masked_lm_ratio, self.max_predictions_per_seq)

@@ -168,3 +168,12 @@ def test_each_seed_of_own_text_makes_its_own_plan_in_its_part_of_the_hours(tmp_p
     assert repetitions.main("pretraining", load_task("bert.commands.pretrain:planned"), words) == OK
     found = [(line.launch["hours"], line.training["seed"], line.training["output_dir"]) for line in lines]
     assert found == [("1", "1", "out/seed-1"), ("1", "2", "out/seed-2")]
+
+
+def test_hours_of_presets_and_wrong_ones_are_left_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = load_task("bert.commands.pretrain:planned")
+    for words in (["--config", "quickstart", "--hours", "2"], ["--phase1", "--config", "evening", "--output-dir", "x"]):
+        assert repetitions._with_part_of_the_hours(words, 2) == words
+    with refused("hours=soon"):
+        repetitions.main("pretraining", plan, ["--text", ".", "--hours", "soon", "--output-dir", "out"])
