@@ -109,7 +109,7 @@ def calibrate(
     """Put the head that predictions use into the checkpoint of a step; a longer training resumes from the trained one.
 
     Args:
-        fitted: the parameters beside those of the training program, before they were calibrated.
+        fitted: parameters that the training program does not have, such as token weights, before calibration.
         final: the tensors of the calibrated head, float32, by name; empty: the tensors stay as they are.
         texts: further files to replace, name -> content.
     Raises:
@@ -282,7 +282,7 @@ def _list(title: str, lines: list[str]) -> str:
 
 
 def _only(directory: Path, pattern: str) -> Path:
-    """The one file that matches, beside those that only a resumed training reads."""
+    """The one file that matches; files that only a resumed training reads do not count."""
     matches = sorted(path for path in directory.glob(pattern) if not path.name.endswith(checkpoint_files.TRAINING_ONLY))
     if len(matches) != 1:
         names = ", ".join(path.name for path in matches) or "none"

@@ -76,7 +76,7 @@ LAUNCHER = FineTuningLauncher(
 
 
 def planned(words: Sequence[str]) -> Planned:
-    """The plan of a command line; with --cross-validate, its settings are those of one of the trainings."""
+    """The plan of a command line. With --cross-validate it shows the settings of one training, and the job has all."""
     one = planned_of(LAUNCHER, words)
     parts = one.plan.launch.start.cross_validate
     if parts is None:
@@ -93,7 +93,7 @@ def cross_validation(job: Job, parts: int) -> Job:
     """`--cross-validate 5`: a training for each part of the user's rows, which is held out, and scores over all rows.
 
     Args:
-        job: that of a single training, whose folder gets one of each part.
+        job: a single training. Each part gets a folder inside of its folder.
     """
     (training,), folds = trainings(job), list[Train]()
     for part in range(parts):

@@ -94,7 +94,7 @@ def _plan(
     config = resolve_config({**timed, **settings, **line.training}, task.entry)
     available = max(1, gpus_for(config.hardware.device))
     launched = read_settings(task.settings, {"num_processes": available, **launch_settings, **flags})
-    if "plan" not in line.launch:  # which is for other devices than those of this machine
+    if "plan" not in line.launch:  # --plan is about other devices than this machine has
         config = with_global_batch(config, launched.nodes.world_size())
     name = POSITIONAL_PLAN if line.positional else settings.get("config", "")
     training = FineTune(

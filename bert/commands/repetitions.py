@@ -33,7 +33,7 @@ def main(task: str, plan: Plan, words: Sequence[str]) -> int:
 
 
 def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
-    """The plan of all trainings. What the command answers is said of the first one.
+    """The plan of all trainings. A question such as --dry-run is answered for the first one.
 
     Args:
         task: the name of the command.

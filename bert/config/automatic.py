@@ -79,8 +79,8 @@ def lacking_kernel(name: str, device: DeviceFeatures, packs_tokens: bool = False
 def resolve_auto(config: AnyConfig, device: DeviceFeatures, lacking: Mapping[str, str] | None = None) -> AnyConfig:
     """The settings with `on` or `off` in place of every `auto`, as a run on this device uses them.
 
-    The device is that of `device`. A fused kernel that the device lacks is off, also if it was set to on: the run then
-    uses plain operators. TF32 is on if float32 matrix products are computed in TF32. Resolved settings stay as they
+    The setting `device` becomes the kind of the device. A fused kernel that the device lacks is off, also if it was set
+    to on: the run then uses plain operators. TF32 is on if float32 matrix products are computed in TF32. Resolved settings stay as they
     are if they are resolved again for the same device.
 
     Args:

@@ -13,7 +13,7 @@ from bert.exit_codes import BAD_INPUT, INTERRUPTED, NOT_SAVED, OK
 from bert.jobs.record import JobRecord
 from bert.launching.process_runner import Runner
 from bert.launching.ranks import Ranks
-from bert.launching.start_training import ENDED_BY_SIGNAL, KILLED
+from bert.launching.start_training import KILLED, was_stopped
 
 
 class Step(ABC):
@@ -186,9 +186,9 @@ class Execution:
 
     def command(self, words: Sequence[str]) -> int:
         """Run a command and report how it ended, unless it succeeded or reported its error itself; its exit code."""
-        code, runner = self.runner.run(words), self.runner
-        if code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED)):
-            print(f"interrupted ({runner.stopped_by}); the same command resumes", file=sys.stderr)
+        code = self.runner.run(words)
+        if was_stopped(code, self.runner):
+            print(f"interrupted ({self.runner.stopped_by}); the same command resumes", file=sys.stderr)
             return INTERRUPTED
         if code not in (OK, BAD_INPUT, NOT_SAVED):
             killed = ", killed, often because memory ran out" if code in KILLED else ""

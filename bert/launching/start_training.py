@@ -229,9 +229,14 @@ def _node_options(ranks: Ranks, runner: Runner) -> list[str]:
     return ["--nnodes", str(ranks.num_nodes), "--master", master, "--host", own_address, *rank]
 
 
+def was_stopped(code: int, runner: Runner) -> bool:
+    """Whether a command ended because it was asked to; a failure after the request is still a failure."""
+    return code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED))
+
+
 def explain_exit(code: int, config: TrainingConfig, runner: Runner) -> int:
     """Report how a command ended, unless it succeeded or has reported its error; returns the exit code."""
-    if code == INTERRUPTED or (runner.stop_requested and code in (*ENDED_BY_SIGNAL, *KILLED)):
+    if was_stopped(code, runner):
         reason = runner.stopped_by or read_json(config.log_dir() / "summary.json").get("interrupted_by")
         saved = list_steps(config.checkpoint_dir()) if config.trains() else []
         what = f"interrupted ({reason})" if reason else "interrupted"
