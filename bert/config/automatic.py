@@ -80,8 +80,8 @@ def resolve_auto(config: AnyConfig, device: DeviceFeatures, lacking: Mapping[str
     """The settings with `on` or `off` in place of every `auto`, as a run on this device uses them.
 
     The setting `device` becomes the kind of the device. A fused kernel that the device lacks is off, also if it was set
-    to on: the run then uses plain operators. TF32 is on if float32 matrix products are computed in TF32. Resolved settings stay as they
-    are if they are resolved again for the same device.
+    to on: the run then uses plain operators. TF32 is on if float32 matrix products are computed in TF32. Resolved
+    settings stay as they are if they are resolved again for the same device.
 
     Args:
         lacking: of a run on several ranks, what any of them lacks; None: what this device lacks.
