@@ -11,7 +11,9 @@ import importlib.metadata
 import itertools
 import logging
 import os
+import random
 import sys
+import threading
 import types
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -29,6 +31,20 @@ from bert.samples.packing import Packing
 
 logger = logging.getLogger(__name__)
 NOT_PREDICTED = -1  # in its labels
+
+
+class RandomOfEachThread(threading.local):
+    """What LDDL uses of the module `random`, with a state of its own in each thread.
+
+    LDDL sets the state of `random`, draws, and puts the old state back. It does so in the main thread and in a thread
+    of Paddle's loader for each bin, so one state for all threads lets the batches depend on which thread is faster.
+    """
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._random, name)
 
 
 class LddlLoader:
@@ -138,6 +154,9 @@ def _load(num_samples: dict[str, int]) -> types.ModuleType:
         os.environ.setdefault(name, "127.0.0.1:6170")  # of one rank without a launcher; nothing connects to it
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that it finds no PyTorch
     library = importlib.import_module("lddl.paddle")
+    of_each_thread = RandomOfEachThread()
+    for name in ("lddl.random", "lddl.paddle.datasets", "lddl.paddle.dataloader"):
+        importlib.import_module(name).random = of_each_thread  # type: ignore[attr-defined]
     file = importlib.import_module("lddl.types").File
     dataset = importlib.import_module("lddl.paddle.datasets").ParquetDataset
     dataset._get_files = lambda _, paths: [file(path, num_samples[Path(path).name]) for path in paths]

@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import itertools
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -76,7 +77,8 @@ def library(request, recorded, shards, monkeypatch):
         opened.append(start_epoch)
         return Recorded(recorded[start_epoch])
 
-    for name in ("lddl", "lddl.paddle", "lddl.types", "lddl.paddle.datasets", "transformers"):
+    parts = ("lddl.paddle.datasets", "lddl.paddle.dataloader", "lddl.random", "lddl.types")
+    for name in ("lddl", "lddl.paddle", *parts, "transformers"):
         module = types.ModuleType(name)
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         module.__dict__.update(File=object, ParquetDataset=type("ParquetDataset", (), {}))
@@ -135,6 +137,26 @@ def test_a_resumed_run_reads_the_batches_that_would_have_followed(library, recor
             np.testing.assert_array_equal(ours[name], array, err_msg=name)
     if step == 9 and library:
         assert len(recorded[0]) < step * MICRO_STEPS and library[-1] == 1, "the epoch before is not read again"
+
+
+def test_the_batches_do_not_depend_on_which_thread_is_faster(monkeypatch, shards):
+    """LDDL keeps the state of `random` in the module, and draws in several threads."""
+    if importlib.util.find_spec("lddl") is None:
+        pytest.skip("lddl is not installed beside our packages")
+    task = Pretraining(settings(shards), ONE_RANK)
+    plain = feeds(task, 0, 4)
+    lddl_random = importlib.import_module("lddl.random")
+    swap = lddl_random._swap_rng_state
+
+    def slow_swap(state):
+        old = swap(state)
+        time.sleep(0.001)  # another thread draws now
+        return old
+
+    monkeypatch.setattr(lddl_random, "_swap_rng_state", slow_swap)
+    for (_, ours), (_, wanted) in zip(feeds(task, 0, 4), plain, strict=True):
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(ours[name], array, err_msg=name)
 
 
 def test_another_loader_or_other_ranks_are_other_data(library, shards):
