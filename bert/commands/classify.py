@@ -18,8 +18,7 @@ from bert.files import read_json, write_atomically
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.help_parser import wrapped
-from bert.jobs.job import Execution, Group, Job, Step
-from bert.jobs.planned import Planned, start
+from bert.jobs.job import Execution, Group, Job, Planned, Step, start
 from bert.jobs.training import Train, trainings
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchSettings

@@ -17,8 +17,7 @@ from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
-from bert.jobs.job import Execution, Job, Step
-from bert.jobs.planned import Planned
+from bert.jobs.job import Execution, Job, Planned, Step
 from bert.jobs.training import Train
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
 from bert.launching.ranks import gpus_for, quickstart_processes
@@ -131,16 +130,15 @@ class FineTune(Train):
             return self
         return replace(self, config=derive(self.config, vocab_size=self.vocabulary.size_now()))
 
-    def check(self) -> None:
+    def check(self, here: bool) -> None:
         """Refuse also files that were named and are missing or wrong; others may be on the machine of the run."""
-        super().check()
-        if (error := self._wrong_files()) is not None and str(error).partition("=")[0] in self.typed:
-            raise error
-
-    def check_here(self) -> None:
-        super().check_here()
-        if (error := self._wrong_files()) is not None:
-            raise error
+        mistakes, error = Mistakes(), self._wrong_files()
+        with mistakes.noted():
+            super().check(here)
+        with mistakes.noted():
+            if error is not None and (here or str(error).partition("=")[0] in self.typed):
+                raise error
+        mistakes.refuse()
 
     def _wrong_files(self) -> ValueError | None:
         """None also where the files are made or fetched when the training starts."""

@@ -19,12 +19,11 @@ from bert.config.setting_errors import check_all, usage_errors
 from bert.config.setting_sources import read_settings
 from bert.exit_codes import OK
 from bert.files import only_writer, refuse_busy, refuse_read_only, require_writable
-from bert.jobs.execution import execute
-from bert.jobs.job import Execution, Job, Step
-from bert.jobs.planned import Planned, show_steps
+from bert.jobs.job import Execution, Job, Planned, Step, execute, show_steps
 from bert.jobs.record import JobRecord
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchPlan
+from bert.launching.start_training import require_script
 from bert.own_text.given_files import with_given_files
 from bert.own_text.length import Length
 from bert.own_text.record import RECORD_NAME
@@ -114,7 +113,7 @@ def _checked_request(line: CommandLine) -> TextRequest:
     """What the line asks for, checked before anything is read or measured."""
     request = read_text_request(line)
     trackers = request.setting("report_to", "none").split(",")
-    check_all([request.job.require_code, partial(check_trackers, trackers)])
+    check_all([partial(require_script, request.job.script()), partial(check_trackers, trackers)])
     return request
 
 

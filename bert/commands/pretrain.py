@@ -10,7 +10,7 @@ the code of the process that failed.
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
@@ -25,10 +25,9 @@ from bert.exit_codes import OK
 from bert.files import read_json
 from bert.help_parser import wrapped
 from bert.interpreter import is_installed, shell_command
-from bert.jobs.job import Execution, Job, Step
-from bert.jobs.planned import Planned, start
+from bert.jobs.job import Execution, Job, Planned, Step, start
 from bert.jobs.record import command_began
-from bert.jobs.training import trainings
+from bert.jobs.training import Train, trainings
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
     POSITIONAL_PLAN,
@@ -48,9 +47,7 @@ from bert.own_text.flags import add_text_flags, is_about_own_text, refuse_withou
 from bert.planning.estimates import training_flops_per_sequence
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
-from bert.pretraining.epochs import with_known_steps
 from bert.pretraining.launch_settings import Preparation, PretrainingLaunch
-from bert.pretraining.phases import TrainPhase, phase_step
 from bert.pretraining.preparation import data_steps
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
 from bert.reporting.curves import curves_command
@@ -265,18 +262,46 @@ def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:
     launch, first = plan.launch, plan.phases[0]
     phases = []
     for config in plan.phases:
-        data = data_steps(plan.name, config, launch.shards, plan.ranks)
-        step = phase_step(config, first, launch.start, plan.ranks, data)
-        phases.append(replace(step, share=_work(config, plan.world_size())))
+        phase = Train(
+            script=launch.start.script(),
+            config=config,
+            ranks=plan.ranks,
+            start=first_start(config, first),
+            data=data_steps(plan.name, config, launch.shards, plan.ranks),
+            job_id=f"{launch.start.job_name}_{config.stage()}",
+            log_file=launch.start.log_file(config, plan.world_size()),
+            share=_work(config, plan.world_size()),
+        )
+        phases.append(phase)
     results = PretrainingResults(plan.name, tuple(phases), tuple(words))
     return Job(plan.name, first.run.output_dir, (*phases, results), plan.ranks, plan.hours)
+
+
+def first_start(config: PretrainingConfig, previous: PretrainingConfig) -> dict[str, Any]:
+    """The start of a phase that has no checkpoint yet, where it is not the one asked for: phase 2 starts from phase 1.
+
+    Initial weights given for both phases are for phase 1 only; those given for phase 2 alone are kept.
+
+    Args:
+        previous: the settings of the first phase of the job, which may be `config`.
+    """
+    start, start_before = config.initialization, previous.initialization
+    if config.run.benchmark or config.run.phase == 1 or previous.run.phase == 2 or start.from_phase1_final_params:
+        return {}
+    if (start.from_pretrained_params, start.from_checkpoint) != (
+        start_before.from_pretrained_params,
+        start_before.from_checkpoint,
+    ):
+        return {}
+    others = type(start)().model_dump()
+    return others | {"from_phase1_final_params": previous.checkpoint_dir()}
 
 
 def _work(config: PretrainingConfig, world_size: int) -> float:
     """The arithmetic of a phase, by which --hours are divided; of one whose updates are not known yet, of an update."""
     data, schedule = config.data, config.batch.schedule(world_size)
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
-    return float(flops * schedule.sequences(max(1, with_known_steps(config, world_size).run.max_steps)))
+    return float(flops * schedule.sequences(max(1, config.with_known_steps(world_size).run.max_steps)))
 
 
 @dataclass(frozen=True)
@@ -289,7 +314,7 @@ class PretrainingResults(Step):
 
     takes_time: ClassVar[bool] = False
     preset: str
-    phases: tuple[TrainPhase, ...]
+    phases: tuple[Train, ...]
     words: tuple[str, ...]
 
     @property

@@ -17,8 +17,7 @@ from bert.exit_codes import OK
 from bert.files import write_atomically
 from bert.glue.task_table import TASKS
 from bert.help_parser import HelpParser, wrapped
-from bert.jobs.job import Execution, Group, Job, Step
-from bert.jobs.planned import Planned, start
+from bert.jobs.job import Execution, Group, Job, Planned, Step, start
 from bert.jobs.training import Train, trainings
 from bert.own_text.flags import is_about_own_text
 from bert.reporting.run_record import read_runs

@@ -6,7 +6,7 @@ Names are unique across the sections, so flat names are enough for recipes, YAML
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
@@ -288,6 +288,14 @@ class TrainingConfig(Settings):
     def expects_fewer_steps(self) -> bool:
         """Whether the time is expected to allow `expected_steps`, and --max-steps is only the most."""
         return False
+
+    def with_known_steps(self, world_size: int) -> Self:
+        """The settings with the number of updates, if the data that decide it are there; otherwise as they are."""
+        return self
+
+    def ending_in(self, seconds: float) -> Self:
+        """The settings of a start that ends after so many seconds."""
+        return derive(self, finish_in=seconds)
 
     def num_predictions(self) -> int:
         """Masked words that are predicted in a sequence, at most; 0 without a masked-LM head."""

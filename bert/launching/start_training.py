@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from bert import REPOSITORY
 from bert.checkpoints.directories import list_steps
 from bert.config.run_file import RUN_FLAG, dump_yaml, run_file, run_file_content
 from bert.config.setting_errors import Mistakes, usage_errors
@@ -127,6 +128,14 @@ def start_of_ranks(
     # A number among the visible cards; the launcher, too, counts the -1 of a rank on the CPU as one of them.
     variables |= {"FLAGS_selected_gpus": "0"} if has_device else {"PADDLE_DISTRI_BACKEND": "gloo"}
     return RanksStart([sys.executable, "-u", *map(str, program)], variables)
+
+
+def require_script(script: Path) -> None:
+    """Raise ValueError if there is no run_*.py where --code-dir says."""
+    if not script.is_file():
+        raise ValueError(
+            f"code_dir={script.parent} has no {script.name}; name a checkout, such as {REPOSITORY}, or omit it"
+        )
 
 
 def check_machine(config: TrainingConfig, ranks: Ranks) -> str | None:

@@ -21,7 +21,11 @@ _LITTLE = 0.3  # nats below the unigram entropy
 
 def result_lines(plan: TextPlan, config: PretrainingConfig) -> Iterator[str]:
     """What was chosen, what was learned, and where a better model is, if the last updates made it worse."""
-    model, summary, samples = config.model, read_json(config.stage_dir() / "summary.json"), sample_set(config)
+    model, summary, samples = (
+        config.model,
+        read_json(config.stage_dir() / "summary.json"),
+        sample_set(config.data.input_dir),
+    )
     updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
     passes = f", {updates * batch * plan.duplicate_factor / samples.num_samples:,.2f} epochs" if samples else ""
     yield (

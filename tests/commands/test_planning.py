@@ -15,7 +15,7 @@ from bert.commands.pretrain import parse_launch_arguments
 from bert.config.run_file import dump_yaml
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import only_writer
-from bert.jobs import execution
+from bert.jobs import job as execution
 from tests.support.commands import refused
 from tests.support.jobs import StandInRunner
 
@@ -124,7 +124,7 @@ def test_a_dry_run_refuses_what_a_start_refuses(folder, mistake):
 def test_fewer_epochs_than_were_made_are_refused_before_anything(folder, monkeypatch):
     """The updates of the epochs are known where the shards are."""
     monkeypatch.setattr(
-        "bert.pretraining.phases.with_known_steps",
+        "bert.pretraining.config.PretrainingConfig.with_known_steps",
         lambda config, world_size: config.model_copy(update={"run": config.run.model_copy(update={"max_steps": 3})}),
     )
     line = f"{ONE_PHASE.replace('--max-steps 9', '--epochs 1')} --output-dir before --seed 7"
@@ -149,7 +149,7 @@ def test_what_a_start_lacks_is_shown_with_its_mistakes(folder, monkeypatch):
     code, _, errors = start("--config base --num-gpus 8 --code-dir text --report-to wandb")
     assert code == BAD_INPUT
     lines = errors.splitlines()
-    names = ("code_dir=text", "input_dir=", "num_gpus=8 must be at most", "report_to=wandb", "input_dir=")
+    names = ("input_dir=", "code_dir=text", "num_gpus=8 must be at most", "report_to=wandb", "input_dir=")
     assert [line.startswith(f"error: {name}") for line, name in zip(lines, names, strict=True)] == [True] * 5, errors
 
 

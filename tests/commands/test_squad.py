@@ -11,8 +11,7 @@ from bert.commands import fine_tuning, squad
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.config import usual_settings
 from bert.finetuning.squad.answer_settings import ReaderSettings
-from bert.jobs.execution import execute
-from bert.jobs.job import Execution
+from bert.jobs.job import Execution, execute
 from bert.jobs.record import JobRecord
 from bert.launching.process_runner import Runner
 from bert.launching.settings import LaunchPlan

@@ -11,7 +11,8 @@ from bert import REPOSITORY
 from bert.checkpoints.directories import write_checkpoint
 from bert.commands.__main__ import main
 from bert.commands.pretrain import job_of, parse_launch_arguments
-from bert.jobs import execution, training
+from bert.jobs import job as execution
+from bert.jobs import training
 from bert.jobs.making import Make, Products
 from bert.jobs.record import JobRecord
 from bert.own_text import constants, corpus, start
