@@ -8,24 +8,18 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from bert import REPOSITORY
-from bert.command_errors import discard_output
 from bert.config.command_line import take_questions
 from bert.config.flags import flag_name
 from bert.config.setting_errors import Mistakes, suggest, usage_errors
 from bert.config.setting_sources import merged, read_settings, resolve_config
-from bert.exit_codes import OK
-from bert.files import read_json
-from bert.help_parser import wrapped
 from bert.interpreter import is_installed, shell_command
-from bert.jobs.job import Execution, Job, Planned, Step, start
+from bert.jobs.job import Job, Planned, start
 from bert.jobs.record import command_began
 from bert.jobs.training import Train, trainings
 from bert.launching.arguments import (
@@ -40,7 +34,6 @@ from bert.launching.arguments import (
     settings_of_nvidia,
     sorted_by_owner,
 )
-from bert.launching.previous_run import kept_start, without_effect
 from bert.launching.ranks import gpus_for, num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
 from bert.own_text.flags import add_text_flags, is_about_own_text, refuse_without_text
@@ -50,8 +43,7 @@ from bert.pretraining.entry import ENTRY
 from bert.pretraining.launch_settings import Preparation, PretrainingLaunch
 from bert.pretraining.preparation import data_steps
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
-from bert.reporting.curves import curves_command
-from bert.reporting.results import next_commands, show_figures
+from bert.pretraining.results import PretrainingResults
 
 POSITIONAL = (
     Positional("batch_size", "256", "phase1_batch_size"),
@@ -302,63 +294,3 @@ def _work(config: PretrainingConfig, world_size: int) -> float:
     data, schedule = config.data, config.batch.schedule(world_size)
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
     return float(flops * schedule.sequences(max(1, config.with_known_steps(world_size).run.max_steps)))
-
-
-@dataclass(frozen=True)
-class PretrainingResults(Step):
-    """Shows the figures of the phases, the picture and the next commands.
-
-    Attributes:
-        words: of the command, which its longer form repeats.
-    """
-
-    takes_time: ClassVar[bool] = False
-    preset: str
-    phases: tuple[Train, ...]
-    words: tuple[str, ...]
-
-    @property
-    def title(self) -> str:
-        return "showing the results"
-
-    def run(self, execution: Execution) -> int:
-        configs = [step.settled(execution).config for step in self.phases]
-        if not execution.has_worked:
-            output_dir = configs[0].run.output_dir
-            print(wrapped(f"Already done: {output_dir} (delete it, or pass another --output-dir, to train anew)"))
-            print("".join(map(without_effect, configs)), end="")
-        if not execution.job.is_first_node():
-            return OK
-        if configs[0].run.benchmark:
-            for config in configs:
-                rate = read_json(config.log_dir() / "summary.json").get("training_sequences_per_second") or 0.0
-                figure = f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})"
-                print(wrapped(figure))
-            return OK
-        try:
-            show_figures(self.preset, configs, execution.seconds() if execution.has_worked else None)
-            print(next_commands(_next_commands(self.preset, configs, self.words)))
-            for config in configs[1:]:
-                if notice := kept_start(config, configs[0]):
-                    print(notice)
-            sys.stdout.flush()
-        except BrokenPipeError:  # no reader (`| head`); the files are written
-            discard_output()
-        return OK
-
-
-def _next_commands(preset: str, phases: Sequence[PretrainingConfig], words: Sequence[str]) -> list[tuple[str, str]]:
-    """(purpose, command); `words` are those of the command that ran, which its longer form repeats."""
-    pretrain, first, last = "scripts/run_pretraining.sh", phases[0], phases[-1]
-    longer = [f"--phase{first.run.phase}-max-steps", str(2 * first.run.max_steps), "--output-dir", "results/longer"]
-    weights: list[str | Path] = ["--from-pretrained-params", last.checkpoint_dir()]
-    on_squad = ["--config", "squad_large", "--download"] if first.model.hidden_size >= 768 else []
-    large = shell_command(pretrain, "--config", "large", "--dry-run")
-    commands = [curves_command(first.run.output_dir)]
-    if not any("epochs" in word or "hours" in word for word in words):  # which go with no number of steps
-        twice = f"the same, phase {first.run.phase} twice as long"
-        commands.append((twice, shell_command(pretrain, *words, *longer)))
-    commands.append(("fine-tune it on questions", shell_command("scripts/run_squad.sh", *on_squad, *weights)))
-    if preset == "quickstart":
-        commands.append(("what BERT-large on 8 GPUs would take", large))
-    return commands

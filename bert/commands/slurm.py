@@ -23,7 +23,7 @@ from bert.help_parser import wrapped
 from bert.jobs.job import Job, Step, execute
 from bert.launching.arguments import PRECISIONS, one_of
 from bert.launching.previous_run import is_done
-from bert.launching.process_runner import flags_of
+from bert.launching.processes import flags_of
 from bert.launching.settings import LaunchPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.launch_settings import PretrainingLaunch

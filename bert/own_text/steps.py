@@ -15,7 +15,7 @@ from bert.help_parser import wrapped
 from bert.jobs.job import Execution, Job, Step
 from bert.jobs.training import Train
 from bert.launching.previous_run import is_done, newest_loop_state, newest_saved, without_effect
-from bert.launching.process_runner import module_command
+from bert.launching.processes import module_command
 from bert.launching.ranks import Ranks
 from bert.own_text import constants, corpus, report
 from bert.own_text.length import LEAST_SECONDS

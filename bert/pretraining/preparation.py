@@ -9,7 +9,7 @@ from bert.exit_codes import OK
 from bert.interpreter import shell_command
 from bert.jobs.job import Execution, Step
 from bert.jobs.making import Make
-from bert.launching.process_runner import module_command
+from bert.launching.processes import module_command
 from bert.launching.ranks import Ranks
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.launch_settings import Preparation

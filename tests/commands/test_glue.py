@@ -8,7 +8,7 @@ from bert.commands.__main__ import main
 from bert.commands.fine_tuning import planned_of
 from bert.jobs.job import Execution
 from bert.jobs.record import JobRecord
-from bert.launching.process_runner import Runner
+from bert.launching.start_training import Runner
 from bert.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.support.commands import refused
 from tests.support.launching import LAUNCHERS
