@@ -8,6 +8,7 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -222,13 +223,13 @@ def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, An
 
 
 def main(argv: Sequence[str]) -> int:
-    begun = command_began()
+    called = time.time()
     with usage_errors():
         line = read_command_line(LAUNCHER, argv)
     if is_about_own_text(line.launch):  # reads text and weights, which needs more packages
         from bert.commands import own_text
 
-        return own_text.main(line, begun)
+        return own_text.main(line, command_began(called))
     return start(planned, argv)
 
 

@@ -14,8 +14,8 @@ from bert.config.flags import NO_FLAG, Flag
 from bert.config.settings_base import Settings
 from bert.conversion import locating, tensor_names, vocabularies, vocabulary_padding
 from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts, named_classes, unread_vector_steps
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import PretrainedWeights, read_pretrained
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.vocabularies import Tokens, write_tokenizer
 from bert.model.head_specs import HEADS
 

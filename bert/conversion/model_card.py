@@ -21,7 +21,7 @@ from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
 from bert.conversion.model import Model
 from bert.conversion.model_description import VectorForm, read_usage
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run

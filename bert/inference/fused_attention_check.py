@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bert.conversion.model import Model, ModelSource, read
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.finetuning.loader import prediction_batches
 from bert.inference.paddle_program import Network
 from bert.labels.features import sentence_features

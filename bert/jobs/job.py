@@ -267,13 +267,13 @@ class Planned(NamedTuple):
 
 def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int:
     """Plan a command line, and execute its job unless it asks something; the exit code."""
-    begun = command_began()
+    called = time.time()
     with usage_errors():
         planned = plan(words)
         if planned.answers():
             return OK
         planned.job.check(here=True)
-    return execute(planned.job, begun)
+    return execute(planned.job, command_began(called))
 
 
 def show_steps(job: Job) -> None:

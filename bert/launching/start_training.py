@@ -14,8 +14,6 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
-import psutil
-
 from bert import REPOSITORY
 from bert.checkpoints.directories import list_steps
 from bert.command_errors import EXIT_CODE_FILE
@@ -86,6 +84,8 @@ class Runner:
         self._reason_file = log_dir / "stopped_by"
         for file in (self._reason_file, log_dir / EXIT_CODE):
             file.unlink(missing_ok=True)
+        import psutil  # not for --help
+
         started = str(psutil.Process().create_time())
         environment = {**variables, STOPPED_BY: str(self._reason_file), COMMAND_STARTED: started}
         environment[EXIT_CODE_FILE] = str(log_dir / EXIT_CODE)

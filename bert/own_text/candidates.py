@@ -12,7 +12,7 @@ from bert.own_text.facts import MachineFacts, TextFacts
 from bert.own_text.length import Length
 from bert.own_text.request import TextRequest
 from bert.planning.estimates import rank_bytes
-from bert.samples.masking import MASKED_SHARE, predictions_of
+from bert.samples.settings import MASKED_SHARE, predictions_of
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 

@@ -18,7 +18,7 @@ from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
 from bert.pretraining.expectation import ERROR, is_measured, nats_below_frequency
 from bert.reporting.progress import duration
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 
 _EARLY_STOPPING, _DEVICE, _RANKS, _MICRO_BATCH = "early stopping", "device", "ranks", "micro-batch"
 _WIDTHS = (14, 25, 25, 30)  # of the table's columns; a line of it has at most 100 characters

@@ -13,8 +13,7 @@ from bert.config.training_settings import InitializationSettings, RunSettings, T
 from bert.files import unset_variable
 from bert.interpreter import install_command
 from bert.pretraining.epochs import sample_set
-from bert.samples.masking import MASKED_SHARE, predictions_of
-from bert.samples.settings import LoaderSettings
+from bert.samples.settings import MASKED_SHARE, LoaderSettings, predictions_of
 from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary_copy
 
 

@@ -16,7 +16,7 @@ from bert.pretraining.epochs import sample_set
 from bert.pretraining.recipes import RECIPES
 from bert.reporting.progress import duration, megabytes
 from bert.runtime.topology import visible_gpus
-from bert.samples.masking import predictions_of
+from bert.samples.settings import predictions_of
 
 
 def dry_run_report(config: PretrainingConfig, world_size: int) -> str:

@@ -14,7 +14,7 @@ from bert.launching.ranks import Ranks
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.launch_settings import Preparation
 from bert.samples.manifest import MANIFEST_NAME, is_unfinished
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 from data.download_vocabulary import provide_vocabulary
 
 
