@@ -18,7 +18,7 @@ from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
 from bert.jobs.job import Execution, Job, Planned, Step
-from bert.jobs.training import Train
+from bert.jobs.training import Train, parts_of_time
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
 from bert.launching.ranks import gpus_for, quickstart_processes
 from bert.launching.settings import LaunchPlan
@@ -72,7 +72,7 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
     mistakes.refuse()
     results = FineTuningResults(training, tuple(task.scores))
     job = Job(plan.name, training.config.run.output_dir, (training, results), plan.ranks, plan.hours)
-    return Planned(line, plan.shown_in_time([1.0]), job)
+    return Planned(line, plan.shown_in_time(parts_of_time(job)), job)
 
 
 def _plan(

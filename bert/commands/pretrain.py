@@ -22,7 +22,7 @@ from bert.config.setting_sources import merged, read_settings, resolve_config
 from bert.interpreter import is_installed, shell_command
 from bert.jobs.job import Job, Planned, start
 from bert.jobs.record import command_began
-from bert.jobs.training import Train, trainings
+from bert.jobs.training import Train, parts_of_time
 from bert.launching.arguments import (
     FLAGS_INSTEAD,
     POSITIONAL_PLAN,
@@ -246,8 +246,7 @@ def planned(words: Sequence[str]) -> Planned:
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
     job = job_of(plan, line.words)
-    work = [step.share for step in trainings(job)]
-    return Planned(line, plan.shown_in_time([share / sum(work) for share in work]), job)
+    return Planned(line, plan.shown_in_time(parts_of_time(job)), job)
 
 
 def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from bert.config.flags import Flag
@@ -15,12 +14,15 @@ from bert.conversion.untrusted_files import ConversionError
 from bert.interpreter import install_command
 from bert.model.head_specs import HEADS
 
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
+
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
 OPENVINO_FILE = "openvino_model.xml"  # as optimum names it; the weights are in the .bin beside it
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
-Arrays = Mapping[str, np.ndarray]  # of a network's inputs or outputs
+Arrays = Mapping[str, "np.ndarray"]  # of a network's inputs or outputs
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 VECTORS = "sentence_embedding"  # the output of a model of vectors, as optimum names it
 NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa

@@ -121,7 +121,7 @@ class Train(Step):
         others = [step for step in trainings(execution.job) if step._name(execution) != name]
         todo = [step for step in others if not step.is_done(execution)]
         beside = self.seconds_beside + sum(step._seconds_beside_and_data(execution) for step in todo)
-        part = self.share / (self.share + math.fsum(step.share for step in todo))
+        part = part_of_time(self, [self, *todo])
         mine = (left - beside) * part
         if mine >= LEAST_SECONDS:
             return mine
@@ -152,6 +152,17 @@ class Train(Step):
         while not (is_over := self._is_over(execution)) and time.monotonic() < deadline:
             time.sleep(1.0)
         return is_over
+
+
+def part_of_time(step: Train, todo: Sequence[Train]) -> float:
+    """The part of the hours that a training gets among those that are left, of which it is one."""
+    return step.share / math.fsum(one.share for one in todo)
+
+
+def parts_of_time(job: Job) -> list[float]:
+    """The part of the hours of each training of a job that has not begun."""
+    todo = trainings(job)
+    return [part_of_time(step, todo) for step in todo]
 
 
 def trainings(job: Job) -> list[Train]:

@@ -95,6 +95,17 @@ def test_a_dry_run_lists_the_steps(folder, door):
     assert any(". training phase1: " in line for line in steps[1:]), steps
 
 
+def test_a_dry_run_of_the_evening_begins_with_its_text(folder):
+    _, shown, _ = start("--config evening --dry-run")
+    steps = shown.rpartition("\nsteps")[2]
+    assert "1. collecting the documentation of this machine: " in steps and "2. importing the text" in steps
+
+
+def test_a_dry_run_of_several_seeds_of_text_names_the_hours_of_all(folder):
+    _, shown, _ = start("--text text --hours 0.3 --seeds 3 --output-dir out --dry-run")
+    assert "steps, 0.3 hours in all:" in shown and "steps, 0.1 hours in all:" in shown
+
+
 def test_a_dry_run_says_what_this_machine_lacks(folder, monkeypatch):
     """And is no error: the training may be meant for another one."""
     monkeypatch.delenv("BERT_PREP_WORKING_DIR", raising=False)
