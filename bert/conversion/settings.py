@@ -45,7 +45,7 @@ class CardRequest(Settings):
         None, description="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other"
     )
     languages: Annotated[
-        tuple[str, ...], Flag(name="--language", aliases=("--lang",), placeholder="CODE", group=_GROUP)
+        tuple[str, ...], Flag(name="--language", hidden_aliases=("--lang",), placeholder="CODE", group=_GROUP)
     ] = Field((), description="of its text: en de")
 
     @field_validator("license")

@@ -5,10 +5,11 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
+from bert.config.flags import Flag
 from bert.config.settings_base import Settings
 from bert.launching.processes import RANK
 from bert.runtime.topology import allowed_processors, cpu_quota, no_gpu, nvidia_smi, visible_devices
@@ -17,7 +18,7 @@ from bert.runtime.topology import allowed_processors, cpu_quota, no_gpu, nvidia_
 class Ranks(Settings):
     """The processes of a run and the nodes they run on."""
 
-    num_processes: int = Field(
+    num_processes: Annotated[int, Flag(name="--num-gpus", hidden_aliases=("--num-processes",))] = Field(
         1, ge=1, description="processes (GPUs) on each node; without it, as many as the preset or the task takes"
     )
     num_nodes: int = Field(1, ge=1, description="nodes; start the same command on each of them")

@@ -292,10 +292,10 @@ def _refuse_batch(batch: int | None, micro: int, ranks: int, has_begun: bool) ->
     """Raises ValueError for a global batch that the ranks do not divide; a run that has begun keeps its own."""
     if not batch or batch % (one_pass := ranks * micro) == 0:
         return
-    remedy = f"--global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-processes"
+    remedy = f"--global-batch-size {-(-batch // one_pass) * one_pass}, or other --num-gpus"
     if has_begun:
         fits = [number for number in range(1, ranks) if batch % (number * micro) == 0]
-        remedy = f"--num-processes {fits[-1]}" if fits else "a --batch-size that divides it"
+        remedy = f"--num-gpus {fits[-1]}" if fits else "a --batch-size that divides it"
     raise ValueError(
         f"global_batch_size={batch} must be a multiple of batch_size x ranks = {micro} x {ranks}; pass {remedy}"
     )

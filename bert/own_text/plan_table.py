@@ -89,7 +89,7 @@ def device_rows(
     need = f"about {network.rank_bytes(placement.device, micro) / 1e9:.1f} GB"
     rows = (
         PlanRow(_DEVICE, device, _why(request.setting("device"), where), "--device"),
-        PlanRow(_RANKS, processes, _why(request.num_processes, each), "--num-processes, --cpu-threads"),
+        PlanRow(_RANKS, processes, _why(request.num_processes, each), "--num-gpus, --cpu-threads"),
         PlanRow(_MICRO_BATCH, f"{micro:,} a rank", _why(request.setting("batch_size"), need), "--batch-size"),
     )
     return {row.name: row for row in rows}

@@ -115,7 +115,7 @@ class PretrainingRunSettings(RunSettings):
         if self.early_stopping and not self.keep_best_checkpoint:
             raise ValueError(
                 f"early_stopping={self.early_stopping} ends with the best checkpoint, which keep_best_checkpoint=false "
-                "does not keep; pass --early-stopping 0, or drop --no-keep-best-checkpoint"
+                "does not keep; pass --early-stopping 0, or drop --no-keep-best"
             )
         return self
 

@@ -131,7 +131,7 @@ def test_a_table_is_enough_to_train_a_classifier(weights, tmp_path):
             ["--train", "notes.csv", "--label-column", "urgncy", "--dry-run"],
             "no column 'urgncy'.*did you mean urgency?",
         ),
-        (["--train", "notes.csv", "--group-column", "patient", "--dry-run"], "--group-column names the right one"),
+        (["--train", "notes.csv", "--group-column", "patient", "--dry-run"], "--group-by names the right one"),
         (["--train", "notes.csv", "--positive-label", "yess", "--dry-run"], "did you mean yes?"),
         (["--train", "notes.csv", "--best-by", "recal:yes", "--dry-run"], "did you mean recall:yes?"),
         (["--train", "notes.csv", "--label-separator", ";", "--balance", "--dry-run"], "a text has one; omit them"),
@@ -171,7 +171,7 @@ def test_the_help_of_a_classifier_has_no_flags_of_published_tasks(capsys):
     with pytest.raises(SystemExit):
         plan(["--help"], "classify")
     shown = capsys.readouterr().out
-    assert "--group-column" in shown and not any(flag in shown for flag in ("--task-name", "--data-dir", "--download"))
+    assert "--group-by" in shown and not any(flag in shown for flag in ("--task-name", "--data-dir", "--download"))
 
 
 def test_entities_have_a_script_of_their_own(weights, capsys):

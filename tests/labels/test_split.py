@@ -94,7 +94,7 @@ def test_canned_texts_are_divided_as_before_and_it_is_noted():
     assert len(groups) == 30
     assert [*notes_of_groups(groups, 5)] == [
         "60 rows are nearly equal to over half a part of rows: of them only equal texts are held out together, and "
-        "scores on them are better than on new texts; --group-column or fewer --folds than 5 may keep them together"
+        "scores on them are better than on new texts; --group-by or fewer --folds than 5 may keep them together"
     ]
     assert [*notes_of_groups(row_groups(examples([sentence(row) for row in range(60)]), 5), 5)] == []
 
