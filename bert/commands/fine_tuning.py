@@ -10,7 +10,7 @@ from bert.checkpoints.directories import list_steps
 from bert.commands.quickstart_data import MadeData, SampleVocabulary, quickstart_data
 from bert.config.command_line import Question, take_questions
 from bert.config.setting_errors import Mistakes
-from bert.config.setting_sources import read_settings, resolve_config
+from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
 from bert.exit_codes import OK
 from bert.files import read_json
@@ -90,7 +90,7 @@ def _plan(
         device = {**dict(task.entry.recipes[form.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
     timed = {"lr_schedule": "wsd"} if "hours" in flags else {}  # whose decay can begin at any time
-    config = resolve_config({**timed, **settings, **line.training}, task.entry)
+    config = resolve([{**timed, **settings}, line.training], task.entry)
     available = max(1, gpus_for(config.hardware.device))
     launched = read_settings(task.settings, {"num_processes": available, **launch_settings, **flags})
     if "plan" not in line.launch:  # --plan is about other devices than this machine has

@@ -11,14 +11,14 @@ the code of the process that failed.
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bert import REPOSITORY
 from bert.config.command_line import take_questions
 from bert.config.flags import flag_name
 from bert.config.setting_errors import Mistakes, suggest, usage_errors
-from bert.config.setting_sources import merged, read_settings, resolve_config
+from bert.config.setting_sources import read_settings, resolve, resolve_config
+from bert.config.training_settings import derive
 from bert.interpreter import is_installed, shell_command
 from bert.jobs.job import Job, Planned, start
 from bert.jobs.record import command_began
@@ -103,7 +103,7 @@ class _Form(NamedTuple):
     name: str
     launch: Mapping[str, Any]
     phases: Mapping[int, dict[str, Any]]  # the settings of each phase that is trained
-    device: Mapping[str, Any] = MappingProxyType({})  # what --device auto stands for, over the flags of both phases
+    is_on_cpu: bool = False  # --device auto is the CPU, with any number of ranks
 
 
 def parse_launch_arguments(argv: Sequence[str]) -> LaunchPlan:
@@ -154,18 +154,17 @@ def _form(line: CommandLine) -> _Form:
 
 
 def _preset_form(name: str, line: CommandLine) -> _Form:
-    preset, device = PRESETS[name], dict[str, str]()
+    preset, is_on_cpu = PRESETS[name], False
     launch = {"num_processes": preset.processes_per_node, "num_nodes": preset.num_nodes}
     if name == "quickstart":
         launch["num_processes"] = quickstart_processes(line.training.get("device", "auto"))
-        if line.training.get("device", "auto") == "auto" and not gpus_for("auto"):
-            device = {"device": "cpu"}  # with any number of ranks
+        is_on_cpu = not gpus_for("auto")
     phases = {}
     for phase, recipe in ((1, preset.phase1), (2, preset.phase2)):
         output_dir = {**line.training, **line.phases[phase]}.get("output_dir", RECIPES[recipe]().run.output_dir)
         report = Path(output_dir) / f"phase{phase}" / "report.json"  # beside the phase's other files
         phases[phase] = {"config": recipe, "report_file": report}
-    return _Form(name, launch, phases, device)
+    return _Form(name, launch, phases, is_on_cpu)
 
 
 def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
@@ -197,11 +196,12 @@ def _positional_form(line: CommandLine) -> _Form:
 
 
 def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
+    """The settings of a phase: of the preset, the flags and its own flags; at last what this machine decides."""
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
     with errors_of_phase(phase, line.phases[phase]):
-        layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
-        config: PretrainingConfig = resolve_config(merged(layers, ENTRY.rules), ENTRY)
-        return config
+        preset = {**form.phases[phase], **timed}
+        config: PretrainingConfig = resolve([preset, line.training, line.phases[phase]], ENTRY)
+    return derive(config, device="cpu") if form.is_on_cpu and config.hardware.device == "auto" else config
 
 
 def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, Any]) -> None:

@@ -6,12 +6,13 @@ Names are unique across the sections, so flat names are enough for recipes, YAML
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.batch_settings import BatchSettings
+from bert.config.flags import Flag
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.config.settings_base import MayDiffer, MayGrow, Settings, Switch, seconds_of
 
@@ -106,7 +107,7 @@ class InitializationSettings(Settings):
     last_step_of_checkpoint: Literal["auto"] | int | None = Field(
         None, description="step to resume from; auto: the newest valid one, or a fresh start if there is none yet"
     )
-    from_pretrained_params: Path | None = Field(
+    from_pretrained_params: Annotated[Path | None, Flag(aliases=("--model",))] = Field(
         None,
         description="start at step 0 with the weights found here; or a published model's name: bert-base-uncased, "
         "OWNER/NAME of the Hugging Face hub",
