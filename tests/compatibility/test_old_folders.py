@@ -111,6 +111,6 @@ def test_the_quickstart_continues_with_its_settings(tmp_path, monkeypatch):
     for phase in (1, 2):
         write_checkpoint(tmp_path / f"results/quickstart/bert-quickstart/phase{phase}", 3, lambda checkpoint: None)
     words = ["--device", "cpu", "--num-processes", "2"]
-    job_of(parse_launch_arguments(words)).check()
+    job_of(parse_launch_arguments(words)).check(here=False)
     with pytest.raises(ValueError, match="learning_rate=0.5 differs from .* of the run in results/quickstart"):
-        job_of(parse_launch_arguments([*words, "--learning-rate", "0.5"])).check()
+        job_of(parse_launch_arguments([*words, "--learning-rate", "0.5"])).check(here=False)
