@@ -6,6 +6,7 @@ import pytest
 
 from bert.commands.__main__ import main
 from bert.commands.fine_tuning import planned_of
+from bert.glue.config import GlueConfig
 from bert.jobs.job import Execution
 from bert.jobs.record import JobRecord
 from bert.launching.start_training import Runner
@@ -24,6 +25,19 @@ def plan(words, name="glue"):
     task = LAUNCHERS[name]
     found = planned_of(task, words).plan
     return task.entry, found.phases[0], found.ranks
+
+
+def test_a_start_checks_the_files_once(weights, tmp_path, monkeypatch):
+    """A dry run on another machine refuses those that were named, and leaves the others."""
+    (tmp_path / "notes.csv").write_text("text,label\nfine,a\nbad,b\n" * 20)
+    words = ["--train", str(tmp_path / "notes.csv"), "--model", str(weights), "--device", "cpu", "--output-dir", "out"]
+    job, checked = planned_of(LAUNCHERS["classify"], words).job, []
+    monkeypatch.setattr(GlueConfig, "check_files", lambda self: checked.append(self.run.output_dir))
+    job.check(here=True)
+    assert checked == [Path("out")]
+    checked.clear()
+    job.check(here=False)
+    assert checked == [Path("out")]
 
 
 def test_a_task_its_folder_and_a_checkpoint(weights):
