@@ -11,10 +11,10 @@ _READINGS = frozenset("rt rp".split())  # of ruby: above the letters of a word, 
 # What a browser shows as a block, of HTML's own style sheet and of older pages. Any other element of HTML stands inside
 # of a line; any other element of XML separates, but for those that mark words.
 _BLOCKS = frozenset(
-    "address article aside audio blockquote body br button canvas caption center col colgroup dd details dialog dir div "
-    "dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe "
-    "legend li listing main menu nav noframes noscript object ol optgroup option p plaintext pre script search section "
-    "select style summary svg table tbody td template textarea tfoot th thead title tr ul video xmp".split()
+    "address article aside audio blockquote body br button canvas caption center col colgroup dd details dialog dir "
+    "div dl dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html "
+    "iframe legend li listing main menu nav noframes noscript object ol optgroup option p plaintext pre script search "
+    "section select style summary svg table tbody td template textarea tfoot th thead title tr ul video xmp".split()
 )
 _MARKS_WORDS = frozenset(
     "a abbr acronym b bdi bdo big bold cite code data del dfn em emph font hi i img ins italic kbd mark q s samp small "
