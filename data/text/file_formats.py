@@ -79,6 +79,8 @@ def input_of(path: Path, name: str, kind: str, named: bool = True) -> Input | st
     bare = path.with_suffix("") if compression else path
     suffix = bare.suffix.lower()
     if kind in ("auto", "code"):
+        if _is_mail_index(path):
+            return "is an index of a mail program, not a mail"
         by_name = "eml" if _is_in_maildir(path) else _FORMAT_OF.get(suffix)
         if by_name == "code" and kind == "auto" and not named:
             return f"is source code ({suffix}); pass --source-code to read it"
@@ -100,6 +102,12 @@ def input_of(path: Path, name: str, kind: str, named: bool = True) -> Input | st
 def _is_in_maildir(path: Path) -> bool:
     folders = [path.parent.parent / name for name in ("cur", "new", "tmp")]
     return path.parent in folders[:2] and all(folder.is_dir() for folder in folders)
+
+
+def _is_mail_index(path: Path) -> bool:
+    """Whether a file beside the folders of a Maildir is none of the user's: it has no suffix, or a server's name."""
+    is_servers = path.name.startswith(("dovecot", "courier", "maildir", "cyrus."))
+    return (is_servers or not path.suffix) and all((path.parent / name).is_dir() for name in ("cur", "new", "tmp"))
 
 
 def _reason_against_suffix(path: Path, bare: Path, compression: str) -> str:
