@@ -153,20 +153,21 @@ def _subject(mail: Message, reader: _Reader) -> str:
     raw = next((str(value) for name, value in mail.raw_items() if name.lower() == "subject"), "")[:_MOST_SUBJECT]
     parts = []
     with suppress(MessageError, ValueError, LookupError):
-        for content, charset in decode_header(_decoded_bytes(raw.encode("ascii", "surrogateescape"), mail, reader)):
+        text = _decoded_bytes(raw.encode("ascii", "surrogateescape"), _encoding_of_text(mail, reader), reader)
+        for content, charset in decode_header(text):
             if isinstance(content, bytes):
-                codec = named_codec(charset or "")
-                _, text = decoded(lambda data=content: [data], codec or "auto", reader.language, Counter(), check=False)
-                parts.append("".join(text))
+                parts.append(_decoded_bytes(content, named_codec(charset or "") or "auto", reader))
             else:
                 parts.append(content)
     return " ".join("".join(parts).split())
 
 
-def _decoded_bytes(content: bytes, mail: Message, reader: _Reader) -> str:
-    """The text of a header, whose bytes are UTF-8 or in the encoding that the first part of text names."""
+def _decoded_bytes(content: bytes, encoding: str, reader: _Reader) -> str:
+    return "".join(decoded(lambda: [content], encoding, reader.language, reader.counts, check=False)[1])
+
+
+def _encoding_of_text(mail: Message, reader: _Reader) -> str:
+    """How bytes of a header are decoded that are not UTF-8: as the first part of text that names a code page."""
     charsets = (str(part.get_content_charset() or "") for part in mail.walk())
     named = next(filter(None, map(named_codec, charsets)), "")
-    is_code_page = named and not named.startswith("utf")
-    encoding = f"auto:{named}" if is_code_page else reader.encoding
-    return "".join(decoded(lambda: [content], encoding, reader.language, reader.counts, check=False)[1])
+    return f"auto:{named}" if named and not named.startswith("utf") else reader.encoding

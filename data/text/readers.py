@@ -89,7 +89,10 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
         return _row_pieces(source, table.rows, form, findings)
     if source.kind in OFFICE_KINDS:
         text = office_text(
-            source.path, source.kind, lambda problem: findings.problem(f"{shown(source.path)}: {problem}")
+            source.path,
+            source.kind,
+            findings.counts,
+            lambda problem: findings.problem(f"{shown(source.path)}: {problem}"),
         )
         return _txt_pieces(source, no_bomb(source.path, bounded(source, text, Exception), len), "file")
     if source.kind in ("mbox", "eml"):

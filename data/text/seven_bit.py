@@ -12,6 +12,7 @@ codec iso2022_jp_ms reads a line by the standard, and where that fails, by the v
 import codecs
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from data.text.text_check import NotTextError
 
@@ -98,7 +99,7 @@ def _decode_microsoft(line: bytes, errors: str) -> str:
     return "".join(texts)
 
 
-def _decode(data: bytes, errors: str = "strict") -> tuple[str, int]:
+def _decode(data: Any, errors: str = "strict") -> tuple[str, int]:
     try:
         return bytes(data).decode("iso2022_jp_ext"), len(data)
     except UnicodeDecodeError:
@@ -115,7 +116,7 @@ def _decode(data: bytes, errors: str = "strict") -> tuple[str, int]:
 class _IncrementalDecoder(codecs.BufferedIncrementalDecoder):
     """Decodes whole lines: at the end of each the text is ASCII again."""
 
-    def _buffer_decode(self, data: bytes, errors: str, final: bool) -> tuple[str, int]:
+    def _buffer_decode(self, data: Any, errors: str, final: bool) -> tuple[str, int]:
         end = len(data) if final else bytes(data).rfind(b"\n") + 1
         return _decode(data[:end], errors)
 
