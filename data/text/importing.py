@@ -230,6 +230,7 @@ def import_files(paths: Sequence[Path], output: Path, settings: ImportSettings) 
         "guessed": findings.guessed,
         "left out": findings.left_out,
         "problems": findings.problems,
+        "noticed": [*findings.notices.sentences()],
         "duplicates": job.duplicates,
     }
     write_atomically(work / REPORT_NAME, utf8(json.dumps(report, indent=1, ensure_ascii=False) + "\n"))
@@ -276,7 +277,7 @@ def print_report(report: dict, output: Path) -> None:
             f"file{'s' * (facts['files'] != 1)} below {shown(output)}"
         )
     print_counts({name: value for name, value in {**report["counts"], **report["encodings"]}.items() if value})
-    for what in ("guessed", "left out", "problems", "duplicates"):
+    for what in ("guessed", "left out", "problems", "noticed", "duplicates"):
         if lines := report.get(what, []):
             title = "text columns guessed (--text-column names others)" if what == "guessed" else what
             listed = "\n  ".join([f"{title}:", *_examples(lines)])
