@@ -4,7 +4,7 @@ Nothing is changed. Each kind is counted with an example, and a warning says wha
 """
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -100,7 +100,8 @@ class DocumentNotices:
         """has_markup: whether tags may be part of the text; has_lines: whether its lines are compared with others."""
         self._notices, self._has_markup, self._has_lines = notices, has_markup, has_lines
         self._first: list[str] = []
-        self._tail = ""
+        self._tail = deque[str]()  # the last pieces, of _TAIL_CHARACTERS at least if there are so many
+        self._tail_characters = 0
         self._is_book = False
         self._searched = 0  # characters of the file
 
@@ -112,10 +113,16 @@ class DocumentNotices:
         if self._has_lines:
             if len(self._first) < _FIRST_LINES:
                 self._first += text.splitlines()[: _FIRST_LINES - len(self._first)]
-            self._tail = (self._tail + text)[-_TAIL_CHARACTERS:]
-            self._is_book |= _GUTENBERG.search(text) is not None
+            self._add_to_tail(text[-_TAIL_CHARACTERS:])
+            self._is_book |= "***" in text and _GUTENBERG.search(text) is not None
         if ends:
             self._end()
+
+    def _add_to_tail(self, text: str) -> None:
+        self._tail.append(text)
+        self._tail_characters += len(text)
+        while self._tail_characters - len(self._tail[0]) > _TAIL_CHARACTERS:
+            self._tail_characters -= len(self._tail.popleft())
 
     def _search(self, document: str, text: str) -> None:
         self._notices.characters += len(text)
@@ -140,7 +147,7 @@ class DocumentNotices:
         notices = self._notices
         notices.documents += 1
         notices.counts["books"] += self._is_book
-        lines = {line.strip() for line in [*self._first, *self._tail.splitlines()[-_LAST_LINES:]]}
+        lines = {line.strip() for line in [*self._first, *"".join(self._tail).splitlines()[-_LAST_LINES:]]}
         for line in lines:
             if len(line) < _LEAST_LINE:
                 continue
@@ -150,7 +157,9 @@ class DocumentNotices:
                 notices.repeated.setdefault(key, printable(line[:_LEAST_LINE]))
             elif len(notices.lines) < _MOST_LINES:
                 notices.lines[key] = 1
-        self._first, self._tail, self._is_book = [], "", False
+        self._first, self._is_book = [], False
+        self._tail.clear()
+        self._tail_characters = 0
 
 
 def _wrongly_decoded(text: str) -> Iterator[int]:
