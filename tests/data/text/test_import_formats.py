@@ -46,7 +46,7 @@ READ = {
     "lines.jsonl": (b'{"text": "Line."}\n', {"lines:1": "Line."}),
 }
 LEFT_OUT = {
-    "slides.ppt": (b"%PDF-1.4", "is an office document that is not read; save it as docx"),
+    "slides.ppt": (b"%PDF-1.4", "is a presentation, which is not read; save it as pdf"),
     "letter.docx": (b"PK\x03\x04", "is damaged or cut off (File is not a zip file)"),
     "letter.docx.gz": (gzip.compress(b"PK"), "is compressed docx; unpack it"),
     "all.zip": (b"PK\x03\x04", "is an archive; unpack it"),
