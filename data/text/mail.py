@@ -5,6 +5,7 @@ quotations, what introduces them, and signatures. Mails that are forwarded or co
 alike. Other headers, also those above a forwarded text, and attachments are left out. A mail's group is its thread.
 """
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,10 @@ _MOST_CHARACTERS, _MOST_DEPTH, _MOST_SUBJECT = 64 << 20, 20, 2_000  # of a mail,
 _FROM = re.compile(  # the line before each mail of an mbox: a sender, a weekday, a month and a day, a time and a year
     r"From (?:.*\S )? ?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +(?:\d\d? +)?"
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b.*\d{4}"
+)
+_BEFORE_HEADERS = re.compile(
+    rb"\A\s+(?=(?:subject|from|to|date|received|return-path|message-id|mime-version|content-type|x-[\w-]+|delivered-to):)",
+    re.IGNORECASE,
 )
 _REPLY = re.compile(r"(?:\s*(?:re|aw|wg|fwd?|sv|vs|tr|rv|ré|odp|antw|ynt|res|enc)(?:\[\d+\])?\s*[:\uff1a])+\s*", re.I)
 _SPLIT_LINE, _SOFT_BREAK = re.compile(r"=[ \t]+(?=\r?\n)"), re.compile(r"(?<!\n--) \n (?! )|(?<!\n--) \n(?![>\n]|--\s)")
@@ -71,7 +76,7 @@ def _contents(chunks: Iterable[bytes], is_box: bool) -> Iterator[str | None]:
     """Each mail, its bytes as Latin-1; None for one that is too long."""
     held, size = list[str](), 0
     before: str | None = ""
-    for line in whole_lines(chunk.decode("latin-1") for chunk in chunks):
+    for line in whole_lines(chunk.decode("latin-1") for chunk in _without_mark(chunks)):
         if is_box and before == "" and line and _FROM.match(line):
             if size:
                 yield "\n".join(held) if size <= _MOST_CHARACTERS else None
@@ -84,6 +89,18 @@ def _contents(chunks: Iterable[bytes], is_box: bool) -> Iterator[str | None]:
         before = line
     if size:
         yield "\n".join(held) if size <= _MOST_CHARACTERS else None
+
+
+def _without_mark(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes as a mail program writes them: UTF-8 of UTF-16, no byte order mark, no blank lines before headers."""
+    pieces = iter(chunks)
+    head = next(pieces, b"")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        yield from (decoder.decode(piece).encode("utf-8", "replace") for piece in chain([head], pieces))
+    else:
+        yield _BEFORE_HEADERS.sub(b"", head.removeprefix(codecs.BOM_UTF8))
+        yield from pieces
 
 
 def _kinds(mail: Message) -> Iterator[str]:

@@ -36,6 +36,7 @@ _GUTENBERG = re.compile(r"\*\*\* ?(?:START|END) OF (?:THE|THIS) PROJECT GUTENBER
 _MOST_CHARACTERS = 1 << 20  # of a file that are searched for damage and markup
 _EXAMPLE_CHARACTERS = 20  # on each side
 _LEAST_LINE, _FIRST_LINES, _LAST_LINES, _TAIL_CHARACTERS = 40, 60, 300, 30_000
+_LONGEST_LINE = 500  # characters of it that are compared
 _MOST_LINES = 300_000  # different ones that are remembered
 _LEAST_DOCUMENTS, _SHARE_OF_DOCUMENTS = 3, 0.05  # that have a repeated line
 
@@ -112,7 +113,8 @@ class DocumentNotices:
             self._search(document, text)
         if self._has_lines:
             if len(self._first) < _FIRST_LINES:
-                self._first += text.splitlines()[: _FIRST_LINES - len(self._first)]
+                lines = text[:_TAIL_CHARACTERS].splitlines()
+                self._first += [line[:_LONGEST_LINE] for line in lines[: _FIRST_LINES - len(self._first)]]
             self._add_to_tail(text[-_TAIL_CHARACTERS:])
             self._is_book |= "***" in text and _GUTENBERG.search(text) is not None
         if ends:
@@ -147,7 +149,8 @@ class DocumentNotices:
         notices = self._notices
         notices.documents += 1
         notices.counts["books"] += self._is_book
-        lines = {line.strip() for line in [*self._first, *"".join(self._tail).splitlines()[-_LAST_LINES:]]}
+        last = "".join(self._tail).splitlines()[-_LAST_LINES:]
+        lines = {line[:_LONGEST_LINE].strip() for line in [*self._first, *last]}
         for line in lines:
             if len(line) < _LEAST_LINE:
                 continue

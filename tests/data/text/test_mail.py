@@ -375,6 +375,14 @@ def test_words_that_the_format_of_a_mail_cuts_are_whole(head, body, text):
     assert only_mail(f"{head}\n\n{body}\n".encode()).startswith(text)
 
 
+@pytest.mark.parametrize("saved", ["utf-8-sig", "utf-16", "blank lines"])
+def test_a_mail_that_was_saved_as_text_keeps_its_headers_out(saved):
+    text = "Subject: Gr\u00fc\u00dfe\nFrom: a@x.org\nContent-Type: text/plain; charset=utf-8\n\nJa, 5 \u20ac.\n"
+    content = f"\n\n{text}".encode() if saved == "blank lines" else text.encode(saved)
+    assert only_mail(content) == "Gr\u00fc\u00dfe Ja, 5 \u20ac."
+    assert only_mail(b"\n\nNote: this is text.\n") == "Note: this is text."
+
+
 def test_the_index_files_of_a_maildir_are_no_texts(tmp_path):
     mailbox.Maildir(tmp_path / "Mail").add(mails()[0])
     names = ("dovecot-uidlist", "dovecot.index.log", "subscriptions", "maildirsize", "courierimapuiddb")
