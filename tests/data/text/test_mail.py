@@ -329,8 +329,12 @@ def test_the_headers_of_an_inline_forward_are_left_out(name):
 
 
 def test_lines_that_only_look_like_headers_stay():
-    text = "From: the hall\nWe saw a leak.\nTo: the office\nDate: Monday\nName: Ann\nPhone: 12"
-    assert only_mail(mail("Pump", text, 1)) == "Pump " + " ".join(text.split())
+    for text in (
+        "From: the hall\nWe saw a leak.\nTo: the office\nDate: Monday\nName: Ann\nPhone: 12",
+        "Subject: a pump\nDate: Monday\nTo: the office\nIt leaks.",  # nobody sent it
+        "From: the hall\nTo: the office\nIt leaks.",
+    ):
+        assert only_mail(mail("Pump", text, 1)) == "Pump " + " ".join(text.split())
 
 
 def test_a_line_of_prose_that_begins_with_from_starts_no_mail(tmp_path):
