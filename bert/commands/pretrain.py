@@ -52,6 +52,7 @@ from bert.pretraining.epochs import with_known_steps
 from bert.pretraining.launch_settings import Preparation, PretrainingLaunch
 from bert.pretraining.phases import TrainPhase, phase_step
 from bert.pretraining.preparation import data_steps
+from bert.pretraining.recipe_batch import batch_warning
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
 from bert.reporting.curves import curves_command
 from bert.reporting.results import next_commands, show_figures
@@ -144,7 +145,14 @@ def plan_of(line: CommandLine) -> LaunchPlan:
         for config in configs:
             config.batch.schedule(launch.nodes.world_size())
     mistakes.refuse()
-    plan = LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions)
+    of_recipes = [(config, form.phases[config.run.phase].get("config")) for config in configs]
+    warnings = [
+        batch_warning(config, RECIPES[name](), launch.nodes.world_size())
+        for config, name in of_recipes
+        if name in RECIPES
+    ]
+    name = form.name or f"phase {phases[0]}"
+    plan = LaunchPlan(name, configs, launch, questions, [warning for warning in warnings if warning])
     plan.refuse_schedule()
     return plan
 
@@ -260,12 +268,16 @@ def planned(words: Sequence[str]) -> Planned:
     return Planned(line, plan.shown_in_time([share / sum(work) for share in work]), job)
 
 
-def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:
-    """Missing data and the training of each phase, then the results."""
+def job_of(plan: LaunchPlan, words: Sequence[str] = (), for_all_nodes: bool = False) -> Job:
+    """Missing data and the training of each phase, then the results.
+
+    Args:
+        for_all_nodes: one node makes the missing data for all; otherwise several nodes refuse to start without them.
+    """
     launch, first = plan.launch, plan.phases[0]
     phases = []
     for config in plan.phases:
-        data = data_steps(plan.name, config, launch.shards, plan.ranks)
+        data = data_steps(plan.name, config, launch.shards, plan.ranks, for_all_nodes)
         step = phase_step(config, first, launch.start, plan.ranks, data)
         phases.append(replace(step, share=_work(config, plan.world_size())))
     results = PretrainingResults(plan.name, tuple(phases), tuple(words))

@@ -31,6 +31,7 @@ class Planned(NamedTuple):
             return False
         if is_dry_run:
             show_steps(self.job)
+            self.plan.warn()
         return True
 
 
@@ -42,6 +43,8 @@ def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int
         if planned.answers():
             return OK
         check_all([planned.job.check, planned.job.check_here])
+        if planned.job.is_first_node():
+            planned.plan.warn()
     return execute(planned.job, begun)
 
 

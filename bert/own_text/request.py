@@ -46,6 +46,7 @@ _CONTRADICTIONS = (  # flags, what --text does, the remedy
     (_BATCHES, "counts its updates by one batch", _ON_SHARDS),
     (("benchmark",), "measures the speed itself", "pass --dry-run, which shows it"),
 )
+_ONE_MACHINE = {"num_nodes": "1", "node_rank": "0"}  # values with which these flags contradict nothing
 _NEEDS_WEIGHTS = {
     "replay": "pass --text NAME=WEIGHT:PATH for each source",
     "add_words": "without weights the whole vocabulary is made of the text, so drop it",
@@ -223,7 +224,7 @@ def _refuse_positional_and_phases(line: CommandLine) -> None:
 
 
 def _refuse_contradictions(launcher: Mapping[str, Any], common: Mapping[str, Any]) -> None:
-    given = {**launcher, **common}
+    given = {name: value for name, value in {**launcher, **common}.items() if value != _ONE_MACHINE.get(name)}
     for names, rule, remedy in _CONTRADICTIONS:
         _refuse(given, names, rule, remedy)
     if "from_pretrained_params" in given:
