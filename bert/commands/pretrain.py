@@ -21,6 +21,7 @@ from bert.config.command_line import take_questions
 from bert.config.flags import flag_name
 from bert.config.setting_errors import Mistakes, suggest, usage_errors
 from bert.config.setting_sources import merged, read_settings, resolve_config
+from bert.config.unread_settings import unread_warnings
 from bert.exit_codes import OK
 from bert.files import read_json
 from bert.help_parser import wrapped
@@ -134,9 +135,12 @@ def plan_of(line: CommandLine) -> LaunchPlan:
     for phase, settings in line.phases.items():
         if settings and phases and phase not in phases:
             mistakes.add(f"--phase{phase}-... has no effect here: only phase {phases[0]} is trained; drop it")
+    warnings = list[str]()
     for phase in phases:
         with mistakes.noted():
             configs.append(_phase(line, phase, form))
+        with mistakes.noted():
+            warnings += _unread(line, configs[-1:], phase)
     with mistakes.noted():
         if form.name == "quickstart":
             _refuse_own_data(configs, flags)
@@ -146,13 +150,11 @@ def plan_of(line: CommandLine) -> LaunchPlan:
             config.batch.schedule(launch.nodes.world_size())
     mistakes.refuse()
     of_recipes = [(config, form.phases[config.run.phase].get("config")) for config in configs]
-    warnings = [
-        batch_warning(config, RECIPES[name](), launch.nodes.world_size())
-        for config, name in of_recipes
-        if name in RECIPES
-    ]
-    name = form.name or f"phase {phases[0]}"
-    plan = LaunchPlan(name, configs, launch, questions, [warning for warning in warnings if warning])
+    for config, name in of_recipes:
+        if name in RECIPES:
+            warnings.append(batch_warning(config, RECIPES[name](), launch.nodes.world_size()))
+    warnings = [warning for warning in dict.fromkeys(warnings) if warning]
+    plan = LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions, warnings)
     plan.refuse_schedule()
     return plan
 
@@ -220,6 +222,18 @@ def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
         layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
         config: PretrainingConfig = resolve_config(merged(layers, ENTRY.rules), ENTRY)
         return config
+
+
+def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int) -> list[str]:
+    """Warnings of the settings that were typed for a phase and that it does not read."""
+    of_phase = line.phases[phase]
+    common = [name for name in line.training if name not in of_phase]
+    return [
+        warning
+        for config in configs
+        if config.run.phase == phase
+        for warning in (*unread_warnings(config, common), *unread_warnings(config, of_phase, f"phase{phase}-"))
+    ]
 
 
 def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """The base class of all settings."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
@@ -24,6 +25,29 @@ MayGrow = Annotated[_Value, MAY_GROW]
 # Of files of the user's own, whose form a published set has no need to say.
 OWN_FILES_ONLY = "is for the user's own files"
 OwnFilesOnly = Annotated[_Value, OWN_FILES_ONLY]
+
+
+@dataclass(frozen=True, init=False)
+class ReadWith:
+    """Metadata of a setting that a run reads only beside another setting (`bert.config.unread_settings`).
+
+    Attributes:
+        names: the other setting; of several one is enough. A task that has none of them reads the setting.
+        values: that it must have; none: any but false, 0 and none.
+        is_refused: a command line that gives the setting for nothing is refused, not only warned of.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    is_refused: bool
+
+    def __init__(self, *names: str, values: tuple[Any, ...] = (), is_refused: bool = False) -> None:
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "is_refused", is_refused)
+
+    def is_met_by(self, value: Any) -> bool:
+        return value in self.values if self.values else bool(value)
 
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}

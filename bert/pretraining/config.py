@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.flags import ValueFlags
-from bert.config.settings_base import MayDiffer, MayGrow
+from bert.config.settings_base import MayDiffer, MayGrow, ReadWith
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.files import unset_variable
 from bert.interpreter import install_command
@@ -27,7 +27,7 @@ class DataSettings(LoaderSettings):
         "own", description="own; lddl: training reads the batches of NVIDIA's library, in its order (static masks)"
     )
 
-    eval_masked_lm_ratio: float = Field(
+    eval_masked_lm_ratio: Annotated[float, ReadWith("eval_dir")] = Field(
         MASKED_SHARE,
         gt=0,
         lt=1,
@@ -69,20 +69,22 @@ class PretrainingRunSettings(RunSettings):
     objective: Literal["mlm_nsp", "mlm"] = Field(
         "mlm_nsp", description="mlm_nsp: masked LM and next-sentence prediction, as BERT; mlm: masked LM alone"
     )
-    eval_samples: MayDiffer[int] = Field(2048, ge=1, description="held-out sequences of one evaluation, at most")
-    keep_best_checkpoint: MayDiffer[bool] = Field(
+    eval_samples: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
+        2048, ge=1, description="held-out sequences of one evaluation, at most"
+    )
+    keep_best_checkpoint: Annotated[MayDiffer[bool], ReadWith("eval_dir")] = Field(
         True, description="save when the held-out masked-LM loss is the lowest so far, and never prune that checkpoint"
     )
-    overfitting_evaluations: MayDiffer[int] = Field(
+    overfitting_evaluations: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
         3, ge=0, description="warn when this many evaluations in a row are above the lowest held-out loss; 0: off"
     )
-    early_stopping: MayDiffer[int] = Field(
+    early_stopping: Annotated[MayDiffer[int], ReadWith("eval_dir")] = Field(
         0,
         ge=0,
         description="end the phase after this many evaluations without a lower held-out loss, and take the weights "
         "with the lowest as its result; 0: off",
     )
-    early_stopping_from: MayDiffer[float] = Field(
+    early_stopping_from: Annotated[MayDiffer[float], ReadWith("early_stopping")] = Field(
         0.0,
         ge=0,
         le=1,
@@ -128,7 +130,11 @@ class PretrainingRunSettings(RunSettings):
 
 class PretrainingInitializationSettings(InitializationSettings):
     from_phase1_final_params: Path | None = Field(None, description="phase 2 starts with phase 1's weights here")
-    initial_attention: Literal["random", "neighbours"] = Field(
+    initial_attention: Annotated[
+        Literal["random", "neighbours"],
+        ReadWith("from_pretrained_params", values=(None,)),
+        ReadWith("from_phase1_final_params", values=(None,)),
+    ] = Field(
         "random",
         description="neighbours: random weights with which heads attend to the tokens before and after at once; "
         "given ones stay as they are",
