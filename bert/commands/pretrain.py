@@ -8,18 +8,23 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from bert import REPOSITORY
 from bert.command_errors import discard_output
+from bert.config.architecture import BertConfig
+from bert.config.batch_settings import BatchSettings
 from bert.config.command_line import take_questions
 from bert.config.flags import flag_name
-from bert.config.setting_errors import Mistakes, suggest, usage_errors
+from bert.config.nvidia_image import own_checkout
+from bert.config.setting_errors import Mistakes, check_all, suggest, usage_errors
 from bert.config.setting_sources import merged, read_settings, resolve_config
 from bert.config.unread_settings import unread_warnings
 from bert.exit_codes import OK
@@ -36,6 +41,7 @@ from bert.launching.arguments import (
     CommandLine,
     Launcher,
     Positional,
+    errors_name_file,
     errors_of_phase,
     read_command_line,
     read_positional,
@@ -45,6 +51,7 @@ from bert.launching.arguments import (
 from bert.launching.previous_run import kept_start, without_effect
 from bert.launching.ranks import gpus_for, num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
+from bert.launching.start_training import check_machine
 from bert.own_text.flags import add_text_flags, is_about_own_text, refuse_without_text
 from bert.planning.estimates import training_flops_per_sequence
 from bert.pretraining.config import PretrainingConfig
@@ -146,8 +153,10 @@ def plan_of(line: CommandLine) -> LaunchPlan:
             _refuse_own_data(configs, flags)
     with mistakes.noted():
         launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
-        for config in configs:
-            config.batch.schedule(launch.nodes.world_size())
+        check_all(partial(config.batch.schedule, launch.nodes.world_size()) for config in configs)
+    if mistakes.are_there():  # those that the steps of the job would find are shown with them
+        with mistakes.noted():
+            _check_rest(line, form, phases, launch, is_start=not questions)
     mistakes.refuse()
     of_recipes = [(config, form.phases[config.run.phase].get("config")) for config in configs]
     for config, name in of_recipes:
@@ -204,7 +213,7 @@ def _positional_form(line: CommandLine) -> _Form:
     _refuse_order_of_pytorch(line.positional)
     values = settings_of_nvidia(read_positional(line, POSITIONAL))
     is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package
-    results = (Path() if is_own_copy else Path(values["code_dir"])) / "results"
+    results = (Path() if is_own_copy else own_checkout(Path(values["code_dir"]))) / "results"
     if "phase1_from_checkpoint" in values:
         values["phase1_last_step_of_checkpoint"] = "auto"
     launch, common, of_phases = sorted_by_owner(LAUNCHER, values)
@@ -218,10 +227,29 @@ def _positional_form(line: CommandLine) -> _Form:
 
 def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
-    with errors_of_phase(phase, line.phases[phase]):
-        layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
+    layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
+    sizes_file = next((layer["config_file"] for layer in reversed(layers) if layer.get("config_file")), None)
+    of_phase = set(line.phases[phase])
+    if len(form.phases) > 1:  # a flag of both phases is a remedy only where it was typed for both
+        of_phase |= {"max_seq_length", *BatchSettings.model_fields} - line.training.keys()
+    with errors_of_phase(phase, of_phase), errors_name_file(BertConfig.model_fields, sizes_file):
         config: PretrainingConfig = resolve_config(merged(layers, ENTRY.rules), ENTRY)
         return config
+
+
+def _check_rest(
+    line: CommandLine, form: _Form, phases: Sequence[int], launch: PretrainingLaunch, is_start: bool
+) -> None:
+    """Refuse what the data and this machine refuse, of a command line that has other mistakes too."""
+    checks: list[Callable[[], object]] = [launch.start.require_code]
+    longest = {"max_position_embeddings": 1 << 20}  # with which a phase can be read whose length is a mistake
+    for phase in phases:
+        with contextlib.suppress(ValueError):  # which was noted
+            config = _phase(line._replace(training={**line.training, **longest}), phase, form)
+            checks.append(config.check_data)
+            if is_start:
+                checks.append(partial(check_machine, config, launch.nodes))
+    check_all(checks)
 
 
 def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int) -> list[str]:

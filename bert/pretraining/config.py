@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.flags import ValueFlags
+from bert.config.setting_errors import check_all
 from bert.config.settings_base import MayDiffer, MayGrow, ReadWith
 from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
 from bert.files import unset_variable
@@ -245,3 +246,16 @@ class PretrainingConfig(TrainingConfig):
             from bert.conversion.locating import resolve
 
             resolve(self.initialization.from_pretrained_params, weights=False)
+
+    def check_data(self) -> None:
+        """Refuse a vocabulary that does not fit the model, and shards that do not fit the masking.
+
+        What is not there is no mistake here: a step of the job may make or fetch it.
+        """
+        from bert.samples.shards import check_masks  # loads the packages of all formats
+
+        def check_vocabulary() -> None:
+            if self.data.vocab_file.exists():
+                check_vocabulary_file(self.data.vocab_file, self.model)
+
+        check_all([check_vocabulary, lambda: check_masks(self.data.input_dir, self.data.masking)])

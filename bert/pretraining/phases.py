@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from bert.config.setting_errors import Mistakes
+from bert.config.setting_errors import Mistakes, check_all
 from bert.config.training_settings import TrainingConfig, derive
 from bert.jobs.job import Execution, Step
 from bert.jobs.training import Train
@@ -36,6 +36,9 @@ class TrainPhase(Train):
 
     def _with_known_steps(self) -> Self:
         return replace(self, config=with_known_steps(self.config, self.ranks.world_size()))
+
+    def check_here(self) -> None:
+        check_all([super().check_here, self.config.check_data])
 
     def check(self) -> None:
         mistakes = Mistakes()
