@@ -258,4 +258,9 @@ class PretrainingConfig(TrainingConfig):
             if self.data.vocab_file.exists():
                 check_vocabulary_file(self.data.vocab_file, self.model)
 
-        check_all([check_vocabulary, lambda: check_masks(self.data.input_dir, self.data.masking)])
+        def check_shards() -> None:
+            for folder in (self.data.input_dir, self.data.eval_dir):
+                if folder is not None:
+                    check_masks(folder, self.data.masking)
+
+        check_all([check_vocabulary, check_shards])

@@ -304,7 +304,9 @@ class ShardDirectory:
 
 
 def check_masks(directory: Path, masking: str) -> None:
-    """Refuse static masking of shards without masks, by the first shard; a folder without shards is not refused.
+    """Refuse static masking of shards without masks, by the first shard.
+
+    A folder without shards is not refused, nor one with a damaged shard, which its reader names.
 
     Args:
         masking: static | dynamic.
@@ -313,10 +315,10 @@ def check_masks(directory: Path, masking: str) -> None:
         return
     part = directory / next(iter(read_mixture(directory) or {".": 1}))
     try:
-        first = list_shards(part)[0]
-    except FileNotFoundError:
+        is_masked = described(list_shards(part)[0]).masked
+    except (FileNotFoundError, ValueError):
         return
-    if not described(first).masked:
+    if not is_masked:
         raise ValueError(no_masks(part))
 
 
