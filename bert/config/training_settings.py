@@ -280,6 +280,10 @@ class TrainingConfig(Settings):
         """The vocabulary that is kept beside the weights."""
         raise NotImplementedError
 
+    def training_data(self) -> Path | None:
+        """The file or folder that is trained on; None if there is none."""
+        return None
+
     def prepare_files(self) -> None:
         """Check the files of the run, and fetch the weights if they are a published model's."""
         raise NotImplementedError

@@ -151,6 +151,10 @@ class FineTuningConfig(TrainingConfig):
         modes = {"train_file": "do_train", "eval_file": "do_eval", "predict_file": "do_predict"}
         return {name: mode for name, mode in modes.items() if getattr(self.run, mode)}
 
+    def training_data(self) -> Path | None:
+        names = (name for name, mode in self.needed_files().items() if mode == "do_train")
+        return next((getattr(self.data, name) for name in names), None)
+
     def fetching(self) -> str:
         """The remedy for missing data of a published set."""
         return ""

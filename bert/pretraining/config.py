@@ -213,6 +213,9 @@ class PretrainingConfig(TrainingConfig):
     def vocabulary_file(self) -> Path:
         return self.data.vocab_file
 
+    def training_data(self) -> Path | None:
+        return self.data.input_dir
+
     def prepare_files(self) -> None:
         """Find a published vocabulary, `check_files`, then fetch the weights if they are a published model's."""
         from bert.conversion.locating import resolve  # not for ranks, which find all in place
