@@ -108,7 +108,8 @@ def _plan(
         typed=frozenset({**line.launch, **line.training}),
         vocabulary=made.vocabulary,
     )
-    plan = LaunchPlan(name, [config], launched, questions, unread_warnings(config, line.training))
+    unread = [*unread_warnings(config, line.training), *unread_warnings(launched, line.launch)]
+    plan = LaunchPlan(name, [config], launched, questions, unread)
     plan.refuse_schedule()
     return plan, training
 

@@ -59,7 +59,7 @@ from bert.pretraining.entry import ENTRY
 from bert.pretraining.epochs import with_known_steps
 from bert.pretraining.launch_settings import Preparation, PretrainingLaunch
 from bert.pretraining.phases import TrainPhase, phase_step
-from bert.pretraining.preparation import data_steps
+from bert.pretraining.preparation import MissingShards, data_steps
 from bert.pretraining.recipe_batch import batch_warning
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
 from bert.reporting.curves import curves_command
@@ -158,6 +158,7 @@ def plan_of(line: CommandLine) -> LaunchPlan:
         with mistakes.noted():
             _check_rest(line, form, phases, launch, is_start=not questions)
     mistakes.refuse()
+    warnings += unread_warnings(launch, line.launch)
     of_recipes = [(config, form.phases[config.run.phase].get("config")) for config in configs]
     for config, name in of_recipes:
         if name in RECIPES:
@@ -264,6 +265,15 @@ def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int)
     ]
 
 
+def _unread_of_shards(line: CommandLine, job: Job) -> list[str]:
+    """Warnings of typed settings that make missing shards, where none are missing."""
+    typed = [name for name in Preparation.model_fields if name in line.launch]
+    if not typed or any(isinstance(step, MissingShards) and not step.exist() for step in job.all_steps()):
+        return []
+    there = ", ".join(str(step.product) for step in job.all_steps() if isinstance(step, MissingShards))
+    return [f"{flag_name(name)} {line.launch[name]} has no effect, as the shards are there: {there}" for name in typed]
+
+
 def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, Any]) -> None:
     """Refuse flags that would change the quickstart's data or make it in a folder of other data."""
     remedy = "name a preset (--config base) or one phase (--phase1)"
@@ -306,6 +316,7 @@ def planned(words: Sequence[str]) -> Planned:
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
     job = job_of(plan, line.words)
+    plan = replace(plan, warnings=[*plan.warnings, *_unread_of_shards(line, job)])
     work = [step.share for step in trainings(job)]
     return Planned(line, plan.shown_in_time([share / sum(work) for share in work]), job)
 

@@ -34,20 +34,25 @@ class ReadWith:
     Attributes:
         names: the other setting; of several one is enough. A task that has none of them reads the setting.
         values: that it must have; none: any but false, 0 and none.
+        above: a number must be larger than this.
         is_refused: a command line that gives the setting for nothing is refused, not only warned of.
     """
 
     names: tuple[str, ...]
     values: tuple[Any, ...]
+    above: float
     is_refused: bool
 
-    def __init__(self, *names: str, values: tuple[Any, ...] = (), is_refused: bool = False) -> None:
+    def __init__(self, *names: str, values: tuple[Any, ...] = (), above: float = 0.0, is_refused: bool = False) -> None:
         object.__setattr__(self, "names", names)
         object.__setattr__(self, "values", values)
+        object.__setattr__(self, "above", above)
         object.__setattr__(self, "is_refused", is_refused)
 
     def is_met_by(self, value: Any) -> bool:
-        return value in self.values if self.values else bool(value)
+        if self.values:
+            return value in self.values
+        return value > self.above if isinstance(value, int | float) else bool(value)
 
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}

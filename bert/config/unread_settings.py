@@ -48,6 +48,8 @@ def _need(rule: ReadWith, others: dict[str, Any]) -> str:
     name, value = next(iter(others.items()))
     if rule.values == (None,):
         return f"with {flag_name(name)}"
+    if not rule.values and rule.above:
+        return f"with {flag_name(name)} {_shown(value)}"
     if not rule.values:
         return f"without {' or '.join(map(flag_name, others))}"
     needed = " or ".join(f"{flag_name(name)} {_shown(one)}" for one in rule.values)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert.commands.pretrain import LAUNCHER, plan_of
+from bert.commands.pretrain import LAUNCHER, plan_of, planned
 from bert.config.command_line import parse_arguments
 from bert.config.flags import flat_fields
 from bert.config.setting_sources import resolve_config
@@ -13,6 +13,7 @@ from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.glue.config import ENTRY as GLUE
 from bert.launching.arguments import read_command_line
 from bert.pretraining.entry import ENTRY
+from bert.pretraining.launch_settings import PretrainingLaunch
 from bert.vectors.settings import ENTRY as VECTORS
 
 ENTRIES = (ENTRY, SQUAD, NER, GLUE, VECTORS)
@@ -93,19 +94,37 @@ def test_epochs_beside_updates_are_named():
 def test_readers_of_lddl_are_refused_and_those_of_a_preset_are_not(monkeypatch):
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "/data")
 
-    def planned(*words):
+    def plan(*words):
         return plan_of(read_command_line(LAUNCHER, words))
 
     rule = "--num-workers 8 has no effect with --data-loader lddl, as it needs --data-loader own; drop it"
     with pytest.raises(ValueError, match=rule):
-        planned("--config", "base", "--data-loader", "lddl", "--num-workers", "8")
+        plan("--config", "base", "--data-loader", "lddl", "--num-workers", "8")
     with pytest.raises(ValueError, match="--phase2-num-workers 8 has no effect with"):
-        planned("--config", "base", "--data-loader", "lddl", "--phase2-num-workers", "8")
-    assert planned("--config", "base", "--data-loader", "lddl").warnings == []
+        plan("--config", "base", "--data-loader", "lddl", "--phase2-num-workers", "8")
+    assert plan("--config", "base", "--data-loader", "lddl").warnings == []
     words = [*["-"] * 23, "8", "--data-loader", "lddl"]  # NVIDIA's positional arguments always have readers
-    assert not [line for line in planned(*words).warnings if "workers" in line]
-    shown = planned("--config", "base", "--phase1-scale-loss", "64", "--phase1-amp", "false").warnings
+    assert not [line for line in plan(*words).warnings if "workers" in line]
+    shown = plan("--config", "base", "--phase1-scale-loss", "64", "--phase1-amp", "false").warnings
     assert shown == ["--phase1-scale-loss 64 has no effect without --amp; drop it"]
+
+
+def test_settings_of_the_launch_are_named_too(monkeypatch, tmp_path):
+    monkeypatch.setenv("BERT_PREP_WORKING_DIR", str(tmp_path))
+    words = ["--config", "base", "--num-nodes", "1", "--master", "a:1", "--wikipedia-source", str(tmp_path)]
+    folders = []
+    for phase in (1, 2):
+        folders.append(tmp_path / f"shards{phase}")
+        words += [f"--phase{phase}-input-dir", str(folders[-1])]
+    master = "--master a:1 has no effect with --num-nodes 1; drop it"
+    assert planned(words).plan.warnings == [master]  # the shards are missing, and made of that text
+    for folder in folders:
+        folder.mkdir()
+        (folder / "shard-0.parquet").touch()
+    there = f"has no effect, as the shards are there: {folders[0]}, {folders[1]}"
+    assert planned(words).plan.warnings == [master, f"--wikipedia-source {tmp_path} {there}"]
+    several = ["--config", "base", "--num-nodes", "2", "--master", "a:1"]
+    assert not [line for line in planned(several).plan.warnings if "master" in line]
 
 
 def test_the_python_entry_points_name_it_too(capsys, tmp_path):
@@ -125,6 +144,7 @@ def test_recipes_give_nothing_for_nothing():
 def test_what_a_field_needs_exists():
     """A rule that names no setting would hold always, in silence."""
     fields = [flat_fields(entry.config_class) for entry in ENTRIES]
+    fields.append(flat_fields(PretrainingLaunch))
     known = {name for names in fields for name in names}
     rules = [rule for names in fields for _, field in names.values() for rule in field.metadata]
     named = {name for rule in rules if isinstance(rule, ReadWith) for name in rule.names}
