@@ -114,6 +114,9 @@ def _nodes(options: SbatchOptions, plan: LaunchPlan) -> str:
 def _limit(options: SbatchOptions, plan: LaunchPlan) -> str:
     needed = _needed_seconds(plan)
     takes = "" if needed is None else f"the updates take about {duration(needed)}"
+    if not plan.phases and needed is None:
+        limit = "not known (pass sbatch's --time)" if options.seconds is None else duration(options.seconds)
+        return f"the time limit is {limit}; the plan above has the time of the training"
     if options.seconds is None:
         return f"{takes or 'the time is not known'}, and the time limit is not (pass sbatch's --time)"
     limit = duration(options.seconds)

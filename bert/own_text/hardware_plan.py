@@ -41,7 +41,7 @@ def hardware_plan(request: TextRequest) -> str:
         batches = expected_batches(candidates, text, machine, request, Speeds(speeds, is_measured=False))
         speeds = speeds_on(candidates, hardware, batches)
     plan = make_plan(decide(text, machine, request, Speeds(speeds, is_measured=False)))
-    lines = ["", table(plan, request), "", *_cost(plan, hardware, flags)]
+    lines = ["", table(plan, request), "", *_cost(plan, hardware, flags, request.length.hours is not None)]
     lines += [f"warning: {warning}" for warning in plan.warnings]
     return "\n".join(line if "  " in line else wrapped(line) for line in lines)
 
@@ -63,17 +63,21 @@ def machine_of(hardware: Hardware) -> MachineFacts:
     )
 
 
-def _cost(plan: TextPlan, hardware: Hardware, flags: PlanFlags) -> list[str]:
-    """How sure the time is, and what it costs."""
+def _cost(plan: TextPlan, hardware: Hardware, flags: PlanFlags, is_time_given: bool) -> list[str]:
+    """How sure the time is, and what it costs; of given hours, how many updates fit in them."""
     slow, fast = hardware.part.speed_range
-    most, least = plan.seconds / slow, plan.seconds / fast
-    lines = [
-        f"On {hardware.full_name()}: {duration(plan.seconds)}, by the planner's arithmetic; {duration(least)} to "
-        f"{duration(most)} with {fast:.0%} to {slow:.0%} of its speed, which was compared with {hardware.part.checked}."
-    ]
+    least, most = plan.seconds / fast, plan.seconds / slow
+    share = f"{fast:.0%} to {slow:.0%} of its speed, which was compared with {hardware.part.checked}"
+    if is_time_given:
+        least = most = plan.seconds
+        range_of = f"{slow * plan.updates:,.0f} to {fast * plan.updates:,.0f} updates in them with {share}"
+    else:
+        range_of = f"{duration(least)} to {duration(most)} with {share}"
+    lines = [f"On {hardware.full_name()}: {duration(plan.seconds)}, by the planner's arithmetic; {range_of}."]
     if hardware.part.device == "gpu" and plan.settings["hidden_size"] < _LEAST_COMPARED_WIDTH:
         lines.append("The arithmetic was compared with large models; a model this small is slower than it says.")
     if (price := flags.price_per_hour) is None:
         return [*lines, "With --price-per-hour (of the machine) the plan also says the cost."]
     cost, dear = plan.seconds / 3600 * price, most / 3600 * price
-    return [*lines, f"Cost: {cost:,.2f} at {price:g} an hour, at most about {dear:,.2f}."]
+    at_most = "" if is_time_given else f", at most about {dear:,.2f}"
+    return [*lines, f"Cost: {cost:,.2f} at {price:g} an hour{at_most}."]

@@ -40,6 +40,14 @@ def test_fewer_cards_take_longer_or_train_a_smaller_model():
     assert "large" not in small.partition("vocabulary")[2].partition("lengths")[0]
 
 
+def test_given_hours_cost_what_they_take():
+    shown = planned("--words 3M --plan --hardware 2xL4 --hours 2 --price-per-hour 3")
+    updates = int(re.search(r"updates about ([0-9,]+) ", shown)[1].replace(",", ""))
+    least, most = re.search(r"arithmetic; ([0-9,]+) to ([0-9,]+) updates in them", shown).groups()
+    assert int(least.replace(",", "")) < updates < int(most.replace(",", ""))
+    assert "On 2xL4: 2.0 hours" in shown and shown.partition("Cost: ")[2].startswith("6.00 at 3 an hour.")
+
+
 def test_it_does_not_depend_on_this_machine(monkeypatch):
     line = "--words 3M --plan --hardware 2xL4"
     before = planned(line)
