@@ -95,7 +95,7 @@ def add_text_flags(parser: Any) -> None:
     text = "train on the files of these folders, or NAME=WEIGHT:PATH"
     parser.add_argument("--text", **several, help=text)
     text = "plan for so much English text (120M, 1.5B) without reading any; with --plan or --dry-run"
-    parser.add_argument("--words", metavar="NUMBER", help=text)
+    group.add_argument("--words", metavar="NUMBER", help=text)
     text = "with --from-pretrained-params: general text, against forgetting"
     group.add_argument("--replay", **several, help=text)
     for name, (_, field) in flat_fields(OwnText).items():

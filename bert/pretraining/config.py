@@ -255,7 +255,6 @@ class PretrainingConfig(TrainingConfig):
 
         What is not there is no mistake here: a step of the job may make or fetch it.
         """
-        from bert.samples.shards import check_masks  # loads the packages of all formats
 
         def check_vocabulary() -> None:
             if self.data.vocab_file.exists():
@@ -263,7 +262,9 @@ class PretrainingConfig(TrainingConfig):
 
         def check_shards() -> None:
             for folder in (self.data.input_dir, self.data.eval_dir):
-                if folder is not None:
+                if folder is not None and folder.is_dir():
+                    from bert.samples.shards import check_masks  # loads the packages of all formats
+
                     check_masks(folder, self.data.masking)
 
         check_all([check_vocabulary, check_shards])
