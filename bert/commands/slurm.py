@@ -20,9 +20,7 @@ from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.help_parser import wrapped
-from bert.jobs.execution import execute
-from bert.jobs.job import Job, Step
-from bert.jobs.planned import Planned
+from bert.jobs.job import Job, Planned, Step, execute
 from bert.launching.arguments import one_of, read_command_line
 from bert.launching.previous_run import is_done
 from bert.own_text.flags import is_about_own_text
@@ -71,7 +69,7 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
             except ValueError as error:
                 ask = "where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8 ..."
                 raise ValueError(f"{error}; {ask}") from None
-        command.job.check()
+        command.job.check(here=False)
         note_progress(command, environment)
     if when == "never":
         return OK

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from bert.commands.pretrain import job_of, planned
 from bert.help_parser import wrapped
-from bert.jobs.planned import show_steps
+from bert.jobs.job import show_steps
 from bert.launching.settings import LaunchPlan
 from bert.planning.planner import make_plan
 from bert.planning.run_device import run_device
-from bert.pretraining.epochs import with_known_steps
 from bert.pretraining.preparation import MissingShards
 from bert.reporting.progress import duration
 from bert.runtime.topology import visible_gpus
@@ -90,7 +89,7 @@ def show(words: Sequence[str], options: SbatchOptions) -> None:
     plan, job = command.plan, command.job
     if plan.phases:  # whose shards the first node makes for all
         job = job_of(plan, command.line.words, for_all_nodes=True)
-    job.check()
+    job.check(here=False)
     if not plan.answers():
         raise ValueError("nothing is asked; pass --dry-run, --show-config or --plan, or submit the job with sbatch")
     if "dry_run" in command.line.launch:
@@ -141,7 +140,7 @@ def _needed_seconds(plan: LaunchPlan) -> float | None:
         hardware = device.hardware(world_size)
         if hardware is None or device.features.kind == "cpu":
             return None
-        time = make_plan(device.resolve(with_known_steps(config, world_size)), hardware).seconds()
+        time = make_plan(device.resolve(config.with_known_steps(world_size)), hardware).seconds()
         if time is None:
             return None
         seconds.append(time)

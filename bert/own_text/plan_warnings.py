@@ -9,7 +9,7 @@ from bert.own_text.candidates import has_enough_text, layer_parameters
 from bert.own_text.decisions import Decisions, short_number
 from bert.own_text.facts import MachineFacts
 from bert.own_text.plan import TextPlan
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 
 _FREE = "are free"
 

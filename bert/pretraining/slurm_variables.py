@@ -13,7 +13,7 @@ from bert.config.flags import flag_name
 from bert.config.setting_errors import explain, refuse_mistakes
 from bert.files import read_json
 from bert.launching.arguments import PRECISIONS, one_of
-from bert.launching.process_runner import flags_of
+from bert.launching.processes import flags_of
 
 NOT_GIVEN = ("", "none", "None")
 
