@@ -12,6 +12,7 @@ from bert.config.command_line import Question, take_questions
 from bert.config.setting_errors import Mistakes
 from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
+from bert.config.unread_settings import unread_warnings
 from bert.exit_codes import OK
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
@@ -106,7 +107,8 @@ def _plan(
         typed=frozenset({**line.launch, **line.training}),
         vocabulary=made.vocabulary,
     )
-    plan = LaunchPlan(name, [config], launched, questions)
+    unread = [*unread_warnings(config, line.training), *unread_warnings(launched, line.launch)]
+    plan = LaunchPlan(name, [config], launched, questions, unread)
     plan.refuse_schedule()
     return plan, training
 

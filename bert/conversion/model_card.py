@@ -176,7 +176,8 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Bl
         lines = ["from transformers import pipeline", "", f"model = {call}", f"print(model({example}))"]
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
-        lines = [f"from paddlenlp.transformers import {kind}", f"model = {kind}.from_pretrained({said})"]
+        lines = ["import zlib  # before Paddle, whose own zlib other packages, such as scipy, would get", ""]
+        lines += [f"from paddlenlp.transformers import {kind}", "", f"model = {kind}.from_pretrained({said})"]
     if lines and model.tokens is not None and (segmenter := model.tokens.normalization.word_segmenter):
         lines += ["", *_CUTTING[segmenter]]
     code = ["```python", *lines, "```", ""] if lines else []

@@ -69,6 +69,9 @@ class Train(Step):
         with mistakes.noted():
             if here:
                 check_machine(self.config, self.ranks)
+        with mistakes.noted():
+            if here:
+                self.config.check_data()
         mistakes.refuse()
 
     def is_done(self, execution: Execution) -> bool:

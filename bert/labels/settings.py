@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from bert import REPOSITORY
 from bert.config.flags import is_on
-from bert.config.settings_base import MayDiffer, OwnFilesOnly
+from bert.config.settings_base import MayDiffer, OwnFilesOnly, ReadWith
 from bert.conversion.model_description import Usage
 from bert.finetuning.config import SMALL, USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
 from bert.finetuning.text_files import decoding_of
@@ -66,10 +66,12 @@ class LabelDataSettings(TaskDataSettings):
         True, description="custom: add a linear model of the tokens to the logits if it helps on the held-out lines"
     )
     balance: OwnFilesOnly[bool] = Field(False, description="custom: train on rare classes as often as on the largest")
-    folds: OwnFilesOnly[int] = Field(
+    folds: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,))] = Field(
         5, ge=2, description="custom: parts of --train-file, of which one is held out if there is no --eval-file"
     )
-    fold: OwnFilesOnly[int] = Field(0, ge=0, description="custom: the part that is held out, from 0")
+    fold: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,))] = Field(
+        0, ge=0, description="custom: the part that is held out, from 0"
+    )
     group_column: OwnFilesOnly[str | None] = Field(
         None, description="custom: rows of equal value here (a patient, an author) are held out together"
     )

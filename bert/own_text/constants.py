@@ -153,3 +153,7 @@ EVALUATED_SEQUENCES = {"cpu": 1_000, "gpu": 2_048}  # in each, if the text has s
 # counts. On 90 kB the loss rose with the rate after the first evaluation and fell below it from a quarter on.
 EARLY_STOPPING, EARLY_STOPPING_FROM = 5, 0.25
 EVALUATION_COST = 0.4  # seconds of an evaluated sequence, as a share of those of a trained one
+
+# Of text that a plan only assumes (--words): English prose, with the space after a word, in articles of Wikipedia.
+CHARACTERS_OF_A_WORD, WORDS_OF_A_DOCUMENT = 6, 500
+CORES_OF_A_GPU, MEMORY_OF_A_CORE = 8, 4 << 30  # of a machine that a plan only names

@@ -42,6 +42,29 @@ def estimate_speeds(candidates: Sequence[ModelCandidate], machine: MachineFacts)
     return speeds
 
 
+def speeds_on(
+    candidates: Sequence[ModelCandidate], hardware: Hardware, batches: Mapping[str, float]
+) -> dict[str, float]:
+    """Sequences per second of all devices, of every candidate with its batch, by the planner's arithmetic.
+
+    Args:
+        hardware: that --plan names.
+        batches: sequences of an update, by the names of the candidates.
+    """
+    speeds = dict[str, float]()
+    for candidate in candidates:
+        ranks = candidate.placement.ranks
+        of_rank = max(1, round(batches[candidate.name] / ranks))
+        micro = max(
+            size for size in range(1, min(of_rank, candidate.placement.most_sequences) + 1) if of_rank % size == 0
+        )
+        config = resolve_config(probe_settings(candidate, math.inf), ENTRY)
+        used = Hardware(hardware.name, hardware.part, 1, ranks)
+        update = update_time(config, used, micro, of_rank // micro, candidate.mean_length())
+        speeds[candidate.name] = of_rank * ranks / update.total()
+    return speeds
+
+
 def measure_speeds(
     candidates: Sequence[ModelCandidate], batches: Mapping[str, float]
 ) -> tuple[dict[str, float], float]:

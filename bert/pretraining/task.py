@@ -60,6 +60,7 @@ class Pretraining(Task):
         normalization = Normalization.recorded(self._train.directory.made_with)
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), normalization)
         self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out)
+        self.num_examples = sum(self._train.mix.values())
         self._samples = samples = sample_set(config.data.input_dir)
         self._passes = samples.passes_over_text if samples and config.run.epochs_of == "text" else 1
         config = self.config = config.with_steps(sum(self._train.mix.values()), group.world_size)

@@ -7,7 +7,7 @@ What is left above 2% of an update of BERT-mini (32 x 128 tokens, one thread of 
     matrix products 330: arithmetic, at 360-460 GFLOP/s. Attention's gradients (32) are MKL's, in float32.
     AdamW 25: 28 bytes of each of 11.2 million parameters need 8. One operator of Paddle's, seven streams at once; three
         quarters are the word embeddings, so one flat buffer would not change it.
-    affine_channel 17: the cross-entropy's two sweeps over 640 x 30,522 logits need 8; see cpu_cross_entropy.py.
+    affine_channel 17: the cross-entropy's two sweeps over 640 x 30,522 logits need 8; see `_replace_loss`.
     gelu_grad 15: erf and exp are computed, 14 million times.
     elementwise products 15: dropout's factors and clipped gradients, as fast as memory.
     cast 14: weights, activations and gradients to bfloat16, as fast as memory.

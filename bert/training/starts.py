@@ -95,7 +95,7 @@ def _resume(
     if (stable := stable_checkpoint(config, source, resumed)) is not None:
         source = stable
         parameters, optimizer, resumed = checkpoint.load(source)
-    check_continues(resumed, progress, type(config))
+    check_continues(resumed, progress, config)
     checkpoint.restore(device.scope, device.place, program, parameters, optimizer, resumed)
     for change in changed_settings(resumed, progress, type(config)):
         logger.info(f"changed since the checkpoint: {change}")

@@ -78,7 +78,7 @@ def _train(
 ) -> int:
     config = task.config
     program, device = build(config, task.objective, group)
-    start = progress_at_start(config, task.fingerprint, group)
+    start = progress_at_start(config, task.fingerprint, group, task.num_examples)
     progress = load_start(config, program, device, start, task.texts)
     state, metric = progress.carried, task.best_metric
     log.first_step = progress.step

@@ -81,6 +81,7 @@ def table_of_text(chunks: Iterable[str], kind: str, form: TableForm, findings: F
     if kind == "jsonl":
         return Table(with_text(json_rows(whole_lines(chunks), form), form), findings=findings)
     table = DelimitedTable(whole_lines(chunks), kind, form, findings.counts)
+    findings.repeated_names |= table.repeated_names
     return Table(table.rows(), table.names, table.delimiter, findings)
 
 
