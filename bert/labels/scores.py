@@ -22,9 +22,10 @@ _KINDS = {"precision": "precision", "recall": "recall", "f1": "f1-score", "auc":
 def fitted(
     logits: np.ndarray, labels: np.ndarray, several: bool, positive: int | None, recall: float | None
 ) -> Decision:
-    """The temperature with the least log loss, and the highest threshold that gives a class the wanted recall.
+    """The temperature with the least log loss, and the threshold that gives a class at least the wanted recall.
 
-    The threshold is halfway between the last row that it takes and the next.
+    The threshold makes the fewest false alarms that this recall needs. With as many alarms it finds as many rows of the
+    class as it can: it is halfway between the last row that it takes and the next false alarm.
 
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if a text may have several.
@@ -41,10 +42,11 @@ def fitted(
     if positive is None or recall is None or not (labels == positive).any():
         return decision
     likely = decision.probabilities(logits)[:, positive]
-    own = np.sort(likely[labels == positive])[::-1]
-    last = own[int(np.ceil(recall * len(own) - 1e-9)) - 1]
-    threshold = (last + likely[likely < last].max(initial=0.0)) / 2
-    return replace(decision, positive=positive, threshold=float(threshold))
+    own, others = np.sort(likely[labels == positive])[::-1], likely[labels != positive]
+    needed = own[int(np.ceil(recall * len(own) - 1e-9)) - 1]
+    next_alarm = others[others < needed].max(initial=0.0)
+    last = own[own > next_alarm].min()
+    return replace(decision, positive=positive, threshold=float((last + next_alarm) / 2))
 
 
 def error_of(logits: np.ndarray, labels: np.ndarray, several: bool) -> float:
