@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, field_validator
 
-from bert.checkpoints.directories import CARD_FILE, weights_folder
+from bert.checkpoints.chosen_weights import chosen_weights
+from bert.checkpoints.directories import CARD_FILE
 from bert.config.flags import Flag
 from bert.config.settings_base import Settings
 from bert.conversion.card_facts import training_rows
@@ -127,7 +128,7 @@ def runs_of(weights: Path) -> list[RunRecord]:
             break
         try:
             runs.insert(0, read_run(directory, directory.name))
-            weights = weights_folder(Path(_beginning(runs[0])))
+            weights = chosen_weights(Path(_beginning(runs[0]))).path
         except (OSError, TypeError, ValueError):  # not readable, figures of a wrong type, a CheckpointError
             break
     return runs
