@@ -13,8 +13,9 @@ from pydantic import Field
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.config.flags import NO_FLAG, Flag
+from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model, ModelSource, read
-from bert.conversion.model_card import CardRequest, what_is_lost, write_card
+from bert.conversion.model_card import CardRequest, write_card
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.writers import WRITERS
 from bert.files import only_writer, read_json, sync

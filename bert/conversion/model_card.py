@@ -20,10 +20,11 @@ from bert.config.flags import Flag
 from bert.config.settings_base import Settings
 from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
+from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model
 from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
-from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
+from bert.model.head_specs import HEADS
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
@@ -89,20 +90,6 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         )
         content = f"---\n{metadata.to_yaml()}\n---\n\n" + to_markdown(name, _blocks(model, to_format, runs, name, form))
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
-
-
-def what_is_lost(model: Model, to_format: str) -> list[str]:
-    """A sentence if a classifier has token weights, for which other libraries' networks have no place."""
-    weights = model.parameters.get(TOKEN_WEIGHTS)
-    if to_format not in ("hf", "paddlenlp") or weights is None:
-        return []
-    library = {"hf": "transformers", "paddlenlp": "PaddleNLP"}[to_format]
-    number = weights[: model.config.vocab_size].size
-    return [
-        f"{library} ignores the {number:,} token weights of this classifier, so it gives other logits than this "
-        "project's programs, and the scores of the training are not its scores. For a model that both compute alike, "
-        "train with --no-token-weights."
-    ]
 
 
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert.conversion import converting
+from bert.conversion.lost_on_export import facts_beside_network
 from bert.conversion.model import Model, parameters_for, read
 from bert.conversion.model_description import read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
@@ -78,6 +79,7 @@ def _write(folder: Path, model: Model, request: ExportRequest) -> None:
         "labels": model.labels,
         "max_length": model.config.max_position_embeddings,
         "precision": request.precision,
+        **facts_beside_network(model),
         **({"vectors": dataclasses.asdict(usage.vectors)} if usage.vectors else {}),
     }
     if request.to_format == "paddle-inference":
