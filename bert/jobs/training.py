@@ -61,6 +61,7 @@ class Train(Step):
 
     def check(self) -> None:
         refuse_other_run(self.config, self.ranks.world_size())
+        self.config.check_benchmark()
 
     def check_here(self) -> None:
         check_machine(self.config, self.ranks)

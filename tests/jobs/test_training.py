@@ -150,6 +150,14 @@ def test_a_training_with_updates_left_keeps_the_next_waiting(place):
     assert benchmark.left(execution) == "", "a benchmark is never done"
 
 
+def test_a_benchmark_that_measures_nothing_is_refused_before_the_ranks_start(place):
+    step = place.steps(1.0, 1.0)[0]
+    short = derive(step.config, benchmark=True, max_steps=20, benchmark_warmup_steps=20, lr_schedule="linear")
+    with pytest.raises(ValueError, match="benchmark=true would measure nothing in phase1: max_steps=20 leaves 20"):
+        replace(step, config=short).check()
+    replace(step, config=derive(short, max_steps=21)).check()
+
+
 def test_the_phases_of_a_preset_share_the_time_by_their_work(tmp_path):
     """BERT-large: 7,038 updates of 65,536 x 128 tokens, then 1,563 of 32,768 x 512: attention costs more there."""
     plan = parse_launch_arguments(["--config", "large", "--hours", "10"])

@@ -161,12 +161,16 @@ def test_a_calibration_error_by_hand():
     assert found == pytest.approx(((1.0 - 0.05) + 0.2 + 0.75) / 4)
 
 
-def plain_class_scores(truths: list[int], said: list[int], likely: list[float]) -> dict[str, float]:
-    """Of one class: precision, recall, F1, counts; the AUC is the share of pairs of rows in the right order."""
+def plain_class_scores(truths: list[int], said: list[int], likely: list[float]) -> dict[str, float | None]:
+    """Of one class: precision, recall, F1, counts; the AUC is the share of pairs of rows in the right order.
+
+    None for 0 / 0.
+    """
     hits = sum(1 for truth, guess in zip(truths, said, strict=True) if truth and guess)
-    precision, recall = hits / max(1, sum(said)), hits / max(1, sum(truths))
+    precision = hits / sum(said) if sum(said) else None
+    recall = hits / sum(truths) if sum(truths) else None
     scores = {"precision": precision, "recall": recall, "support": sum(truths), "predicted": sum(said)}
-    scores["f1-score"] = 2 * precision * recall / (precision + recall) if hits else 0.0
+    scores["f1-score"] = 2 * hits / (sum(said) + sum(truths)) if sum(said) + sum(truths) else None
     own = [value for value, truth in zip(likely, truths, strict=True) if truth]
     others = [value for value, truth in zip(likely, truths, strict=True) if not truth]
     if own and others:
