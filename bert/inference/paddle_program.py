@@ -76,13 +76,12 @@ def build_program(
     main = static.Program()
     with static.program_guard(main, static.Program()), unique_name.guard():
         feed, network = objective.inputs(with_labels=False), objective.network()
-        if every_position:
-            feed["masked_lm_positions"] = paddle.arange(0, paddle.numel(feed["input_ids"]), dtype="int64")
         network.eval()
-        outputs = objective.outputs(feed, network)
         if every_position:
-            shape = [*paddle.shape(feed["input_ids"]), config.vocab_size]
-            outputs = {name: value[:, : config.vocab_size].reshape(shape) for name, value in outputs.items()}
+            feed.pop("masked_lm_positions")
+            outputs = {"masked_lm_logits": network.everywhere(*objective.encoder_arguments(feed))}
+        else:
+            outputs = objective.outputs(feed, network)
         if vectors:
             found = outputs["vectors"]
             outputs = {VECTORS: paddle.nn.functional.normalize(found, axis=-1) if vectors.normalize else found}
