@@ -104,9 +104,10 @@ class Model(PretrainedWeights):
         of_tokens = {"bos": "[CLS]", "eos": "[SEP]"}
         if self.config.is_modern():
             of_tokens |= {"cls": "[CLS]", "sep": "[SEP]"}
-        vocabulary = None if self.tokens is None else self.tokens.vocabulary
-        ids = {f"{name}_token_id": vocabulary and vocabulary.id_of(token) for name, token in of_tokens.items()}
-        return {**ids, "pad_token_id": self.config.pad_token_id}
+        ids: dict[str, int | None] = {"pad_token_id": self.config.pad_token_id}
+        for name, token in of_tokens.items():
+            ids[f"{name}_token_id"] = None if self.tokens is None else self.tokens.vocabulary.id_of(token)
+        return ids
 
     def write_texts(self, folder: Path) -> None:
         for name, text in self.texts.items():

@@ -186,9 +186,9 @@ def read_usage(folder: Path) -> Usage:
             values = without_old_calibration(dict(values))
             rules = TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules"))
             vectors = TypeAdapter(VectorForm | None).validate_python(values.get("vectors"))
-            known = {"text_columns": tuple(values["text_columns"]), "word_rules": rules, "vectors": vectors}
             held_out = TypeAdapter(dict[str, dict[str, float]] | None).validate_python(values.get("held_out"))
-            known |= {"held_out": held_out}
+            known: dict[str, Any] = {"text_columns": tuple(values["text_columns"])}
+            known |= {"word_rules": rules, "vectors": vectors, "held_out": held_out}
             usage = Usage(**{**values, **known})
             if usage.max_seq_length is not None and usage.max_seq_length < 3:
                 raise ValueError(f"max_seq_length={usage.max_seq_length}")

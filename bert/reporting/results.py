@@ -48,8 +48,8 @@ def show_figures(preset: str, phases: Sequence[TrainingConfig], seconds: float |
         print(f"no picture: {error}")
     print_table(summaries)
     if seconds is None:
-        times = [summary.get("e2e_train_time") for summary in summaries.values()]
-        is_known = all(time is not None for time in times)
+        times = [time for summary in summaries.values() if (time := summary.get("e2e_train_time")) is not None]
+        is_known = len(times) == len(summaries)
         took = f"Trained before{f', in {duration(sum(times))}' if is_known else ''}"
     else:
         took = duration(seconds)
