@@ -12,8 +12,8 @@ from bert.conversion import converting
 from bert.conversion.lost_on_export import facts_beside_network
 from bert.conversion.model import Model, parameters_for, read
 from bert.conversion.model_description import read_usage
-from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.conversion.writers import FORMATS
+from bert.conversion.settings import FORMATS
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.inference.export_files import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
