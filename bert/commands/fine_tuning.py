@@ -13,7 +13,7 @@ from bert.config.setting_errors import Mistakes
 from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
 from bert.config.unread_settings import unread_warnings
-from bert.exit_codes import OK
+from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
@@ -174,7 +174,9 @@ class FineTuningResults(Step):
     def run(self, execution: Execution) -> int:
         config = self.training.config
         print("\n".join(result_lines(config, self.scores, self.is_alone)), flush=True)
-        return OK
+        summary = read_json(config.log_dir() / "summary.json")
+        is_measured = any(summary.get(key) is not None for _, key, _ in _THROUGHPUT)
+        return BAD_INPUT if config.run.benchmark and not is_measured else OK
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool = True) -> list[str]:
@@ -185,6 +187,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     rows = [row for row in rows if summary.get(row[1]) is not None]
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
+        lines += [] if rows else ["nothing was measured"]
         return [*lines, f"Summary: {folder}/summary.json"]
     for found in (summary, read_json(folder / SCORES_FILE)):
         lines += wrapped(found.get("verdict", "")).splitlines()

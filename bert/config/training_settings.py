@@ -255,6 +255,25 @@ class TrainingConfig(Settings):
             )
         return self
 
+    def check_benchmark(self, first_step: int = 0) -> None:
+        """Refuse a benchmark that would measure nothing: its warm-up takes all updates that are left.
+
+        Args:
+            first_step: updates that the checkpoint has, with which it begins.
+        """
+        run = self.run
+        if not run.benchmark or not self.trains() or run.max_steps < 1:  # the number is not known yet
+            return
+        if (left := run.max_steps - first_step) > run.benchmark_warmup_steps:
+            return
+        needed = first_step + run.benchmark_warmup_steps + run.benchmark_steps
+        after = f" after step {first_step:,}" if first_step else ""
+        raise ValueError(
+            f"benchmark=true would measure nothing in {self.stage()}: max_steps={run.max_steps} leaves {left} "
+            f"updates{after}, and benchmark_warmup_steps={run.benchmark_warmup_steps} of them are not measured; raise "
+            f"--max-steps to {needed:,}, or lower --benchmark-warmup-steps"
+        )
+
     def _check_length(self, max_seq_length: int) -> None:
         """Refuse sequences that are longer than the model reads."""
         if max_seq_length <= self.model.max_position_embeddings:

@@ -12,14 +12,16 @@ from typing import Any
 
 import yaml
 
-from bert.checkpoints.directories import CARD_FILE, weights_folder
+from bert.checkpoints.chosen_weights import chosen_weights
+from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
+from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model
 from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.settings import CardRequest
 from bert.conversion.untrusted_files import ConversionError
-from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
+from bert.model.head_specs import HEADS
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
@@ -57,20 +59,6 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
-def what_is_lost(model: Model, to_format: str) -> list[str]:
-    """A sentence if a classifier has token weights, for which other libraries' networks have no place."""
-    weights = model.parameters.get(TOKEN_WEIGHTS)
-    if to_format not in ("hf", "paddlenlp") or weights is None:
-        return []
-    library = {"hf": "transformers", "paddlenlp": "PaddleNLP"}[to_format]
-    number = weights[: model.config.vocab_size].size
-    return [
-        f"{library} ignores the {number:,} token weights of this classifier, so it gives other logits than this "
-        "project's programs, and the scores of the training are not its scores. For a model that both compute alike, "
-        "train with --no-token-weights."
-    ]
-
-
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
     """Copy the user's card, with what is stated now in its metadata."""
     if own.stat().st_size > _LARGEST:
@@ -94,7 +82,7 @@ def runs_of(weights: Path) -> list[RunRecord]:
             break
         try:
             runs.insert(0, read_run(directory, directory.name))
-            weights = weights_folder(Path(_beginning(runs[0])))
+            weights = chosen_weights(Path(_beginning(runs[0]))).path
         except (OSError, TypeError, ValueError):  # not readable, figures of a wrong type, a CheckpointError
             break
     return runs

@@ -117,6 +117,7 @@ TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"
 _TOKENIZER_JSON = "tokenizer.json"
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
+WHOLE = "whole"  # key of Usage.held_out: the scores of the decision as it is
 POOLING_KEYS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}  # of sentence-transformers
 
 
@@ -156,6 +157,9 @@ class Usage:
     language: str | None = None  # of the text, by which encodings are detected
     header: bool = True  # the first line of a CSV or TSV names the columns
     vectors: VectorForm | None = None  # of an encoder that was trained for search
+    # Scores on the held-out rows of the training, by name: of the WHOLE decision, and without a part that other
+    # libraries leave out ("threshold", "token weights"); None: no such part.
+    held_out: Mapping[str, Mapping[str, float]] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"
@@ -182,7 +186,9 @@ def read_usage(folder: Path) -> Usage:
             values = without_old_calibration(dict(values))
             rules = TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules"))
             vectors = TypeAdapter(VectorForm | None).validate_python(values.get("vectors"))
-            known = {"text_columns": tuple(values["text_columns"]), "word_rules": rules, "vectors": vectors}
+            held_out = TypeAdapter(dict[str, dict[str, float]] | None).validate_python(values.get("held_out"))
+            known: dict[str, Any] = {"text_columns": tuple(values["text_columns"])}
+            known |= {"word_rules": rules, "vectors": vectors, "held_out": held_out}
             usage = Usage(**{**values, **known})
             if usage.max_seq_length is not None and usage.max_seq_length < 3:
                 raise ValueError(f"max_seq_length={usage.max_seq_length}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bert.checkpoints.directories import weights_folder
+from bert.checkpoints.chosen_weights import weights_folder
 from bert.config.batch_settings import BatchSettings
 from bert.config.flags import Flag, flag_name
 from bert.config.optimizer_settings import OptimizerSettings

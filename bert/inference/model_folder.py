@@ -153,6 +153,12 @@ def _tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, strip
     return tokens
 
 
+def _at_masks(run: Callable[[Arrays], Arrays], feed: Arrays) -> Arrays:
+    """Logits at masked_lm_positions alone, [n, vocabulary], as a checkpoint gives them; an export has all tokens."""
+    logits = run(feed)["masked_lm_logits"]
+    return {"masked_lm_logits": logits.reshape(-1, logits.shape[-1])[feed["masked_lm_positions"]]}
+
+
 def _open_export(predictor: Predictor, requested: str | None, read_tokens: Callable[[], Tokens]) -> OpenedModel:
     path, description = predictor.folder, predictor.description
     task = description.get("task")
@@ -171,6 +177,8 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
             "use the checkpoint that it was made from, or export it with --task"
         )
     tokens, run = read_tokens(), with_old_temperature(predictor.run, path)
+    if task == "masked-lm":
+        run = partial(_at_masks, run)
     hidden_size = 0
     if task == "encoder" or (
         "classification" in task and not labels

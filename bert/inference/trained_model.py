@@ -13,7 +13,7 @@ from scipy.special import softmax
 from bert.finetuning.loader import FeatureTable, PredictionBatch, check_finite, prediction_batches
 from bert.inference.model_folder import OpenedModel
 from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm, texts_of
-from bert.labels.features import sentence_features
+from bert.labels.features import cut_features
 from bert.model.head_specs import HEADS
 from bert.tokenization.library import LibraryTokenizer, text_tokenizer
 from data.text.encodings import Decoding
@@ -38,6 +38,7 @@ class TrainedModel:
     Attributes:
         num_read, num_truncated: texts (or pairs) that were made sequences so far, and those of them that were longer
             than `max_seq_length`: their ends were not read. Questions, masks and entities are read in windows.
+        cut_requests: gets the texts whose ends were not read, where a caller put a set.
     """
 
     task: str
@@ -62,6 +63,7 @@ class TrainedModel:
         self.labels = opened.labels or ()  # of a classifier
         self.batch_size, self.top_k = batch_size, top_k
         self.num_read = self.num_truncated = 0
+        self.cut_requests: set[Request] | None = None
         self.vocabulary = opened.tokens.vocabulary
         self.tokenizer = text_tokenizer(self.vocabulary, opened.tokens.normalization)
 
@@ -167,9 +169,11 @@ class TrainedModel:
 
     def table(self, requests: Sequence[Request]) -> FeatureTable:
         """Texts, or pairs of texts (not both), as sequences."""
-        table, counts = sentence_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)
+        table, cut = cut_features(self.tokenizer, list(zip(*requests, strict=True)), self.max_seq_length)
         self.num_read += len(requests)
-        self.num_truncated += counts["truncated"]
+        self.num_truncated += int(cut.sum())
+        if self.cut_requests is not None:
+            self.cut_requests |= {requests[row] for row in np.flatnonzero(cut).tolist()}
         return table
 
     def batches(self, table: FeatureTable) -> Iterator[PredictionBatch]:

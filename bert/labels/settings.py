@@ -57,7 +57,8 @@ class LabelDataSettings(TaskDataSettings):
         None,
         gt=0,
         le=1,
-        description="custom: predict --positive-label from the probability that gives it this recall when evaluated",
+        description="custom: predict --positive-label from the probability that gives it at least this recall, with "
+        "the fewest false alarms, when evaluated",
     )
     best_by: OwnFilesOnly[str] = Field(
         "score", description="custom: what the best weights are best by: a metric, or f1:CLASS, auc:CLASS ..."

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.setting_errors import suggest
-from bert.conversion.model_description import Usage
+from bert.conversion.model_description import WHOLE, Usage
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends
@@ -86,6 +86,7 @@ class LabelTask(RunnableTask):
         if self._schema.separator is not None:
             self._decision = replace(self._decision, several=True)
         self._token_weights: np.ndarray | None = None  # of a training, by its last evaluation
+        self._scores_without: dict[str, dict[str, float]] | None = None  # as of `Usage.held_out`
         self._learns_token_weights = config.run.do_train and self._has_decision and config.data.token_weights
         if self._learns_token_weights and config.model.vocab_size * len(labels) > MOST_NUMBERS:
             self._learns_token_weights = False
@@ -155,6 +156,7 @@ class LabelTask(RunnableTask):
             label_separator=schema.separator,
             positive_label=None if decision.positive is None else labels[decision.positive],
             threshold=decision.threshold,
+            held_out=self._scores_without,
         )
 
     def read(self, part: Part) -> Examples:
@@ -236,7 +238,7 @@ class LabelTask(RunnableTask):
             kind, name = self._best_by
             likely = self._decision.probabilities(logits)
             classes = class_scores(self.labels or (), labels, likely, self._values(logits))
-            metrics[self.best_metric.removeprefix("eval_")] = classes[name].get(kind, 0.0)
+            metrics[self.best_metric.removeprefix("eval_")] = classes[name].get(kind) or 0.0
         return {f"{prefix}{metric}": value for metric, value in metrics.items()}
 
     def details(self, part: Part, features: Features, predictions: Any, *, fits: bool) -> dict[str, Any] | None:
@@ -253,11 +255,35 @@ class LabelTask(RunnableTask):
         learned_from = self.training.labels if self.training is not None else None
         is_untrained = learned_from is not None and not set(features.examples.labels or ()) <= set(learned_from)
         content = details(rows, self._decision, data.balance or is_untrained)
+        if fits and (without := self._measure_without(features, predictions)):
+            self._scores_without = content["held_out"] = without
         if fits and self._token_weights is not None:
             logger.info("a linear model of the tokens is added to the logits, as it helps; --no-token-weights: without")
         for line in lines(content):
             logger.info(line)
         return content
+
+    def _measure_without(self, features: Features, logits: np.ndarray) -> dict[str, dict[str, float]]:
+        """The scores of the decision, and without each part that other libraries leave out; empty without such parts.
+
+        Who leaves out the token weights has no threshold either.
+        """
+        table, parts = features.table, dict[str, np.ndarray]()
+        if self._decision.positive is not None:
+            parts["threshold"] = logits
+        if self._token_weights is not None:
+            parts["token weights"] = logits - logits_of(self._token_weights, table.input_ids, table.offsets)
+        if not parts:
+            return {}
+
+        def scored(decision: Decision, logits: np.ndarray) -> dict[str, float]:
+            values = decision.classes(decision.probabilities(logits))
+            metrics = scores(self._schema.metrics, values, table.labels["labels"])
+            return {name: value for name, value in metrics.items() if name != "score"}
+
+        plain = replace(self._decision, positive=None)
+        whole = {WHOLE: scored(self._decision, logits)}
+        return whole | {part: scored(plain, each) for part, each in parts.items()}
 
     def baseline(self, features: Features, predictions: np.ndarray) -> dict[str, Any]:
         """Words alone and characters alone; where the model's decision has a threshold, it is left out."""

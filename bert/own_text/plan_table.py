@@ -24,6 +24,7 @@ from bert.samples.settings import MASKED_SHARE
 _EARLY_STOPPING, _DEVICE, _RANKS, _MICRO_BATCH = "early stopping", "device", "ranks", "micro-batch"
 _DISK = "disk"
 _WIDTHS = (14, 25, 25, 30)  # of the table's columns; a line of it has at most 100 characters
+_LEAST_MEASURED = f"the loss was measured from {constants.LITTLE_TEXT:,} tokens on"
 _LENGTH_ROWS = _UPDATES, _EPOCHS, _TIME, _EXPECTED = "updates", "epochs", "time", "expected"
 
 
@@ -237,7 +238,9 @@ def _rows_of_the_length(decisions: Decisions, plan: TextPlan) -> Iterator[PlanRo
     seconds = plan.seconds if length.hours is None else length.seconds()
     yield PlanRow(_TIME, duration(seconds), why, "--hours")
     if expected := _expected(decisions):
-        yield PlanRow(_EXPECTED, expected, f"+-{ERROR}; measured on other texts", "--hours")
+        is_known = decisions.data.tokens >= constants.LITTLE_TEXT
+        why = f"+-{ERROR}; measured on other texts" if is_known else _LEAST_MEASURED
+        yield PlanRow(_EXPECTED, expected, why, "--hours")
     yield _disk_row(decisions.disk_bytes, decisions.machine)
 
 
@@ -263,7 +266,10 @@ def _expected(decisions: Decisions) -> str | None:
     is_known = is_measured(candidate.model, *ways)
     if not decisions.evaluations.samples or candidate.rule is None or not is_known:
         return None
-    updates = decisions.training.updates
+    if decisions.data.tokens < constants.LITTLE_TEXT:
+        return "not known for so little text"
+    training, most_epochs = decisions.training, 1.1 * constants.EPOCHS  # more passes bring little
+    updates = round(training.updates * min(1.0, most_epochs / training.epochs))
     below = nats_below_frequency(rates.learning_rate.value, updates, rates.warmup_updates(updates))
     if below is None:
         return "hardly more than how frequent words are"

@@ -78,7 +78,7 @@ def _warnings_of_little_text(decisions: Decisions, plan: TextPlan) -> Iterator[s
             "parameters in the layers: pass a smaller --config, or continue a published model "
             "(--from-pretrained-params)"
         )
-    if decisions.data.tokens < 100_000:
+    if decisions.data.tokens < constants.LITTLE_TEXT:
         yield (
             f"about {tokens} are little text to learn a language from: add text, or continue a "
             "published model (--from-pretrained-params)"

@@ -1,6 +1,7 @@
 """Pre-training as a task: shards, the loader, held-out evaluation."""
 
 import logging
+import math
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -207,8 +208,9 @@ def evaluate_pretraining(
         if has_next_sentence:
             sums[4:] += [values["next_sentence_loss"] * sequences, values["next_sentence_correct"]]
     masked_lm, correct, tokens, sequences, next_sentence, next_correct = collective.sum(sums)
-    shares = {"masked_lm_loss": masked_lm / max(tokens, 1.0), "masked_lm_accuracy": correct / max(tokens, 1.0)}
+    masked, counted = tokens or math.nan, sequences or math.nan  # without tokens nothing is measured
+    shares = {"masked_lm_loss": masked_lm / masked, "masked_lm_accuracy": correct / masked}
     if has_next_sentence:
-        shares["next_sentence_loss"] = next_sentence / max(sequences, 1.0)
-        shares["next_sentence_accuracy"] = next_correct / max(sequences, 1.0)
+        shares["next_sentence_loss"] = next_sentence / counted
+        shares["next_sentence_accuracy"] = next_correct / counted
     return {f"eval_{name}": value for name, value in shares.items()} | {"eval_sequences": sequences}

@@ -34,6 +34,10 @@ def test_results_come_in_order_and_the_schema_is_published(server):
     assert [result["label"] for result in answer.json()["results"]] == ["good", "good"]
     vectors = server.post({"text": "four"}, {"text": "seventy"}, path="/encode").json()["results"]
     assert [result["vector"][0] for result in vectors] == [4.0, 7.0]
+    for texts, truncated in ((["one"], 0), (["cut", "one", "cut off"], 2)):
+        for path in ("/predict", "/encode"):
+            answer = server.post(*({"text": text} for text in texts), path=path).json()
+            assert answer["truncated"] == truncated and len(answer["results"]) == len(texts)
     schema = server.get("/openapi.json").json()
     operations = {path: list(methods) for path, methods in schema["paths"].items()}
     assert operations["/predict"] == operations["/encode"] == ["post"]
@@ -59,7 +63,8 @@ def test_vectors_come_as_openais_clients_ask_for_them(server):
     found = ask(input=["four", "seventy"], model="any", encoding_format="base64").json()
     vectors = [np.frombuffer(base64.b64decode(each["embedding"]), "<f4").tolist() for each in found["data"]]
     assert vectors == [[4.0, 0.5], [7.0, 0.5]] and [each["index"] for each in found["data"]] == [0, 1]
-    assert (found["object"], found["model"]) == ("list", "fake")
+    assert (found["object"], found["model"], found["truncated"]) == ("list", "fake", 0)
+    assert ask(input=["cut", "one"], model="any").json()["truncated"] == 1
     assert found["usage"] == {"prompt_tokens": 11, "total_tokens": 11}
     answer = ask(input="four", model="any", dimensions=1, user="me", input_type="query")  # "query: four"
     assert answer.json()["data"] == [{"object": "embedding", "index": 0, "embedding": [1.0]}]
