@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import VerifiedCheckpoint
+from bert.conversion.model_description import LINEAR_MODEL_FILE
 from bert.conversion.raw_tensors import ConversionError, regular_file
 from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
@@ -72,6 +73,11 @@ def _holds_weights(folder: Path) -> bool:
 
 
 def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
+    if (folder / LINEAR_MODEL_FILE).is_file():
+        raise ConversionError(
+            f"{folder} holds a kept baseline, which has no network to train, convert or export; use it as it is with "
+            "run_predict.py, the Python functions or the server, or name another model here"
+        )
     candidates = _candidates(folder)
     if not candidates:
         names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"

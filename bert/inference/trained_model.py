@@ -131,8 +131,8 @@ class TrainedModel:
             raise ValueError("texts must be a list of texts, not one text; pass [text]")
         if not self.opened.can_encode():
             raise ValueError(
-                f"{self.opened.path} is an export of {HEADS[self.task].noun}, without the outputs of encoder; use the "
-                "checkpoint that it was made from, or export it with --task encoder"
+                f"{self.opened.path} makes no vectors: it is a kept baseline, or an export of {HEADS[self.task].noun} "
+                "without the outputs of encoder; use a checkpoint, or export it with --task encoder"
             )
         if not texts:
             return np.zeros((0, 0), "float32")

@@ -22,9 +22,7 @@ _KINDS = {"precision": "precision", "recall": "recall", "f1": "f1-score", "auc":
 def fitted(
     logits: np.ndarray, labels: np.ndarray, several: bool, positive: int | None, recall: float | None
 ) -> Decision:
-    """The temperature with the least log loss, and the highest threshold that gives a class the wanted recall.
-
-    The threshold is halfway between the last row that it takes and the next.
+    """The temperature with the least log loss, and the threshold that gives a class the wanted recall.
 
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if a text may have several.
@@ -38,7 +36,19 @@ def fitted(
         lambda logarithm: error_of(logits / np.exp(logarithm), labels, several), bounds=tuple(bounds), method="bounded"
     )
     decision = replace(plain, temperature=float(np.exp(best.x)))
-    if positive is None or recall is None or not (labels == positive).any():
+    return (
+        decision if positive is None or recall is None else with_threshold(decision, logits, labels, positive, recall)
+    )
+
+
+def with_threshold(
+    decision: Decision, logits: np.ndarray, labels: np.ndarray, positive: int, recall: float
+) -> Decision:
+    """The decision with the highest threshold that gives a class the wanted recall; as it is if no row has the class.
+
+    The threshold is halfway between the last row that it takes and the next.
+    """
+    if not (labels == positive).any():
         return decision
     likely = decision.probabilities(logits)[:, positive]
     own = np.sort(likely[labels == positive])[::-1]
