@@ -21,6 +21,7 @@ from tests.support.locked import locked
 # Each may import from those above it only. A new package is added where its reader would look for it.
 ORDER = (
     "bert.exit_codes",
+    "bert.telemetry",
     "bert.interpreter",
     "bert.printable",
     "bert.rank_environment",
