@@ -61,6 +61,7 @@ ORDER = (
     "bert.doctor",
     "bert.own_text",
     "bert.commands",
+    "bert.api_settings",
     "bert.api",
     "bert.package",
     "entry points",

@@ -4,7 +4,8 @@ model = load_model("results/quickstart")
 model.fill_mask("Paris is the capital of [MASK].")
 """
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
+from bert.config.setting_errors import suggest
 from bert.conversion.model_description import READER_FILE
 from bert.finetuning.loader import FeatureTable, check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
@@ -23,11 +25,13 @@ from bert.finetuning.squad.examples import Question, SquadExamples
 from bert.finetuning.squad.features import build_features
 from bert.finetuning.squad.predictions import Candidate, predict
 from bert.inference.classifier import Classifier, rounded
+from bert.inference.given_texts import one_text, whole_number
 from bert.inference.linear_classifier import is_linear, load_linear
 from bert.inference.model_folder import OpenedModel, open_model
 from bert.inference.rows import QUESTION_KEYS, RawRequest, Request, texts_of
 from bert.inference.settings import ModelSettings, refuse_address
 from bert.inference.trained_model import MASK, Result, TrainedModel, probabilities
+from bert.model.head_specs import PREDICTIONS
 from bert.runtime.hardware import use_cores
 from bert.samples.sample_table import Slices
 
@@ -81,7 +85,7 @@ class MaskFiller(TrainedModel):
             )
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[dict[str, Any]]]:
-        return self._fill([self.request(text)[0]], top_k)[0]
+        return self._fill([self.request(one_text(text))[0]], whole_number("top_k", top_k))[0]
 
     def run(self, requests: Sequence[Request]) -> list[Result]:
         texts = [text for (text,) in requests]
@@ -295,6 +299,7 @@ def load_model(
         task: one of PREDICTIONS; None: that of the model's head. "encoder" makes vectors with any checkpoint.
         pooling: of vectors, as of `TrainedModel`; None: as the model was trained for them, else mean.
     """
+    _refuse_unknown(source, task, settings)
     refuse_address(source)
     if is_linear(source):
         return load_linear(source, task, max_seq_length, batch_size)
@@ -302,6 +307,24 @@ def load_model(
     model = _HEADS[opened.task](opened, max_seq_length=max_seq_length, batch_size=batch_size, top_k=top_k)
     model.pooling = pooling or "mean"
     return model
+
+
+def _refuse_unknown(source: Any, task: Any, settings: Mapping[str, Any]) -> None:
+    """ValueError for a source, a task or the name of a setting that there is not."""
+    if not isinstance(source, (str, Path)):
+        raise ValueError(f"model={source!r} must be a folder or the name of a published model; pass text or a Path")
+    if task is not None and task not in PREDICTIONS:
+        raise ValueError(
+            f"task={task} must be one of {', '.join(PREDICTIONS)}, or None for what the model's head is for"
+        )
+    known = [*_NAMES_OF_LOADING, *inspect.signature(open_model).parameters]
+    for name in settings:
+        if name not in known:
+            remedy = f"they are {', '.join(name for name in known if name not in ('source', 'task'))}"
+            raise ValueError(f"{name} is not a setting of load_model; {suggest(name, known, remedy)}")
+
+
+_NAMES_OF_LOADING = ("max_seq_length", "batch_size", "top_k")
 
 
 def load_from_settings(settings: ModelSettings, batch_size: int = 32, **others: Any) -> TrainedModel:

@@ -5,7 +5,6 @@ import math
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
