@@ -124,7 +124,7 @@ NO_LISTS = {
     "NaN in it": ([math.nan], "text 0, counted from 0: nan must be text"),
     "a number in it": (["a", "b", 5], "text 2, counted from 0: 5 must be text"),
     "bytes in it": ([b"a"], "text 0, counted from 0: b'a' must be text"),
-    "a blank in it": (["a", " \n"], "text 1, counted from 0: the text is empty; leave it out"),
+    "a blank in it": (["a", " \n"], "text 1, counted from 0: the text is empty"),
     "half a pair": (["\ud83d"], "text 0, counted from 0: the text holds bytes that are not UTF-8"),
 }
 

@@ -309,3 +309,14 @@ def test_a_job_without_a_number_is_refused_before_it_is_computed_with(tmp_path):
 def test_an_unknown_extra_is_refused_with_the_known_ones():
     done = bash("bash scripts/setup.sh servers")
     assert done.returncode == 2 and "servers must be one of paddle gpu" in done.stderr
+
+
+def test_the_package_does_not_replace_the_users_pip():
+    show = "lambda **settings: print(*settings['install_requires'], sep='\\n')"
+    code = f"import runpy, setuptools; setuptools.setup = {show}; runpy.run_path('setup.py')"
+    environment = {**os.environ, "BERT_PADDLE": "none"}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
+    )
+    names = {Requirement(line).name for line in shown.stdout.splitlines()}
+    assert {"numpy", "scikit-learn", "visualdl"} <= names and not names & {"pip", "uv", "paddlepaddle"}

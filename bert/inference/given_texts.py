@@ -28,7 +28,7 @@ def checked_text(text: Any) -> str:
     if not isinstance(text, str):
         raise ValueError(f"{_shown(text)} must be text; replace what is missing, or leave it out")
     if not text.strip():
-        raise ValueError("the text is empty; leave it out")
+        raise ValueError("the text is empty")
     try:
         text.encode()
     except UnicodeEncodeError:
