@@ -21,7 +21,7 @@ from bert.files import read_json, write_atomically
 from bert.inference.given_texts import list_of_texts, one_text, refuse_nothing, whole_number
 from bert.inference.records import flat, free_name
 from bert.interpreter import COMMANDS, isolated_environment
-from bert.launching.process_runner import flags_of
+from bert.launching.processes import flags_of
 from bert.parent_death import CALLER
 from bert.reporting.run_record import SCORES_FILE, SUMMARY
 

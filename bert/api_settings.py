@@ -92,9 +92,8 @@ class PretrainSettings(TypedDict, total=False):
     input_dir: Path | str | None
     intermediate_size: int | None
     job_name: str | None
-    keep_best_checkpoint: bool | None
+    keep_best: bool | None
     keep_checkpoints: int | None
-    lang: str | None
     language: str | None
     last_step_of_checkpoint: int | str | None
     layer_norm_eps: float | None
@@ -122,6 +121,7 @@ class PretrainSettings(TypedDict, total=False):
     max_seq_length: int | None
     max_steps: int | None
     mean_padded_length: Any
+    model: Path | str | None
     model_prefix: str | None
     model_type: str | None
     node_rank: int | None
@@ -130,7 +130,6 @@ class PretrainSettings(TypedDict, total=False):
     num_gpus: int | None
     num_hidden_layers: int | None
     num_nodes: int | None
-    num_processes: int | None
     num_shards_per_worker: int | None
     num_steps_per_checkpoint: int | None
     num_workers: int | None
@@ -229,7 +228,7 @@ class ClassifySettings(TypedDict, total=False):
     global_batch_size: int | None
     global_rope_theta: float | None
     gradient_merge_steps: int | None
-    group_column: str | None
+    group_by: str | None
     hardware: Any
     head_rate_factor: float | None
     header: bool | None
@@ -245,7 +244,6 @@ class ClassifySettings(TypedDict, total=False):
     keep_checkpoints: int | None
     label_column: str | None
     label_separator: str | None
-    lang: str | None
     language: str | None
     last_step_of_checkpoint: int | str | None
     layer_norm_eps: float | None
@@ -279,7 +277,6 @@ class ClassifySettings(TypedDict, total=False):
     num_gpus: int | None
     num_hidden_layers: int | None
     num_nodes: int | None
-    num_processes: int | None
     num_steps_per_checkpoint: int | None
     num_workers: int | None
     optimizer: str | None
@@ -326,7 +323,6 @@ class ExportSettings(TypedDict, total=False):
     calibration: Path | str | None
     config_file: Path | str | None
     keep_float: Sequence[Any] | None
-    lang: Sequence[Any] | None
     language: Sequence[Any] | None
     license: str | None
     lowercase: bool | None
@@ -348,7 +344,6 @@ class ConvertSettings(TypedDict, total=False):
     hub_token_file: Path | str | None
     hub_update: bool | None
     keep_padding: bool | None
-    lang: Sequence[Any] | None
     language: Sequence[Any] | None
     license: str | None
     lowercase: bool | None
