@@ -130,7 +130,7 @@ def test_the_settings_are_the_flags_of_the_commands(write_golden):
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("PretrainSettings", "hours max_steps eval_samples epochs lang deduplicate seed num_gpus config"),
+        ("PretrainSettings", "hours max_steps eval_samples epochs language deduplicate seed num_gpus config"),
         ("ClassifySettings", "from_pretrained_params model eval_file epochs cross_validate keep_baseline hours"),
         ("ExportSettings", "precision calibration task"),
         ("ConvertSettings", "to_hub check fused_qkv"),
