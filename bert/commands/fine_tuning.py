@@ -13,6 +13,7 @@ from bert.config.setting_errors import Mistakes
 from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
 from bert.config.unread_settings import unread_warnings
+from bert.conversion.model_description import LINEAR_MODEL_FILE
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
@@ -26,7 +27,7 @@ from bert.launching.settings import LaunchPlan
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
 from bert.reporting.results import next_commands
-from bert.reporting.run_record import SCORES_FILE
+from bert.reporting.run_record import BASELINE_MODEL, SCORES_FILE
 
 ALL_MODES = ("do_train", "do_eval", "do_predict")
 Row = tuple[str, str, str]  # title, key of summary.json, format
@@ -196,6 +197,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     if is_alone and list_steps(config.checkpoint_dir()):
         words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
         commands.append(("use the model", words))
+    if (baseline := config.stage_dir() / BASELINE_MODEL / LINEAR_MODEL_FILE).is_file():
+        commands.append(("use the kept baseline", shell_command("run_predict.py", baseline.parent)))
     if config.run.do_train and config.hardware.visualdl:
         commands.append(curves_command(folder))
     return [*lines, next_commands(commands)] if commands else lines

@@ -10,6 +10,7 @@ from pathlib import Path
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.chosen_weights import chosen_weights, is_incomplete_step
 from bert.checkpoints.directories import VerifiedCheckpoint
+from bert.conversion.model_description import LINEAR_MODEL_FILE
 from bert.conversion.untrusted_files import ConversionError, regular_file
 from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
@@ -58,6 +59,11 @@ def _candidates(folder: Path) -> list[tuple[Path, str]]:
 
 
 def _choose(folder: Path, notes: list[str]) -> tuple[Path, str]:
+    if (folder / LINEAR_MODEL_FILE).is_file():
+        raise ConversionError(
+            f"{folder} holds a kept baseline, which has no network to train, convert or export; use it as it is with "
+            "run_predict.py, the Python functions or the server, or name another model here"
+        )
     candidates = _candidates(folder)
     if not candidates:
         names = ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"

@@ -6,6 +6,7 @@ task.json                       our tasks: name, longest sequence, columns of th
 tokenizer_config.json           do_lower_case and strip_accents, as Hugging Face's, and word_segmenter
 modules.json, 1_Pooling ...     how sentence-transformers makes vectors
 question_answering.json         windows and answers, of our fine-tuning for questions
+linear_model.json               a kept baseline, which has no network
 """
 
 import json
@@ -115,6 +116,7 @@ def named_classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
 TASK_FILE = "task.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"
+LINEAR_MODEL_FILE = "linear_model.json"
 _TOKENIZER_JSON = "tokenizer.json"
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
 WHOLE = "whole"  # key of Usage.held_out: the scores of the decision as it is

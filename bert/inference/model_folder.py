@@ -41,11 +41,11 @@ class OpenedModel:
     most_positions: int  # the longest sequence that the network can read, in tokens
     hidden_size: int  # of its sentence vectors; 0 for an export without them
     checksums: Callable[[], list[str]]  # of the weights
-    is_export: bool = False
+    has_encoder: bool = True  # a checkpoint; an export has the outputs of one task, a kept baseline no network
+    noun: str = ""  # what it is; "": its head
 
     def can_encode(self) -> bool:
-        """Every checkpoint has an encoder; an export has the outputs of one task."""
-        return self.task == "encoder" or not self.is_export
+        return self.task == "encoder" or self.has_encoder
 
     def fingerprint(self) -> str:
         """A checksum of the weights, the vocabulary, and the files of JSON beside them: labels, thresholds, lengths."""
@@ -56,7 +56,8 @@ class OpenedModel:
     def describe(self) -> str:
         """One line: what it is, and where its weights are."""
         classes = f" ({', '.join(self.labels[:5])}{' ...' if len(self.labels) > 5 else ''})" if self.labels else ""
-        return f"{shown(self.path)}: {HEADS[self.task].noun}{classes}, {self.tokens.normalization}"
+        reading = "" if self.noun else f", {self.tokens.normalization}"
+        return f"{shown(self.path)}: {self.noun or HEADS[self.task].noun}{classes}{reading}"
 
 
 def open_model(
@@ -198,5 +199,5 @@ def _open_export(predictor: Predictor, requested: str | None, read_tokens: Calla
         most_positions=int(description["max_length"]),
         hidden_size=hidden_size,
         checksums=lambda: [checksum_of_file(file) for file in predictor.files],
-        is_export=True,
+        has_encoder=False,
     )

@@ -26,9 +26,6 @@ def fitted(
 ) -> Decision:
     """The temperature with the least log loss, and the threshold that gives a class at least the wanted recall.
 
-    The threshold makes the fewest false alarms that this recall needs. With as many alarms it finds as many rows of the
-    class as it can: it is halfway between the last row that it takes and the next false alarm.
-
     Args:
         labels: int64 [n], or float32 0 and 1 [n, classes] if a text may have several.
     """
@@ -41,7 +38,20 @@ def fitted(
         lambda logarithm: error_of(logits / np.exp(logarithm), labels, several), bounds=tuple(bounds), method="bounded"
     )
     decision = replace(plain, temperature=float(np.exp(best.x)))
-    if positive is None or recall is None or not (labels == positive).any():
+    return (
+        decision if positive is None or recall is None else with_threshold(decision, logits, labels, positive, recall)
+    )
+
+
+def with_threshold(
+    decision: Decision, logits: np.ndarray, labels: np.ndarray, positive: int, recall: float
+) -> Decision:
+    """The decision with the threshold that gives a class at least the wanted recall; as it is if no row has the class.
+
+    The threshold makes the fewest false alarms that this recall needs. With as many alarms it finds as many rows of the
+    class as it can: it is halfway between the last row that it takes and the next false alarm.
+    """
+    if not (labels == positive).any():
         return decision
     likely = decision.probabilities(logits)[:, positive]
     own, others = np.sort(likely[labels == positive])[::-1], likely[labels != positive]

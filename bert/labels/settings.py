@@ -66,6 +66,11 @@ class LabelDataSettings(TaskDataSettings):
     token_weights: OwnFilesOnly[bool] = Field(
         True, description="custom: add a linear model of the tokens to the logits if it helps on the held-out lines"
     )
+    keep_baseline: OwnFilesOnly[MayDiffer[bool]] = Field(
+        False,
+        description="custom: keep words alone or characters alone, whichever is better on the held-out lines, as a "
+        "model: OUTPUT_DIR/glue-custom/baseline_model, for run_predict.py and the server",
+    )
     balance: OwnFilesOnly[bool] = Field(False, description="custom: train on rare classes as often as on the largest")
     folds: Annotated[OwnFilesOnly[int], ReadWith("eval_file", values=(None,))] = Field(
         5, ge=2, description="custom: parts of --train-file, of which one is held out if there is no --eval-file"

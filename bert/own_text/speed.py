@@ -3,16 +3,14 @@ each, or estimated from the machine."""
 
 import math
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bert import REPOSITORY
 from bert.config.run_file import dump_yaml
 from bert.config.setting_sources import resolve_config
-from bert.files import read_json
+from bert.files import read_json, temporary_folder
 from bert.interpreter import shell_command
 from bert.launching.processes import start_process
 from bert.launching.ranks import Ranks, start_of_ranks
@@ -118,15 +116,15 @@ def _slowness(seconds: float, placement: Placement) -> float:
 
 
 def _measure(configs: Mapping[str, str], placement: Placement) -> tuple[dict[str, float], float]:
-    with tempfile.TemporaryDirectory() as folder:
-        files = {name: Path(folder) / f"{name}.yaml" for name in configs}
+    with temporary_folder("speed") as folder:
+        files = {name: folder / f"{name}.yaml" for name in configs}
         for name, file in files.items():
             file.write_text(configs[name], encoding="utf-8")
-        target = Path(folder) / "speeds.json"
+        target = folder / "speeds.json"
         ranks = Ranks(num_processes=placement.ranks)
         devices = ranks.devices(placement.device)
         program, options = [_PROBE, target, *files.values()], ["--log_level", "CRITICAL"]
-        command, variables = start_of_ranks(ranks, placement.device, devices, Path(folder) / "log", program, options)
+        command, variables = start_of_ranks(ranks, placement.device, devices, folder / "log", program, options)
         variables["PYTHONSAFEPATH"] = "1"  # the folder of the probe has modules of common names
         begun = time.time()
         process = start_process(command, variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -134,6 +134,7 @@ def _json(value: Any) -> bytes:
 
 
 def main(connection: Connection, settings: ModelSettings) -> None:
+    # keep_few_kernels()
     try:
         server = ModelServer(load_from_settings(settings))
         print(server.model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one

@@ -6,8 +6,12 @@ import json
 import time
 
 import numpy as np
+import psutil
 import pytest
+import requests
 
+from bert.checkpoints.directories import MANIFEST, write_manifest
+from bert.conversion.model_description import Usage
 from bert.inference.heads import load_from_settings
 from bert.inference.settings import ModelSettings
 from bert.runtime.paddle_api import place_of
@@ -17,6 +21,8 @@ from bert.serving.schemas import request_schemas
 from bert.serving.settings import Limits
 from tests.inference import models
 from tests.inference.models import export
+from tests.serving import servers
+from tests.support import foreign
 
 TEXTS = {
     "pretraining": [["word1 [MASK] word3"], ["[MASK]"]],
@@ -157,3 +163,25 @@ def test_an_export_is_served(served, folders, tmp_path):
         for each in (serving, served("sequence-classification"))
     )
     assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
+
+
+@pytest.mark.long
+def test_the_model_process_does_not_grow_with_the_shapes_of_its_batches(tmp_path):
+    """Each shape of a batch has kernels of its own; without a limit on those kept, the process grows by 40 MB here."""
+    folder, positions = tmp_path / "model", 128
+    table = np.random.default_rng(0).normal(size=(positions, foreign.HIDDEN)).astype("float32")
+    usage = Usage("sequence-classification", positions)
+    models.model(folder, "sequence-classification", usage, **{"bert.embeddings.position_embeddings.weight": table})
+    (folder / "bert_config.json").write_text(json.dumps({**foreign.CONFIG, "max_position_embeddings": positions}))
+    (folder / MANIFEST).unlink()
+    write_manifest(folder, step=7)
+    rng, sizes = np.random.default_rng(1), []
+    with servers.serving(tmp_path, folder, "--cpu-threads", "1") as running, requests.Session() as session:
+        for number in range(400):
+            texts = [" ".join(["word1"] * length) for length in rng.integers(1, 200, rng.integers(1, 13))]
+            path = ("predict", "encode")[number % 2]
+            answer = session.post(f"{running.url}/{path}", json={"inputs": texts}, timeout=60)
+            assert answer.status_code == 200
+            if number in (50, 399):
+                sizes.append(psutil.Process(running.model_pid()).memory_info().rss)
+    assert sizes[1] - sizes[0] < 12 << 20, sizes
