@@ -20,7 +20,9 @@ class TextSettings(Settings):
     duplicate_factor: int | None = Field(
         None, ge=1, description="sentence pairs made of each document; none: 5, of much text 1"
     )
-    lang: str | None = Field(None, description="language of the text, such as de; none: zh for Chinese text, else en")
+    lang: str | None = Field(
+        None, description="language of the text, such as de; none: as its script tells, en for Latin letters"
+    )
     word_segmenter: Literal["auto", Segmenter, "none"] = Field(
         "auto",
         description="jieba finds the words of Chinese text, which masks then cover whole; icu cuts Thai, Lao, Khmer, "

@@ -34,7 +34,7 @@ def normalization_of(request: TextRequest, text: TextFacts) -> Normalization:
             return case
     asked = case.word_segmenter if case.word_segmenter and request.word_segmenter == "auto" else request.word_segmenter
     cutter = segmenter_of(text.cutter, asked)
-    return dataclasses.replace(case, word_segmenter=cutter)
+    return dataclasses.replace(case, word_segmenter=cutter, equal_letters=True)
 
 
 def with_tokens(

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -25,6 +26,7 @@ from data.preprocessing.settings import (
     SampleSettings,
 )
 from data.preprocessing.workers import SCHEDULERS, NumWorkers, all_cores
+from data.text.code_pages import base_language, check_language
 from data.text.lddl_reader import Block, SourceFile, list_sources, numbered_documents, plan_blocks
 from data.text.script_facts import ScriptFacts, segmenter_of
 
@@ -64,7 +66,9 @@ class ShardRequest(SettingsWithRules):
     strip_accents: Annotated[
         bool | None, Flag(default_text="if the text is lower-cased, unless the vocabulary has them")
     ] = Field(None, description="strip accents")
-    language: Language = Field(SampleSettings.language, description="of the sentence splitter")
+    language: Annotated[Language | None, Flag(default_text="that of the source's folder, or of its script")] = Field(
+        None, description="of the sentence splitter"
+    )
     target_seq_length: Annotated[
         int, Flag(name="--max-seq-length", hidden_aliases=("--target-seq-length",), unit="TOKENS")
     ] = Field(128, description="length of the longest sample, special tokens included")
@@ -151,10 +155,13 @@ class ShardRequest(SettingsWithRules):
             ValueError: the vocabulary does not fit the settings.
         """
         case = vocabulary.normalization(self.lowercase, self.strip_accents)
+        facts = _facts_of(source)
         found = {
+            "language": self.language or _language_of(source, facts),
             "lowercase": case.lowercase,
             "strip_accents": case.strip_accents,
-            "word_segmenter": self._word_segmenter(vocabulary, source),
+            "word_segmenter": self._word_segmenter(vocabulary, facts),
+            "equal_letters": vocabulary.is_wordpiece(),  # another tokenizer has rules of its own
         }
         return self._settings(source.block_bytes, found)
 
@@ -175,14 +182,13 @@ class ShardRequest(SettingsWithRules):
             masked_lm_ratio=self.masked_lm_ratio,
             max_predictions_per_seq=self.max_predictions_per_seq,
             sample_ratio=self.sample_ratio,
-            language=self.language,
             objective=self.objective,
             separate_documents=self.separate_documents,
             **found,
         )
 
-    def _word_segmenter(self, vocabulary: Vocabulary, source: Source) -> str | None:
-        """The requested segmenter; auto: the one that the beginning of some blocks needs."""
+    def _word_segmenter(self, vocabulary: Vocabulary, facts: ScriptFacts) -> str | None:
+        """The requested segmenter; auto: the one that the text needs."""
         if not vocabulary.is_wordpiece():
             if self.word_segmenter in ("auto", "none"):
                 return None
@@ -192,8 +198,26 @@ class ShardRequest(SettingsWithRules):
             )
         if self.word_segmenter != "auto":
             return None if self.word_segmenter == "none" else self.word_segmenter
-        facts = ScriptFacts()
-        for block in source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]:
-            for _, text in islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS):
-                facts.add(text[:_MEASURED_CHARACTERS])
         return segmenter_of(facts.cutter(), "auto")
+
+
+def _facts_of(source: Source) -> ScriptFacts:
+    """Those of the beginning of some blocks."""
+    facts = ScriptFacts()
+    for block in source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]:
+        for _, text in islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS):
+            facts.add(text[:_MEASURED_CHARACTERS])
+    return facts
+
+
+def _language_of(source: Source, facts: ScriptFacts) -> str:
+    """That whose folder, source/<language>, has most of the text; in en, the usual name, by the script."""
+    sizes = Counter[str]()
+    for file in source.files:
+        folder = Path(file.path).parent
+        language = base_language(folder.name) if folder.parent.name == "source" else ""
+        sizes["en" if language in ("", "simple") else language] += file.num_bytes
+    language = min(sizes, key=lambda name: (-sizes[name], name), default="en")
+    with suppress(ValueError):  # a folder with another name
+        return facts.language() if check_language(language) == "en" else language
+    return facts.language()

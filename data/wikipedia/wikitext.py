@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
+from bert.tokenization.equal_letters import normal_form
 from data.text.lddl_writer import utf8
 from data.text.sentences import split_sentences
 from data.wikipedia.templates import HOLE, template_text
@@ -238,7 +239,7 @@ def _paragraphs(text: str) -> list[list[str]]:
 
 _MAX_BRACKETS = 4  # in one another
 _UNSEEN: dict[int, str | None] = {
-    **dict.fromkeys((0xAD, 0x2060, 0xFEFF, 0xFFFC, 0xFFFE, 0xFFFF)),
+    **dict.fromkeys((0xFFFC, 0xFFFE, 0xFFFF)),
     0x200B: " ",  # between words of Khmer, Lao and Burmese
     **_SHOWN,
 }
@@ -269,7 +270,7 @@ def _without_holes(paragraph: str, language: str, counts: Counter[str]) -> str:
 
 def _tidy(text: str) -> str:
     """Remove gaps: "( ; )", " ," and similar."""
-    text = " ".join(text.translate(_UNSEEN).split())
+    text = " ".join(normal_form(text.translate(_UNSEEN)).split())
     for pattern, replacement in _GAPS:
         text = pattern.sub(replacement, text)
     return text.strip()
