@@ -80,8 +80,8 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     for piece in _with_whole_letters(_pieces(source, reading, findings)):
         text = normal_form(piece.text)
         is_changed |= text != piece.text
-        if piece.ends:
-            findings.counts[_MADE_EQUAL] += is_changed
+        if piece.ends and is_changed:
+            findings.counts[_MADE_EQUAL] += 1
             is_changed = False
         if ZERO_WIDTH_SPACE in text:  # it separates the words of some scripts
             text = text.replace(ZERO_WIDTH_SPACE, " ")
