@@ -15,6 +15,7 @@ from bert.config.plain_commands import Language
 from bert.config.setting_errors import SettingsWithRules, explain
 from bert.samples.masking import MASKED_SHARE
 from bert.tokenization.segmentation import SEGMENTERS
+from bert.tokenization.unknown import MOST_UNKNOWN_TO_TRAIN
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.settings import (
     COMPRESSION_HELP,
@@ -33,6 +34,7 @@ from data.text.script_facts import ScriptFacts, segmenter_of
 _CORPORA = ("text", "wikipedia", "books", "common_crawl", "open_webtext")
 _DEFAULT_BLOCK_BYTES = 4 << 20
 _MEASURED_BLOCKS, _MEASURED_DOCUMENTS, _MEASURED_CHARACTERS = 16, 50, 2_000  # to choose a segmenter by
+_SAMPLED_DOCUMENTS = 5  # of a block, whose words are looked up in the vocabulary
 _SHORT_SEQ_PROB = {"mlm_nsp": PairSettings.short_seq_prob, "mlm": 0.0}  # by objective
 
 SourceFolders = Annotated[tuple[Path, ...], Flag(placeholder="DIR", is_repeatable=True)]
@@ -155,7 +157,7 @@ class ShardRequest(SettingsWithRules):
             ValueError: the vocabulary does not fit the settings.
         """
         case = vocabulary.normalization(self.lowercase, self.strip_accents)
-        facts = _facts_of(source)
+        facts, sample = _facts_of(source)
         found = {
             "language": self.language or _language_of(source, facts),
             "lowercase": case.lowercase,
@@ -163,7 +165,17 @@ class ShardRequest(SettingsWithRules):
             "word_segmenter": self._word_segmenter(vocabulary, facts),
             "equal_letters": vocabulary.is_wordpiece(),  # another tokenizer has rules of its own
         }
-        return self._settings(source.block_bytes, found)
+        from bert.tokenization.library import text_tokenizer  # both load packages that --help does not need
+        from data.preprocessing.problems import unknown_words
+
+        settings = self._settings(source.block_bytes, found)
+        unknown = unknown_words(sample, text_tokenizer(vocabulary, settings.normalization()))
+        if unknown.share > MOST_UNKNOWN_TO_TRAIN:
+            raise ValueError(
+                f"{unknown}, by {vocabulary.source}, more than {MOST_UNKNOWN_TO_TRAIN:.0%}: it is not of this text, or "
+                "not of its case; pass the vocabulary of its language, or make one by data.train_vocabulary"
+            )
+        return settings
 
     def _settings(self, block_bytes: int, found: dict) -> SampleSettings:
         short_seq_prob = _SHORT_SEQ_PROB[self.objective] if self.short_seq_prob is None else self.short_seq_prob
@@ -201,13 +213,14 @@ class ShardRequest(SettingsWithRules):
         return segmenter_of(facts.cutter(), "auto")
 
 
-def _facts_of(source: Source) -> ScriptFacts:
-    """Those of the beginning of some blocks."""
-    facts = ScriptFacts()
+def _facts_of(source: Source) -> tuple[ScriptFacts, list[str]]:
+    """Those of the beginning of some blocks, and fewer of its texts."""
+    facts, sample = ScriptFacts(), list[str]()
     for block in source.blocks[:: -(-len(source.blocks) // _MEASURED_BLOCKS)]:
-        for _, text in islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS):
-            facts.add(text[:_MEASURED_CHARACTERS])
-    return facts
+        for number, (_, text) in enumerate(islice(numbered_documents(block, Counter()), _MEASURED_DOCUMENTS)):
+            facts.add(start := text[:_MEASURED_CHARACTERS])
+            sample += [start] if number < _SAMPLED_DOCUMENTS else []
+    return facts, sample
 
 
 def _language_of(source: Source, facts: ScriptFacts) -> str:
