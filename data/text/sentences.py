@@ -45,7 +45,7 @@ def last_start(text: str, low: int, high: int) -> int:
 
 _PIECE_CHARACTERS = 2000
 CUT_SENTENCES = "sentences cut in parts, too long for half a sample"
-PARTS_OF_SENTENCES = "parts of these sentences"
+PARTS_OF_SENTENCES = "parts of the sentences that were cut"
 
 
 @dataclass(frozen=True)

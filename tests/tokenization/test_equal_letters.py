@@ -41,13 +41,29 @@ def test_composed_and_decomposed_texts_have_the_same_tokens(text):
         assert VOCABULARY.id_of("[UNK]") not in expected
 
 
-def test_older_models_read_a_text_as_it_is_written():
-    """The ids are those of the commit before `equal_letters`, by BERT's own rules."""
-    text = unicodedata.normalize("NFD", "Việt café") + " of\ufb01ce"
-    tokens = [VOCABULARY.tokens[index] for index in WordPieceTokenizer(VOCABULARY, CASED).encode(text)]
-    assert tokens == ["[UNK]", "[UNK]", "[UNK]"]
-    assert CASED.settings() == {"do_lower_case": False}, "what older files hold"
-    assert json.loads(CASED.normalizer().__getstate__())["type"] == "BertNormalizer"
+# What the commit before `equal_letters` (6a680765) made of ODD: tokens, their first characters and those behind their last.
+ODD = unicodedata.normalize("NFD", "Việt café, a≠b 서울은") + " of\ufb01ce of\u00adfice \u2060flow ΟΔΟΣ ca\u200cfé"
+CASED_BEFORE = (
+    "[UNK] [UNK] , a = [UNK] [UNK] [UNK] office flow [UNK] café",
+    [0, 7, 12, 14, 15, 16, 19, 28, 34, 43, 48, 53],
+    [6, 12, 13, 15, 16, 18, 27, 33, 41, 47, 52, 58],
+)
+UNCASED_BEFORE = (
+    "v ##i ##e ##t c ##a ##f ##e , a = b [UNK] [UNK] office flow [UNK] c ##a ##f ##e",
+    [0, 1, 2, 5, 7, 8, 9, 10, 12, 14, 15, 17, 19, 28, 34, 43, 48, 53, 54, 56, 57],
+    [1, 2, 3, 6, 8, 9, 10, 11, 13, 15, 16, 18, 27, 33, 41, 47, 52, 54, 55, 57, 58],
+)
+
+
+@pytest.mark.parametrize(
+    ("case", "before"), [(CASED, CASED_BEFORE), (ACCENTED, CASED_BEFORE), (UNCASED, UNCASED_BEFORE)], ids=str
+)
+def test_older_models_read_a_text_as_it_is_written(case, before):
+    found = WordPieceTokenizer(VOCABULARY, case).encode_with_offsets([ODD])
+    tokens = " ".join(VOCABULARY.tokens[index] for index in found.ids)
+    assert (tokens, found.starts.tolist(), found.ends.tolist()) == before
+    assert "equal_letters" not in case.settings(), "what older files hold"
+    assert json.loads(case.normalizer().__getstate__())["type"] == "BertNormalizer"
 
 
 def test_ligatures_are_their_letters_and_unseen_marks_are_none():
