@@ -41,7 +41,7 @@ def test_composed_and_decomposed_texts_have_the_same_tokens(text):
         assert VOCABULARY.id_of("[UNK]") not in expected
 
 
-# What the commit before `equal_letters` (6a680765) made of ODD: tokens, their first characters and those behind their last.
+# What the commit before `equal_letters` (6a680765) made of ODD: tokens, their first characters, and the ends.
 ODD = unicodedata.normalize("NFD", "Việt café, a≠b 서울은") + " of\ufb01ce of\u00adfice \u2060flow ΟΔΟΣ ca\u200cfé"
 CASED_BEFORE = (
     "[UNK] [UNK] , a = [UNK] [UNK] [UNK] office flow [UNK] café",
