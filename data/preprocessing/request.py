@@ -11,7 +11,6 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from bert.config.flags import Flag
-from bert.config.plain_commands import Language
 from bert.config.setting_errors import SettingsWithRules, explain
 from bert.samples.masking import MASKED_SHARE
 from bert.tokenization.segmentation import SEGMENTERS
@@ -68,9 +67,12 @@ class ShardRequest(SettingsWithRules):
     strip_accents: Annotated[
         bool | None, Flag(default_text="if the text is lower-cased, unless the vocabulary has them")
     ] = Field(None, description="strip accents")
-    language: Annotated[Language | None, Flag(default_text="that of the source's folder, or of its script")] = Field(
-        None, description="of the sentence splitter"
-    )
+    language: Annotated[
+        str | None,
+        Flag(
+            name="--language", hidden_aliases=("--lang",), default_text="that of the source's folder, or of its script"
+        ),
+    ] = Field(None, description="of the sentence splitter")
     target_seq_length: Annotated[
         int, Flag(name="--max-seq-length", hidden_aliases=("--target-seq-length",), unit="TOKENS")
     ] = Field(128, description="length of the longest sample, special tokens included")
