@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from bert.config.architecture import BertConfig, network_of
 from bert.conversion.old_calibration import without_old_calibration
-from bert.conversion.raw_tensors import ConversionError, read_json
+from bert.conversion.untrusted_files import ConversionError, read_json
 from bert.model.head_specs import HEADS
 from bert.printable import printable
 from bert.tokenization.normalization import Normalization

@@ -11,7 +11,8 @@ from safetensors.numpy import save_file
 from bert.conversion import tensor_layout, tensor_names
 from bert.conversion.model import Model
 from bert.conversion.model_description import LABELS_FILE, POOLING_KEYS, VectorForm, read_usage
-from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.settings import FORMATS
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.vocabularies import write_vocabulary
 
 
@@ -111,4 +112,4 @@ WRITERS: dict[str, Callable[[Path, Model], None]] = {
     "hf": write_hugging_face,
     "paddlenlp": write_paddlenlp,
 }
-FORMATS = tuple(WRITERS)
+assert tuple(WRITERS) == FORMATS

@@ -23,7 +23,7 @@ from bert.conversion.model_description import (
     stated_normalization,
     tokenizer_warnings,
 )
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_beside
 

@@ -10,8 +10,8 @@ import numpy as np
 from bert.conversion import converting
 from bert.conversion.model import Model, parameters_for, read
 from bert.conversion.model_description import read_usage
-from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.conversion.writers import FORMATS
+from bert.conversion.settings import FORMATS
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.inference.export_files import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,

@@ -13,8 +13,8 @@ from bert.conversion import locating
 from bert.conversion.model import choose_task
 from bert.conversion.model_description import Usage, named_classes, plain_labels, read_usage, refuse_unread_vectors
 from bert.conversion.old_calibration import with_old_temperature
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
 from bert.files import checksum_of, checksum_of_file, shown
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
