@@ -3,7 +3,7 @@
 config.json, bert_config.json   sizes, read as BertConfig, and written
 labels.json                     classes
 task.json                       our tasks: name, longest sequence, columns of the texts, context of sentences
-tokenizer_config.json           do_lower_case and strip_accents, as Hugging Face's, and word_segmenter
+tokenizer_config.json           do_lower_case and strip_accents, as Hugging Face's, word_segmenter and equal_letters
 modules.json, 1_Pooling ...     how sentence-transformers makes vectors
 question_answering.json         windows and answers, of our fine-tuning for questions
 linear_model.json               a kept baseline, which has no network
@@ -288,6 +288,7 @@ def stated_normalization(folder: Path) -> dict[str, Any]:
         ("do_lower_case", "lowercase", bool),
         ("strip_accents", "strip_accents", bool),
         ("word_segmenter", "word_segmenter", str),
+        ("equal_letters", "equal_letters", bool),
     ):
         values = [_value(folder, TOKENIZER_FILE, (name,))]
         if name == "strip_accents" and (folder / "vocab.txt").is_file():
