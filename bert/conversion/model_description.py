@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 from pydantic import TypeAdapter
 
 from bert.config.architecture import BertConfig, network_of
-from bert.conversion.old_calibration import without_old_calibration
 from bert.conversion.untrusted_files import ConversionError, read_json
 from bert.model.head_specs import HEADS
 from bert.printable import printable
@@ -183,6 +182,8 @@ def read_usage(folder: Path) -> Usage:
     """What task.json beside the weights says; of other libraries' models, whether a text may have several labels."""
     path = folder / TASK_FILE
     if path.is_file():
+        from bert.conversion.old_calibration import without_old_calibration  # a rank of pre-training has no such file
+
         values = read_json(path, "the name, length and columns of a task")
         try:
             values = without_old_calibration(dict(values))
@@ -269,6 +270,8 @@ def _poolings(folder: Path) -> list[str]:
 
 def kept_texts(folder: Path) -> dict[str, str]:
     """The files of a model's use that conversions copy as they are: name -> text."""
+    from bert.conversion.old_calibration import without_old_calibration
+
     texts = {}
     for name, content in ((READER_FILE, "settings"), (TASK_FILE, "a task")):
         if (folder / name).is_file():

@@ -12,7 +12,6 @@ from bert.conversion.model_description import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set
-from bert.pretraining.expectation import expected_loss, judgement
 from bert.runtime.distributed import Collective, Group
 from bert.samples.collation import MicroBatch
 from bert.samples.dataset import PretrainingDataset
@@ -172,6 +171,8 @@ class HeldOutEvaluation(Evaluation):
             if part.name != ".":
                 metrics[f"eval_{part.name}_masked_lm_loss"] = of_part[HELD_OUT_LOSS]
         if self._unigram_entropy is not None:
+            from bert.pretraining.expectation import expected_loss, judgement  # only a rank that evaluates loads it
+
             expected = expected_loss(self._config, self._unigram_entropy, step, self._warmup)
             if expected is not None:
                 metrics[EXPECTED_LOSS] = expected

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
-from bert.tokenization.equal_letters import equalizing
 from bert.tokenization.segmentation import CUTTING
 
 if TYPE_CHECKING:  # the library is loaded where a text is tokenised
@@ -50,6 +49,8 @@ class Normalization:
 
     def normalizer(self) -> "Normalizer":
         from tokenizers.normalizers import BertNormalizer, Sequence
+
+        from bert.tokenization.equal_letters import equalizing
 
         rules = BertNormalizer(lowercase=self.lowercase, strip_accents=self.strip_accents)
         return Sequence([*equalizing(lowercase=self.lowercase), rules]) if self.equal_letters else rules
