@@ -13,9 +13,10 @@ from bert.config.architecture import BertConfig
 from bert.config.flags import NO_FLAG, Flag
 from bert.config.settings_base import Settings
 from bert.conversion import locating, tensor_names, vocabularies, vocabulary_padding
-from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts, named_classes, unread_vector_steps
+from bert.conversion.model_description import architecture_of, named_classes
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import PretrainedWeights, read_pretrained
+from bert.conversion.task_file import TASK_FILE, files_to_copy, unread_vector_steps
 from bert.conversion.vocabularies import Tokens, write_tokenizer
 from bert.model.head_specs import HEADS
 
@@ -135,7 +136,7 @@ def read(request: ModelSource) -> Model:
         **{**vars(pretrained), "parameters": parameters, "task": task},
         source=path,
         tokens=tokens,
-        texts=kept_texts(pretrained.folder),
+        texts=files_to_copy(pretrained.folder),
         keep_padding=request.keep_padding,
     )
 

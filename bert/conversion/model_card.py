@@ -20,8 +20,9 @@ from bert.config.settings_base import Settings
 from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
 from bert.conversion.model import Model
-from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.sentence_vectors import VectorForm
+from bert.conversion.task_file import read_usage
 from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run

@@ -69,6 +69,14 @@ def read_json(path: Path, content: str, largest: int = 8 << 20) -> Any:
         ) from None
 
 
+def read_json_value(path: Path, *keys: str) -> Any:
+    """The value below `keys` in a JSON file of settings; None if there is no such file or no such key."""
+    value = read_json(path, "settings") if path.is_file() else None
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
 def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
 

@@ -10,8 +10,8 @@ from pydantic import Field
 from bert.config.flags import Flag
 from bert.config.setting_errors import SettingsWithRules
 from bert.conversion.converting import ConversionRequest
-from bert.conversion.model_description import VectorForm
 from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.sentence_vectors import VectorForm
 from bert.interpreter import install_command
 from bert.model.head_specs import HEADS
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from bert.conversion import converting
 from bert.conversion.model import Model, parameters_for, read
-from bert.conversion.model_description import read_usage
 from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.task_file import read_usage
 from bert.conversion.writers import FORMATS
 from bert.inference.export_files import (
     CALIBRATION_FILE,

@@ -11,10 +11,11 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import locating
 from bert.conversion.model import choose_task
-from bert.conversion.model_description import Usage, named_classes, plain_labels, read_usage, refuse_unread_vectors
+from bert.conversion.model_description import checked_labels, named_classes
 from bert.conversion.old_calibration import with_old_temperature
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
+from bert.conversion.task_file import Usage, read_usage, refuse_unread_vectors
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
 from bert.files import checksum_of, checksum_of_file, shown
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
@@ -156,7 +157,7 @@ def _tokens(folder: Path, vocab_file: Path | None, lowercase: bool | None, strip
 def _open_export(predictor: Predictor, requested: str | None, read_tokens: Callable[[], Tokens]) -> OpenedModel:
     path, description = predictor.folder, predictor.description
     task = description.get("task")
-    labels = plain_labels(description.get("labels") or (), str(path / DESCRIPTION_FILE))
+    labels = checked_labels(description.get("labels") or (), str(path / DESCRIPTION_FILE))
     if task not in PREDICTIONS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
     usage = read_usage(path)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from bert.arrays.ragged import offsets_of
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import stated_normalization
+from bert.conversion.tokenizer_settings import stated_normalization
 from bert.finetuning.loader import FeatureTable, prediction_batches
 from bert.inference.export_files import INPUTS
 from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, RowForm, filled_rows, texts_of

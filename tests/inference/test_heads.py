@@ -11,7 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.arrays.vectors import unit
-from bert.conversion.model_description import Usage, VectorForm
+from bert.conversion.sentence_vectors import VectorForm
+from bert.conversion.task_file import Usage
 from bert.conversion.vocabularies import Tokens
 from bert.finetuning.squad.predictions import Candidate
 from bert.inference.heads import AnsweredQuestion, Classifier, MaskFiller, QuestionAnswerer, SentenceEncoder, Tagger

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bert.conversion.model_description import Usage, read_usage
+from bert.conversion.task_file import Usage, read_usage
 from bert.labels.columns import survey
 from bert.labels.examples import discover_labels, read_examples
 from bert.labels.schema import own_schema
