@@ -173,7 +173,7 @@ class Server:
             lines.append(line)
             if ready := _READY.search(line):
                 self.url = ready[1]
-                threading.Thread(target=_shown, args=(process,), daemon=True).start()
+                threading.Thread(target=_echo_lines, args=(process,), daemon=True).start()
                 return
         raise _failure("the server", process.wait(), lines)
 
@@ -195,7 +195,7 @@ def _run(task: str, settings: Mapping[str, Any]) -> None:
     try:
         while True:
             try:
-                lines += _shown(process)
+                lines += _echo_lines(process)
                 process.wait()
                 break
             except KeyboardInterrupt:  # the command saves, then ends
@@ -220,7 +220,7 @@ def _started(words: Sequence[str], settings: Mapping[str, Any]) -> subprocess.Po
     )
 
 
-def _shown(process: subprocess.Popen[str]) -> list[str]:
+def _echo_lines(process: subprocess.Popen[str]) -> list[str]:
     """The lines of a process, printed as they come; its errors are left to the exception."""
     lines = []
     assert process.stdout is not None

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bert.commands.fine_tuning import FineTuningLauncher, Form, planned_of
+from bert.commands.fine_tuning import ArgumentSettings, FineTuningLauncher, planned_of
 from bert.config.settings_base import Settings
 from bert.config.training_settings import derive
 from bert.exit_codes import OK
@@ -39,7 +39,7 @@ class ClassifyLaunch(LaunchSettings):
     start: ClassifyStart = ClassifyStart()
 
 
-def _form(line: CommandLine) -> Form:
+def _argument_settings(line: CommandLine) -> ArgumentSettings:
     flags = line.training
     if line.positional or not flags.keys() & set(OWN_FILES):
         raise ValueError(
@@ -56,7 +56,7 @@ def _form(line: CommandLine) -> Form:
         settings["from_pretrained_params"] = CLASSIFIED_FROM
     if "cross_validate" in line.launch:
         settings |= {"folds": line.launch["cross_validate"], "fold": 0}
-    return Form(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
+    return ArgumentSettings(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
 
 
 LAUNCHER = FineTuningLauncher(
@@ -71,7 +71,7 @@ LAUNCHER = FineTuningLauncher(
     settings=ClassifyLaunch,
     shown=("data",),
     hidden=("task_name", "data_dir", "download"),
-    form=_form,
+    argument_settings=_argument_settings,
 )
 
 

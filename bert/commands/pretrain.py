@@ -107,8 +107,8 @@ LAUNCHER = Launcher(
 )
 
 
-class _Form(NamedTuple):
-    """What the arguments stand for before the flags are laid over it."""
+class _ArgumentSettings(NamedTuple):
+    """The settings that the words before the flags stand for; flags override them."""
 
     name: str
     launch: Mapping[str, Any]
@@ -126,44 +126,44 @@ def plan_of(line: CommandLine) -> LaunchPlan:
     with mistakes.noted():
         refuse_without_text(line.launch)
     questions = take_questions(flags, ENTRY)
-    form, launch, configs = _Form("", {}, {}), PretrainingLaunch(), list[PretrainingConfig]()
+    arguments, launch, configs = _ArgumentSettings("", {}, {}), PretrainingLaunch(), list[PretrainingConfig]()
     with mistakes.noted():
-        form = _form(line)
-    phases = [phase for phase in form.phases if line.training.get("phase") in (None, phase)]
+        arguments = _argument_settings(line)
+    phases = [phase for phase in arguments.phases if line.training.get("phase") in (None, phase)]
     for phase, settings in line.phases.items():
         if settings and phases and phase not in phases:
             mistakes.add(f"--phase{phase}-... has no effect here: only phase {phases[0]} is trained; drop it")
     for phase in phases:
         with mistakes.noted():
-            configs.append(_phase(line, phase, form))
+            configs.append(_phase(line, phase, arguments))
     with mistakes.noted():
-        if form.name == "quickstart":
+        if arguments.name == "quickstart":
             _refuse_own_data(configs, flags)
     with mistakes.noted():
-        launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
+        launch = read_settings(PretrainingLaunch, {**arguments.launch, **flags})
         for config in configs:
             config.batch.schedule(launch.nodes.world_size())
     mistakes.refuse()
-    plan = LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions)
+    plan = LaunchPlan(arguments.name or f"phase {phases[0]}", configs, launch, questions)
     plan.refuse_schedule()
     return plan
 
 
-def _form(line: CommandLine) -> _Form:
+def _argument_settings(line: CommandLine) -> _ArgumentSettings:
     if line.positional:
-        return _positional_form(line)
+        return _positional_settings(line)
     name = line.launch.get("config", "" if "phase" in line.training else "quickstart")
     if name in PRESETS:
-        return _preset_form(name, line)
+        return _preset_settings(name, line)
     if name and name not in RECIPES and not Path(name).is_file():
         presets = [*PRESETS, evening.NAME]
         close = suggest(name, [*presets, *RECIPES], f"the presets are {', '.join(presets)}")
         raise ValueError(f"config={name} must be a preset, a recipe or a YAML file; {close}")
     layer = {"config": name} if name else {}
-    return _Form(name, {}, {resolve_config({**layer, **line.training}, ENTRY).run.phase: layer})
+    return _ArgumentSettings(name, {}, {resolve_config({**layer, **line.training}, ENTRY).run.phase: layer})
 
 
-def _preset_form(name: str, line: CommandLine) -> _Form:
+def _preset_settings(name: str, line: CommandLine) -> _ArgumentSettings:
     preset, device = PRESETS[name], dict[str, str]()
     launch = {"num_processes": preset.processes_per_node, "num_nodes": preset.num_nodes}
     if name == "quickstart":
@@ -175,7 +175,7 @@ def _preset_form(name: str, line: CommandLine) -> _Form:
         output_dir = {**line.training, **line.phases[phase]}.get("output_dir", RECIPES[recipe]().run.output_dir)
         report = Path(output_dir) / f"phase{phase}" / "report.json"  # beside the phase's other files
         phases[phase] = {"config": recipe, "report_file": report}
-    return _Form(name, launch, phases, device)
+    return _ArgumentSettings(name, launch, phases, device)
 
 
 def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
@@ -190,7 +190,7 @@ def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
         )
 
 
-def _positional_form(line: CommandLine) -> _Form:
+def _positional_settings(line: CommandLine) -> _ArgumentSettings:
     _refuse_order_of_pytorch(line.positional)
     values = settings_of_nvidia(read_positional(line, POSITIONAL))
     is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package
@@ -203,13 +203,13 @@ def _positional_form(line: CommandLine) -> _Form:
     for phase, settings in of_phases.items():
         report = {"report_file": results / f"dllogger_p{phase}.json"}
         phases[phase] = {"config": f"phase{phase}_large", **common, **report, **settings}
-    return _Form(POSITIONAL_PLAN, launch, phases)
+    return _ArgumentSettings(POSITIONAL_PLAN, launch, phases)
 
 
-def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
+def _phase(line: CommandLine, phase: int, arguments: _ArgumentSettings) -> PretrainingConfig:
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
     with errors_of_phase(phase, line.phases[phase]):
-        layers = [form.phases[phase], timed, line.training, form.device, line.phases[phase]]
+        layers = [arguments.phases[phase], timed, line.training, arguments.device, line.phases[phase]]
         config: PretrainingConfig = resolve_config(merged(layers, ENTRY.rules), ENTRY)
         return config
 

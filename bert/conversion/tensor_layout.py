@@ -17,7 +17,7 @@ from bert.model.head_specs import DECODER_BIAS
 _SHOWN = 20  # unknown tensors listed in the error
 
 
-_MARKS = (  # a pattern in the names of a dialect's tensors
+_DIALECT_PATTERNS = (  # a pattern in the names of a dialect's tensors
     ("nvidia-paddle", LAYER_NAME),
     ("tensorflow", re.compile(r".*(/kernel|/LayerNorm/gamma)")),
     ("paddlenlp", re.compile(r".*\.self_attn\.q_proj\.")),
@@ -32,7 +32,7 @@ _FEED_FORWARD = ("layer.0.intermediate.dense.weight", "layer.0.intermediate.dens
 
 def recognise_dialect(raw: RawTensors) -> str:
     """The library whose names the tensors have."""
-    for dialect, mark in _MARKS:
+    for dialect, mark in _DIALECT_PATTERNS:
         if any(mark.match(name) for name in raw.tensors):
             return "native" if dialect == "huggingface" and _lies_as_ours(raw) else dialect
     names = ", ".join(sorted(raw.tensors)[:3]) or "nothing"

@@ -161,8 +161,8 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
         return labels
     if labels is None or labels == expected:
         return expected
-    by_plain_name = {_plain(label): label for label in expected}
-    renamed = tuple(by_plain_name.get(_plain(label), label) for label in labels)
+    by_plain_name = {_comparable(label): label for label in expected}
+    renamed = tuple(by_plain_name.get(_comparable(label), label) for label in labels)
     if set(renamed) == set(expected):
         logger.info("classes in the order of the weights: %s", ", ".join(renamed))
         return renamed
@@ -170,5 +170,5 @@ def labels_of_the_weights(settings: InitializationSettings, expected: tuple[str,
     return expected
 
 
-def _plain(label: str) -> str:
+def _comparable(label: str) -> str:
     return label.lower().replace(" ", "_").replace("-", "_")

@@ -131,7 +131,7 @@ class MaskFiller(TrainedModel):
     def run(self, requests: Sequence[Request]) -> list[Result]:
         texts = [text for (text,) in requests]
         return [
-            {"filled": self._filled(text, [mask[0]["token"] for mask in masks]), "masks": masks}
+            {"filled": self._fill_masks(text, [mask[0]["token"] for mask in masks]), "masks": masks}
             for text, masks in zip(texts, self._fill(texts, self.top_k), strict=True)
         ]
 
@@ -167,7 +167,7 @@ class MaskFiller(TrainedModel):
         start = max(0, min(first - (room - (last + 1 - first)) // 2, len(ids) - room))
         return ids[start : start + room]
 
-    def _filled(self, text: str, tokens: Sequence[str]) -> str:
+    def _fill_masks(self, text: str, tokens: Sequence[str]) -> str:
         """The text with its masks replaced; a word piece (##ing) is joined to the word before it."""
         for token in tokens:
             before, after = text.split(MASK, 1)

@@ -82,7 +82,7 @@ def open_model(
         task: one of PREDICTIONS; None: that of the model's head. Every checkpoint has an encoder.
         layers: whose states the encoder gives, one after the other: 0 for the embeddings, 1 for the first layer, -1 for
             the last; none: the last.
-        pooling: of the states, by who asks for it; None: the encoder gives vectors if it was trained for them.
+        pooling: the pooling that the caller wants; None: the pooling with which the encoder was trained, if any.
     """
     path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():

@@ -268,9 +268,9 @@ class LabelTask(RunnableTask):
         return compare(self._schema, self.training, features.examples, ours, self._config.run.seed, record, note)
 
     def render(self, part: Part, features: Features, logits: np.ndarray) -> list[bytes]:
-        columns = [features.examples.indices, self._shown(self._values(logits))]
+        columns = [features.examples.indices, self._label_texts(self._values(logits))]
         if features.examples.labels is not None:
-            columns.append(self._shown(features.table.labels["labels"]))
+            columns.append(self._label_texts(features.table.labels["labels"]))
         if self._has_decision:
             likely = self._decision.probabilities(logits)
             chosen = likely.max(-1) if self._decision.several else likely[np.arange(len(likely)), self._values(logits)]
@@ -279,7 +279,7 @@ class LabelTask(RunnableTask):
             columns.append([" ".join(text.split()) for text in features.examples.texts[0]])
         return ["".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()]
 
-    def _shown(self, values: np.ndarray) -> list[str]:
+    def _label_texts(self, values: np.ndarray) -> list[str]:
         """The label of each class, or each number clipped to the task's range."""
         if self.labels is not None and values.ndim == 2:
             joined = f"{self._schema.separator} "

@@ -244,14 +244,14 @@ class Log:
 
 def to_json(values: Any, indent: int | None = None) -> str:
     """Strict JSON: numbers that are not finite become null, numpy and paths become plain values."""
-    return json.dumps(_plain(values), indent=indent, allow_nan=False)
+    return json.dumps(_json_value(values), indent=indent, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if hasattr(value, "item"):  # numpy scalars
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

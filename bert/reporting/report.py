@@ -112,10 +112,11 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     if len(runs) > 1:
         names = dict.fromkeys(name for run in runs for name in run.settings)
         settings = {name: [run.settings.get(name) for run in runs] for name in names}
-        rows = [[name, *map(_shown, values)] for name, values in settings.items() if len(set(map(repr, values))) > 1]
+        differing = {name: values for name, values in settings.items() if len(set(map(repr, values))) > 1}
+        rows = [[name, *map(_cell_text, values)] for name, values in differing.items()]
         blocks += [heading("Settings that differ"), table_of_runs("setting", runs, rows) if rows else text("None.")]
     starts = [
-        [run.name, leg.started(), _shown(leg.first_step), _shown(leg.last_step), duration(leg.seconds())]
+        [run.name, leg.started(), _cell_text(leg.first_step), _cell_text(leg.last_step), duration(leg.seconds())]
         for run in runs
         for leg in run.legs
     ]
@@ -127,7 +128,7 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     ]
     for run in runs:
         if run.settings:
-            rows = [[name, _shown(value)] for name, value in run.settings.items()]
+            rows = [[name, _cell_text(value)] for name, value in run.settings.items()]
             blocks += [heading(run.name, 3), table(["setting", "value"], rows)]
     return blocks if any(run.settings for run in runs) else [*blocks, text("No run has a readable config.yaml.")]
 
@@ -135,7 +136,7 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
 def classification(name: str, scores: Mapping[str, Any]) -> list[Block]:
     """What a classifier gets right: each class, what is taken for what, the worst errors."""
     classes, columns = scores["classes"], ("precision", "recall", "f1-score", "auc", "support")
-    rows = [[label, *(_shown(values.get(column)) for column in columns)] for label, values in classes.items()]
+    rows = [[label, *(_cell_text(values.get(column)) for column in columns)] for label, values in classes.items()]
     blocks = [heading(f"Classes of {name}"), table(["class", *columns], rows)]
     blocks += [text(scores["verdict"])] if "verdict" in scores else []
     facts = {key: scores.get(key) for key in ("temperature", "threshold", "calibration_error") if scores.get(key)}
@@ -147,14 +148,16 @@ def classification(name: str, scores: Mapping[str, Any]) -> list[Block]:
         blocks += [table(["true \\ predicted", *classes], rows), _confusion_picture(list(classes), matrix)]
     if worst := scores.get("worst"):
         names = ("row", "text", "label", "prediction", "probability_of_label")
-        rows = [[_shown(error[column]) for column in names] for error in worst]
+        rows = [[_cell_text(error[column]) for column in names] for error in worst]
         title = f"The {len(worst)} worst errors of {name}"
         blocks += [heading(title, 3), table([column.replace("_", " ") for column in names], rows)]
     return blocks
 
 
 def _pairs(value: Any) -> str:
-    return ", ".join(f"{k} {_shown(v)}" for k, v in value.items()) if isinstance(value, Mapping) else _shown(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_cell_text(item)}" for name, item in value.items())
+    return _cell_text(value)
 
 
 def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> Block:
@@ -190,7 +193,7 @@ def results(runs: Sequence[RunRecord]) -> Rows:
 
     def add(title: str, values: list[Any]) -> None:
         if any(value is not None for value in values):
-            rows.append([title, *map(_shown, values)])
+            rows.append([title, *map(_cell_text, values)])
 
     add("updates", [_progress(run) for run in runs])
     add("final loss", [run.last("loss" if run.last("final_loss") is None else "final_loss") for run in runs])
@@ -246,7 +249,7 @@ def _median(run: RunRecord, name: str) -> float | None:
     return values[len(values) // 2] if values else None
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -95,7 +95,8 @@ class ModelServer:
             return []
         try:
             results = self._results(kind, requests)
-            return [Outcome(DONE, _json(_cut(result, k))) for result, (_, k) in zip(results, requests, strict=True)]
+            pairs = zip(results, requests, strict=True)
+            return [Outcome(DONE, _json(_best_candidates(result, top_k))) for result, (_, top_k) in pairs]
         except Late:
             return [Outcome(LATE)] * len(requests)
         except Exception as error:
@@ -117,7 +118,7 @@ class ModelServer:
         return [{**vector, "tokens": tokens} for vector, tokens in zip(vectors, table.lengths().tolist(), strict=True)]
 
 
-def _cut(result: Result, top_k: int) -> Result:
+def _best_candidates(result: Result, top_k: int) -> Result:
     """The best `top_k` of the lists that have one for each candidate."""
     if "masks" in result:
         return {**result, "masks": [fills[:top_k] for fills in result["masks"]]}

@@ -177,7 +177,7 @@ class Trainer:
                 self._throughput.add_micro_batch(micro_batch)
             self._throughput.interval.updates += 1
         self._step, self._epoch = self._step + 1, batch.epoch
-        self._interrupted = self._stop_on_any_rank.after(self._step, waits=self._is_due_to_log())
+        self._interrupted = self._stop_on_any_rank.after(self._step, will_sync=self._is_due_to_log())
 
     def _draw_dropout(self, micro_step: int, feed: Mapping[str, Any]) -> None:
         """Prepare a micro-step, by a key of its own: a resumed run draws the same masks."""

@@ -37,8 +37,8 @@ class Site:
 
 
 # The content of <nowiki> is plain text: its marks are replaced by noncharacters, which do not occur in text.
-_MARKS = "{}[]|<>'*#:;=!&_-"
-_HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKS)}
+_MARKUP_CHARACTERS = "{}[]|<>'*#:;=!&_-"
+_HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKUP_CHARACTERS)}
 _SHOWN = {hidden: chr(mark) for mark, hidden in _HIDDEN.items()}
 _DROPPED_TAGS = (
     "ref math chem ce gallery timeline syntaxhighlight source pre score hiero imagemap graph mapframe maplink "

@@ -90,7 +90,7 @@ def tagged_windows(
 
     Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """
-    window, form, notes = _Window(), _form_of(path, layout.decoding), list[str]()
+    window, form, notes = _Window(), _layout_of(path, layout.decoding), list[str]()
     inside = begins_document = False
     for number, line in enumerate(text_lines(path, layout.decoding, notes), start=1):
         columns = _columns(line, form.by_tabs)
@@ -124,7 +124,7 @@ def tagged_windows(
     yield replace(last, warnings=(*notes, *last.warnings))
 
 
-class _Form(NamedTuple):
+class _FileLayout(NamedTuple):
     """How most words of a file are written."""
 
     by_tabs: bool  # tabs alone separate columns
@@ -138,7 +138,7 @@ def _columns(line: str, by_tabs: bool) -> list[str]:
     return _BLANKS.split(line.strip(" \t"))
 
 
-def _form_of(path: Path, decoding: Decoding) -> _Form:
+def _layout_of(path: Path, decoding: Decoding) -> _FileLayout:
     """Tabs alone separate columns unless fewer lines would then have equally many."""
     counts, examples = (Counter[int](), Counter[int]()), (dict[int, int](), dict[int, int]())
     for number, line in enumerate(islice(text_lines(path, decoding, []), _SAMPLED_LINES), start=1):
@@ -147,11 +147,11 @@ def _form_of(path: Path, decoding: Decoding) -> _Form:
                 width = len(_columns(line, by_tabs))
                 counts[by_tabs][width] += 1
                 examples[by_tabs].setdefault(width, number)
-    best, most = _Form(False, 0, 0), 0
+    best, most = _FileLayout(False, 0, 0), 0
     for by_tabs in (False, True):
         for width, count in counts[by_tabs].most_common(1):
             if count >= most and (width > 1 or not by_tabs):
-                best, most = _Form(by_tabs, width, examples[by_tabs][width]), count
+                best, most = _FileLayout(by_tabs, width, examples[by_tabs][width]), count
     return best
 
 
