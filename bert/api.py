@@ -22,7 +22,7 @@ from bert.inference.records import flat, free_name
 from bert.interpreter import isolated_environment
 from bert.launching.process_runner import flags_of
 from bert.parent_death import CALLER
-from bert.reporting.run_record import SCORES_FILE, SUMMARY
+from bert.reporting.run_record import SCORES_FILE, SUMMARY_FILE
 
 if TYPE_CHECKING:  # Paddle takes a second to load
     import numpy as np
@@ -132,7 +132,7 @@ def pretrain(text: str | Path | Sequence[str | Path], *, output_dir: str | Path,
         KeyboardInterrupt: stopped by Ctrl-C, after a checkpoint was saved.
     """
     _run("pretraining", {"text": text, "output_dir": output_dir, **settings})
-    return read_json(Path(output_dir).expanduser() / SUMMARY)
+    return read_json(Path(output_dir).expanduser() / SUMMARY_FILE)
 
 
 def classify(train_file: str | Path | pd.DataFrame, *, output_dir: str | Path, **settings: Any) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def classify(train_file: str | Path | pd.DataFrame, *, output_dir: str | Path, *
     train_file = _as_file(train_file, folder / "tables/train_file.parquet")
     _run("classify", {"train_file": train_file, "output_dir": folder, **settings})
     scores = read_json(folder / "glue-custom" / SCORES_FILE)
-    return read_json(folder / "glue-custom" / SUMMARY) | ({"scores": scores} if scores else {})
+    return read_json(folder / "glue-custom" / SUMMARY_FILE) | ({"scores": scores} if scores else {})
 
 
 def serve(model: str | Path, *, port: int = 0, **settings: Any) -> Server:

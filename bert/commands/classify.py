@@ -23,7 +23,7 @@ from bert.jobs.planned import Planned, start
 from bert.jobs.training import Train, trainings
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchSettings
-from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY
+from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY_FILE
 from bert.reporting.spread import markdown, metric_rows, metrics_in
 
 CLASSIFIED_FROM = "bert-base-uncased"  # the weights that run_classify.sh starts from
@@ -122,7 +122,7 @@ class AllParts(Step):
 
     def run(self, execution: Execution) -> int:
         folds = [step.config.log_dir() for step in self.folds]
-        metrics = {part: metrics_in(read_json(fold / SUMMARY)) for part, fold in enumerate(folds)}
+        metrics = {part: metrics_in(read_json(fold / SUMMARY_FILE)) for part, fold in enumerate(folds)}
         table = [*markdown(metric_rows(metrics, "part")), *_all_rows([read_json(fold / SCORES_FILE) for fold in folds])]
         lines = [f"{self.folds[0].config.stage()}: {len(folds)} parts", "", *table]
         if verdict := _verdict_of_all(self.folder, folds):
@@ -142,8 +142,10 @@ def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:
 
     figures = pooled(records, "the model of each part")
     words = f"Over all {len(folds)} parts: {figures['verdict']}"
-    contents = {fold / SUMMARY: {**read_json(fold / SUMMARY), "verdict_of_all_parts": words} for fold in folds}
-    for path, content in {**contents, folder / SUMMARY: {**figures, "verdict": words}}.items():
+    contents = {
+        fold / SUMMARY_FILE: {**read_json(fold / SUMMARY_FILE), "verdict_of_all_parts": words} for fold in folds
+    }
+    for path, content in {**contents, folder / SUMMARY_FILE: {**figures, "verdict": words}}.items():
         write_atomically(path, f"{json.dumps(content, indent=1)}\n".encode())
     return words
 

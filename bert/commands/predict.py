@@ -17,7 +17,7 @@ from bert.files import write_atomically
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output
 from bert.inference.predict_settings import PredictRequest
-from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
+from bert.inference.rows import InputRow, RowForm, Rows, kind_of, table_form
 from bert.inference.settings import refuse_address
 from bert.printable import printable
 from bert.reporting.progress import progress
@@ -110,9 +110,9 @@ def run(request: PredictRequest) -> int:
     return exit_codes.BAD_INPUT if bad and bad == rows else exit_codes.OK
 
 
-def windows_of(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
+def windows_of(rows: Iterable[InputRow | None]) -> Iterator[list[InputRow]]:
     """The rows that run together: some thousand, or those before a pause."""
-    window: list[Row] = []
+    window: list[InputRow] = []
     characters = 0
     for row in chain(rows, [None]):
         if row is not None:
@@ -204,7 +204,7 @@ class _Prediction:
             records = [output.record(row, next(results)) if row.texts else row.record for row in window]
             yield output.content(records, is_first=not first), first
 
-    def _count_bad(self, window: Sequence[Row], *, report: bool) -> None:
+    def _count_bad(self, window: Sequence[InputRow], *, report: bool) -> None:
         """Count the rows that cannot be used; the first ones are reported on standard error."""
         for row in filter(lambda row: row.error, window):
             if report and self.num_bad <= _LISTED:

@@ -27,7 +27,7 @@ def architecture_of(task: str, config: BertConfig, library: int = 0) -> str:
     return name.replace("Bert", {"modernbert": "ModernBert", "roberta": "Roberta"}.get(config.model_type, "Bert"))
 
 
-class Description(NamedTuple):
+class ModelDescription(NamedTuple):
     """The content of a model's description file."""
 
     config: BertConfig
@@ -35,7 +35,7 @@ class Description(NamedTuple):
     labels: tuple[str, ...] | None  # names of a classifier's classes, by index
 
 
-def read_description(path: Path, notes: list[str] | None = None) -> Description:
+def read_description(path: Path, notes: list[str] | None = None) -> ModelDescription:
     """Read a description with any of the known key names; `notes` gets the names of settings that are not used."""
     values = _flattened(read_json(path, "the model's sizes"))
     try:
@@ -49,7 +49,7 @@ def read_description(path: Path, notes: list[str] | None = None) -> Description:
         notes.append(f"{path.name}: not used: {', '.join(ignored)}")
     if notes is not None and named and task is None:
         notes.append(f"{path.name}: architectures={str(named)[:80]} is no task that is known here; the heads tell it")
-    return Description(config, task, _labels(values))
+    return ModelDescription(config, task, _labels(values))
 
 
 def _flattened(values: Any) -> dict[str, Any]:

@@ -111,4 +111,4 @@ WRITERS: dict[str, Callable[[Path, Model], None]] = {
     "hf": write_hugging_face,
     "paddlenlp": write_paddlenlp,
 }
-FORMATS = tuple(WRITERS)
+MODEL_FORMATS = tuple(WRITERS)

@@ -12,7 +12,7 @@ from bert.checkpoints.directories import weights_folder
 from bert.config.flags import is_on
 from bert.config.training_settings import InitializationSettings
 from bert.conversion.locating import locate, published_model, resolve
-from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, Description, read_description, read_labels
+from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, ModelDescription, read_description, read_labels
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.task_file import Usage, read_usage
 from bert.conversion.tokenizer_settings import stated_normalization, tokenizer_warnings
@@ -28,14 +28,14 @@ def description_file(weights: Path) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def description_beside(weights: Path) -> Description | None:
+def description_beside(weights: Path) -> ModelDescription | None:
     """The content of that file, which a command reads once."""
     file = description_file(weights)
     return None if file is None else _read_once(file, file.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
-def _read_once(file: Path, changed: int) -> Description:
+def _read_once(file: Path, changed: int) -> ModelDescription:
     return read_description(file)
 
 

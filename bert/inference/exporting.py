@@ -11,7 +11,7 @@ from bert.conversion import converting
 from bert.conversion.model import Model, parameters_for, read
 from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.task_file import read_usage
-from bert.conversion.writers import FORMATS
+from bert.conversion.writers import MODEL_FORMATS
 from bert.inference.export_files import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
@@ -31,7 +31,7 @@ from bert.model.head_specs import HEADS
 
 def export(request: ExportRequest) -> dict[str, Any]:
     """Write what `request.to_format` needs, with the tokenizer and serving.json; returns the report."""
-    if request.to_format in FORMATS:
+    if request.to_format in MODEL_FORMATS:
         return converting.convert(request)
     if request.to_format != "paddle-inference":
         require_packages(request.to_format, request.precision)

@@ -21,7 +21,7 @@ from bert.finetuning.ner.tags import read_spans
 from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
 from bert.finetuning.squad.examples import Question, SquadExamples
 from bert.finetuning.squad.features import build_features
-from bert.finetuning.squad.predictions import Candidate, predict
+from bert.finetuning.squad.predictions import AnswerCandidate, predict
 from bert.inference.model_folder import OpenedModel, open_model
 from bert.inference.rows import PAIR_KEYS, QUESTION_KEYS, SINGLE_KEYS, RawRequest, Request, texts_of
 from bert.inference.settings import ModelSettings, refuse_address
@@ -183,7 +183,7 @@ class AnsweredQuestion:
     score: float  # probability among the n best
     start: int  # first character in the paragraph; 0 for no answer
     end: int  # after the last character; 0 for no answer
-    n_best: tuple[Candidate, ...]  # best first
+    n_best: tuple[AnswerCandidate, ...]  # best first
     null_odds: float | None = None  # score of no answer minus that of the best; None for a model that always answers
 
     def to_result(self, top_k: int) -> Result:

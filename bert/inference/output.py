@@ -13,7 +13,7 @@ import numpy as np
 
 from bert.finetuning.prediction_files import csv_ends, line_ends
 from bert.inference.records import Record, flat, free_name, joined
-from bert.inference.rows import Row, Rows
+from bert.inference.rows import InputRow, Rows
 
 _BATCH_ROWS = 2048
 
@@ -44,7 +44,7 @@ class Output:
             return iter(range(header + row, file.seek(0, io.SEEK_END) + 1, row))
         return csv_ends(file) if self._is_csv else line_ends(file)
 
-    def record(self, row: Row, result: Mapping[str, Any]) -> Record:
+    def record(self, row: InputRow, result: Mapping[str, Any]) -> Record:
         return joined(row.record, flat(result) if self._is_csv or self._form == "parquet" else result)
 
     def begin(self) -> None:

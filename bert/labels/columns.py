@@ -17,14 +17,14 @@ _MOST_CLASSES = 20  # of a column that has no name of a label
 _NAMES = ("text_column", "text_pair_column", "label_column")
 
 
-class Survey(NamedTuple):
+class LabelSurvey(NamedTuple):
     columns: dict[str, str]  # text_column, text_pair_column (if there is one) and label_column -> name
     rows: int  # at most SAMPLE_ROWS
     regression: bool  # the labels are numbers rather than classes
     label_separator: str | None  # of labels that are lists; None: they are single
 
 
-def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED) -> Survey:
+def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED) -> LabelSurvey:
     """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
     columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
     form = TableForm(None, decoding.header, "cells", expected=[tuple(columns.values())] if columns else ())
@@ -39,7 +39,7 @@ def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DET
     if "label_column" not in columns:
         columns["label_column"] = _label(path, values, [*columns.values()])
     labels = values.get(columns["label_column"], [])
-    return Survey(columns, len(rows), _are_numbers(path, labels), _separator(labels))
+    return LabelSurvey(columns, len(rows), _are_numbers(path, labels), _separator(labels))
 
 
 def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -> dict[str, str]:

@@ -40,37 +40,37 @@ _MOST_COLUMNS = 6  # of runs in one table
 Rows = list[list[str]]
 
 
-class Block(NamedTuple):
+class ReportBlock(NamedTuple):
     html: str
     markdown: str
 
 
-def heading(title: str, level: int = 2) -> Block:
-    return Block(f"<h{level}>{html.escape(title)}</h{level}>", f"{'#' * level} {_escaped(title)}")
+def heading(title: str, level: int = 2) -> ReportBlock:
+    return ReportBlock(f"<h{level}>{html.escape(title)}</h{level}>", f"{'#' * level} {_escaped(title)}")
 
 
-def text(words: str) -> Block:
-    return Block(f"<p>{html.escape(words)}</p>", _escaped(words))
+def text(words: str) -> ReportBlock:
+    return ReportBlock(f"<p>{html.escape(words)}</p>", _escaped(words))
 
 
-def picture(title: str, png: bytes) -> Block:
+def picture(title: str, png: bytes) -> ReportBlock:
     uri = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return Block(f'<img alt="{html.escape(title)}" src="{uri}">', f"![{_escaped(title)}]({uri})")
+    return ReportBlock(f'<img alt="{html.escape(title)}" src="{uri}">', f"![{_escaped(title)}]({uri})")
 
 
-def table(header: Sequence[str], rows: Rows) -> Block:
+def table(header: Sequence[str], rows: Rows) -> ReportBlock:
     def row(cells: Sequence[str], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
     cells = [[_escaped(cell) for cell in line] for line in (header, *rows)]
     lines = [cells[0], ["---"] * len(header), *cells[1:]]
-    return Block(
+    return ReportBlock(
         f"<table>{row(header, 'th')}{''.join(row(line, 'td') for line in rows)}</table>",
         "\n".join(f"| {' | '.join(line)} |" for line in lines),
     )
 
 
-def table_of_runs(title: str, runs: Sequence[RunRecord], rows: Rows) -> Block:
+def table_of_runs(title: str, runs: Sequence[RunRecord], rows: Rows) -> ReportBlock:
     """A column for each run; if they are many, a row."""
     header = [title, *(run.name for run in runs)]
     if len(runs) > _MOST_COLUMNS:
@@ -86,7 +86,7 @@ def _escaped(words: str) -> str:
     return " ".join(words.split())
 
 
-def to_html(title: str, blocks: Sequence[Block]) -> str:
+def to_html(title: str, blocks: Sequence[ReportBlock]) -> str:
     title, body = html.escape(title), "\n".join(block.html for block in blocks)
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -94,11 +94,11 @@ def to_html(title: str, blocks: Sequence[Block]) -> str:
     )
 
 
-def to_markdown(title: str, blocks: Sequence[Block]) -> str:
+def to_markdown(title: str, blocks: Sequence[ReportBlock]) -> str:
     return "\n\n".join([f"# {_escaped(title)}", *(block.markdown for block in blocks)]) + "\n"
 
 
-def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
+def blocks_of(runs: Sequence[RunRecord]) -> list[ReportBlock]:
     now = time.strftime("%Y-%m-%d %H:%M")
     until = ", ".join(f"{run.name} until update {run.last_step() or 0:,}" for run in runs)
     blocks = [text(f"Read at {now}: {until}."), heading("Results"), table_of_runs("", runs, results(runs))]
@@ -133,7 +133,7 @@ def blocks_of(runs: Sequence[RunRecord]) -> list[Block]:
     return blocks if any(run.settings for run in runs) else [*blocks, text("No run has a readable config.yaml.")]
 
 
-def classification(name: str, scores: Mapping[str, Any]) -> list[Block]:
+def classification(name: str, scores: Mapping[str, Any]) -> list[ReportBlock]:
     """What a classifier gets right: each class, what is taken for what, the worst errors."""
     classes, columns = scores["classes"], ("precision", "recall", "f1-score", "auc", "support")
     rows = [[label, *(_cell_text(values.get(column)) for column in columns)] for label, values in classes.items()]
@@ -160,7 +160,7 @@ def _pairs(value: Any) -> str:
     return _cell_text(value)
 
 
-def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> Block:
+def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) -> ReportBlock:
     """The shares of each true class that were predicted as each class."""
     from matplotlib.figure import Figure
 
@@ -179,7 +179,7 @@ def _confusion_picture(classes: Sequence[str], matrix: Sequence[Sequence[int]]) 
     return _png(figure, "confusion matrix")
 
 
-def _png(figure: Any, title: str) -> Block:
+def _png(figure: Any, title: str) -> ReportBlock:
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # of names in a script that Matplotlib's font lacks: empty boxes
@@ -257,7 +257,7 @@ def _cell_text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def draw(name: str, runs: Sequence[RunRecord]) -> Block | None:
+def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
     """The plot of one metric of all runs over the steps; phase 2 follows phase 1. None if no run has a number of it."""
     curves = [(run, curve[:: max(1, -(-len(curve) // _MOST_POINTS))]) for run in runs if (curve := run.curve(name))]
     if not curves:

@@ -22,7 +22,7 @@ from program import TrainingProgram
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LegOutcome:
     """The end of a leg, that is one start of a run."""
 
     step: int
@@ -88,7 +88,7 @@ class Trainer:
                 guards.append(DivergenceGuard(self._state, chance_loss, config.optimizer, run.max_steps))
         return guards
 
-    def run(self, open_batches: Callable[[int], Generator]) -> Outcome:
+    def run(self, open_batches: Callable[[int], Generator]) -> LegOutcome:
         """Run the updates up to the last step, or fewer if asked to stop.
 
         Args:
@@ -148,9 +148,9 @@ class Trainer:
     def _seconds_left(self) -> float:
         return self._time_limit.seconds_left(self._throughput.seconds_left(self._last_step - self._step))
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> LegOutcome:
         stopped_by = self._stop.signal_name or "a signal to another rank"
-        return Outcome(
+        return LegOutcome(
             self._step,
             finished=self._step >= self._decay.last_step or self._stopped_early,
             interrupted_by=stopped_by if self._step < self._last_step and not self._stopped_early else None,

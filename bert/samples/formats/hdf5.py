@@ -12,7 +12,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.samples.formats.arrow import check_values
-from bert.samples.formats.shard_writer import REMEDY, Description, refuse
+from bert.samples.formats.shard_writer import REMEDY, ShardDescription, refuse
 from bert.samples.sample_table import SampleTable, StaticMasks
 from bert.tokenization.token_strings import TokenStrings
 
@@ -23,12 +23,12 @@ DATASETS = (*_ROW_DATASETS, *_MASK_DATASETS, _LABELS)
 WIDTHS = {_ROW_DATASETS: 0, _MASK_DATASETS: 0, (_LABELS,): 1}  # values of a sample; 0: as many as the first has
 
 
-def describe(path: Path) -> Description:
+def describe(path: Path) -> ShardDescription:
     """The number of samples, without their lengths; ValueError if a dataset is missing or of a wrong type or shape."""
     import h5py  # only users of such shards need it
 
     with h5py.File(path, "r") as file:
-        return Description(len(_datasets(file)["input_ids"]), 0, masked=True)
+        return ShardDescription(len(_datasets(file)["input_ids"]), 0, masked=True)
 
 
 def read(data: bytes, strings: TokenStrings) -> SampleTable:

@@ -21,7 +21,7 @@ REMEDY = "the shard is damaged or written by another program: make it again"
 
 
 @dataclass(frozen=True)
-class Description:
+class ShardDescription:
     """The facts of a shard that need no decoding; has_words: it records the words that a word segmenter found."""
 
     num_samples: int
