@@ -22,7 +22,7 @@ from bert.own_text.candidates import ModelCandidate, Placement
 from bert.own_text.facts import MachineFacts
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.hardware import Hardware
-from bert.planning.parts import load_parts, part_of
+from bert.planning.hardware_parts import load_parts, part_of
 from bert.planning.planner import update_time
 from bert.pretraining.entry import ENTRY
 

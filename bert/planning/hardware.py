@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from bert.config.architecture import BertConfig
-from bert.planning.parts import PARTS_FILE, HardwarePart, load_parts
+from bert.planning.hardware_parts import PARTS_FILE, HardwarePart, load_parts
 
 Unit = Literal["product", "fused attention", "memory"]
 Fusion = Literal["attention", "bias", "activation", "dropout_add", "qkv"]

@@ -16,13 +16,14 @@ import numpy as np
 from bert.checkpoints.progress import DecayState, LoopState, Totals
 from bert.config.settings_base import seconds_of
 from bert.config.training_settings import TrainingConfig
-from bert.model.optimization import APPLIED_UPDATES, LEARNING_RATE_TABLE, Schedule
+from bert.model.learning_rate_schedule import Schedule
+from bert.model.optimization import APPLIED_UPDATES, LEARNING_RATE_TABLE
 from bert.reporting.progress import duration
 from bert.runtime.paddle_api import read_variable, write_variable
 from bert.training.devices import Device
 from bert.training.interruption import FINISH_FILE, STOP_FILE, StopRequest
 from bert.training.metrics import Throughput
-from bert.training.schedule import schedule_of
+from bert.training.resumed_schedule import schedule_of
 from bert.training.time_limit import TimeLimit
 
 logger = logging.getLogger(__name__)

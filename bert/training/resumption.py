@@ -11,7 +11,7 @@ from bert.checkpoints.progress import Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.flags import flag_name, flat_fields
 from bert.config.training_settings import TrainingConfig
-from bert.training.schedule import outlasts_decay
+from bert.training.resumed_schedule import outlasts_decay
 
 logger = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from bert.training.interruption import STOPPED_BY, StopRequest, Watchdog
 from bert.training.loss_guards import is_trained
 from bert.training.memory import memory_errors
 from bert.training.metrics import plausible_mfu
+from bert.training.resumed_schedule import resume_schedule, schedule_of
 from bert.training.saving import Checkpoints, progress_at_start
-from bert.training.schedule import resume_schedule, schedule_of
 from bert.training.starts import load_start
 from bert.training.task import Evaluation, Session, Task
 from bert.training.trainer import LegOutcome, Trainer

@@ -18,7 +18,7 @@ from scipy.optimize import least_squares
 from bert.config.training_settings import derive
 from bert.help_parser import HelpParser
 from bert.planning.hardware import Hardware, parse_hardware
-from bert.planning.parts import HardwarePart, load_parts
+from bert.planning.hardware_parts import HardwarePart, load_parts
 from bert.planning.planner import update_time
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.recipes import RECIPES

@@ -13,7 +13,7 @@ from bert.planning.hardware import (
     parse_hardware,
     update_bytes,
 )
-from bert.planning.parts import HardwarePart, part_of
+from bert.planning.hardware_parts import HardwarePart, part_of
 
 VALUES = {
     "tflops": {"short": 300.0, "tf32": 150.0, "float32": 20.0},

@@ -10,7 +10,7 @@ from bert.config.command_line import parse_arguments
 from bert.config.training_settings import BUILT_IN_MODELS, BertConfig, derive
 from bert.planning.estimates import forward_flops_per_sequence
 from bert.planning.hardware import MicroBatchShape, ProgramKind, all_reduce_bytes, operators, parse_hardware
-from bert.planning.parts import load_parts
+from bert.planning.hardware_parts import load_parts
 from bert.planning.planner import Plan, make_plan, plan_report
 from bert.pretraining.entry import ENTRY as PRETRAINING
 from bert.pretraining.recipes import RECIPES

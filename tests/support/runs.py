@@ -15,8 +15,8 @@ from bert.runtime.paddle_api import read_variable, static
 from bert.training import training_run
 from bert.training.interruption import StopRequest
 from bert.training.loss_guards import NO_METRIC, BestMetric
+from bert.training.resumed_schedule import resume_schedule
 from bert.training.saving import Checkpoints
-from bert.training.schedule import resume_schedule
 from bert.training.starts import load_start
 from bert.training.trainer import LegOutcome, Trainer
 from tests.support import tiny

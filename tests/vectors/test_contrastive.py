@@ -117,7 +117,7 @@ def test_an_update_is_the_same_however_the_batch_is_divided(attributes):
     assert norm_of_parts == pytest.approx(norm, rel=1e-4), "the sum over micro-batches, not their mean"
     assert losses == pytest.approx([whole] * 7, abs=1e-6)
     sizes = (32, *attributes.get("dimensions", ()))
-    defined = np.mean([info_nce(vectors[:, :size], attributes.get("temperature", 0.05)) for size in sizes])
+    defined = np.mean([info_nce(vectors[:, :size], attributes.get("temperature", 1.0)) for size in sizes])
     assert whole == pytest.approx(defined, abs=1e-5)
     assert tiny.relative_difference(divided, gradients) < 3e-6
 

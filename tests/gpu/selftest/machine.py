@@ -11,7 +11,7 @@ from bert import REPOSITORY
 from bert.doctor.facts import Gpu, gpus
 from bert.launching.ranks import num_gpus
 from bert.planning.hardware import Hardware
-from bert.planning.parts import HardwarePart, load_parts
+from bert.planning.hardware_parts import HardwarePart, load_parts
 from bert.runtime.topology import visible_devices
 
 PACKAGES = ("paddlepaddle-gpu", "paddlepaddle", "numpy", "safetensors", "pyarrow")
