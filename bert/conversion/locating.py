@@ -59,10 +59,12 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
 def _candidates(folder: Path) -> list[tuple[Path, str]]:
     """(file, container), those with the name of a library first; others are read only without one."""
     named = [(folder / name, container) for name, container in WEIGHT_FILES.items() if (folder / name).is_file()]
-    return named or [
+    if named:
+        return named
+    others = [(path, container) for pattern, container in _BY_SUFFIX.items() for path in sorted(folder.glob(pattern))]
+    return [
         (path, container)
-        for pattern, container in _BY_SUFFIX.items()
-        for path in sorted(folder.glob(pattern))
+        for path, container in others
         if path.is_file() and not path.name.endswith(checkpoint_files.TRAINING_ONLY)
     ]
 

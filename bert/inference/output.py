@@ -128,8 +128,12 @@ class Output:
             return
         while results := [json.loads(line) for line in islice(lines, _BATCH_ROWS)]:
             columns = {name: [result.get(name) for result in results] for name in self._own}
-            cells = {name: [v if v is None else str(_cell(v)) for v in values] for name, values in columns.items()}
+            cells = {name: [_text_or_none(value) for value in values] for name, values in columns.items()}
             yield pa.table(cells, pa.schema([(name, pa.string()) for name in cells])), results
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(_cell(value))
 
 
 def _cell(value: Any) -> Any:

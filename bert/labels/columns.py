@@ -30,7 +30,8 @@ def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DET
     form = TableForm(None, decoding.header, "cells", expected=[tuple(columns.values())] if columns else ())
     table = list(islice(user_table(path, form, decoding=decoding).rows, SAMPLE_ROWS))
     rows = [row.values for row in table if row.values and not row.problem]
-    values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
+    names = dict.fromkeys(name for row in rows for name in row)
+    values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for name in names}
     if not rows:
         first = f" (line {table[0].number} {table[0].problem})" if table else ""
         raise ValueError(f"{path} has no row that can be read{first}; check the file")
@@ -94,4 +95,5 @@ def _separator(labels: Sequence[str]) -> str | None:
     lists = [names for label in labels if (names := listed(label)) is not None]
     if 2 * len(lists) <= len(labels):
         return None
-    return next(mark for mark in (",", ";", "|", "\x1f") if not any(mark in name for names in lists for name in names))
+    all_names = {name for names in lists for name in names}
+    return next(mark for mark in (",", ";", "|", "\x1f") if not any(mark in name for name in all_names))

@@ -49,14 +49,19 @@ class Schedule:
 
     def _shares_of_peak(self, steps: np.ndarray) -> np.ndarray:
         """1 at the peak, 0 at the end."""
-        kind, first = self.settings.lr_schedule, self.warmup_steps
+        kind = self.settings.lr_schedule
         if kind == "constant":
             return np.ones(len(steps))
         if kind == "inverse-sqrt":
-            root = max(1, first)
-            return (root / np.maximum(root, root + steps - first)) ** 0.5
-        first = self.decay_start if kind == "wsd" else 0 if self.settings.lr_decay_from == "start" else first
+            root = max(1, self.warmup_steps)
+            return (root / np.maximum(root, root + steps - self.warmup_steps)) ** 0.5
+        first = self._first_decaying_step()
         remaining = np.clip((self.total_steps - steps) / max(1, self.total_steps - first), 0.0, 1.0)
         if kind == "cosine":
             return 0.5 * (1 - np.cos(np.pi * remaining))
         return remaining**self.settings.lr_decay_power
+
+    def _first_decaying_step(self) -> int:
+        if self.settings.lr_schedule == "wsd":
+            return self.decay_start
+        return 0 if self.settings.lr_decay_from == "start" else self.warmup_steps

@@ -248,7 +248,9 @@ class BertLayer(nn.Layer):
 
 def joined(rows):
     """Lists of row numbers as one; None without any."""
-    return (paddle.concat(rows) if len(rows) > 1 else rows[0]) if rows else None
+    if not rows:
+        return None
+    return paddle.concat(rows) if len(rows) > 1 else rows[0]
 
 
 class BertModel(nn.Layer):

@@ -111,10 +111,11 @@ class Length:
         if finished is None:
             return False
         before = finished._limits()
-        return all(
-            asked is None or ((had := before[name]) is not None and asked <= had)
-            for name, asked in self._limits().items()
-        )
+        for name, requested in self._limits().items():
+            trained = before[name]
+            if requested is not None and (trained is None or requested > trained):
+                return False
+        return True
 
     def doubled(self, hours: float) -> tuple[str, str]:
         """The flag and the value that train twice as long; hours: that were planned or used."""

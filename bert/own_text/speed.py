@@ -69,7 +69,10 @@ def probe_settings(candidate: ModelCandidate, batch: float) -> dict[str, Any]:
     """
     placement, length = candidate.placement, candidate.length
     flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
-    usual = 64 if placement.device == "gpu" else 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
+    if placement.device == "gpu":
+        usual = 64
+    else:
+        usual = 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
     most = int(max(1, min(placement.most_sequences, usual, batch / placement.ranks)))
     dropout = (candidate.rule.dropout or 0.0) if candidate.rule is not None else constants.DROPOUT
     return {

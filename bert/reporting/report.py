@@ -10,6 +10,7 @@ damaged are reported as far as they can be read; `--list` only names the runs.
 import base64
 import html
 import io
+import math
 import re
 import sys
 import time
@@ -217,10 +218,15 @@ def results(runs: Sequence[RunRecord]) -> Rows:
     add("loss scale", [run.last("loss_scale") for run in runs])
     add("ranks", [run.summary.get("world_size") for run in runs])
     add("starts", [len(run.legs) or None for run in runs])
-    add("time, all starts", [duration(sum(leg.seconds() for leg in run.legs)) if run.legs else None for run in runs])
+    add("time, all starts", [duration(_seconds(run)) if run.legs else None for run in runs])
     add("checkpoints", [_checkpoints(run) for run in runs])
     add("folder", [str(run.directory) for run in runs])
     return rows
+
+
+def _seconds(run: RunRecord) -> float:
+    """The time of all starts."""
+    return sum(leg.seconds() for leg in run.legs)
 
 
 def _checkpoints(run: RunRecord) -> str | None:
@@ -257,9 +263,15 @@ def _cell_text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+def _thinned(curve: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    """At most `_MOST_POINTS` points of a curve, equally far from each other."""
+    every = max(1, math.ceil(len(curve) / _MOST_POINTS))
+    return curve[::every]
+
+
 def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
     """The plot of one metric of all runs over the steps; phase 2 follows phase 1. None if no run has a number of it."""
-    curves = [(run, curve[:: max(1, -(-len(curve) // _MOST_POINTS))]) for run in runs if (curve := run.curve(name))]
+    curves = [(run, _thinned(run.curve(name))) for run in runs if run.curve(name)]
     if not curves:
         return None
     from matplotlib.figure import Figure  # slow to import; a Figure without pyplot needs no display
@@ -280,7 +292,8 @@ def draw(name: str, runs: Sequence[RunRecord]) -> ReportBlock | None:
         axes.set_yscale("log", base=2 if name == "loss_scale" else 10)
     title = name.removeprefix("eval_").replace("_", " ") + (" (held out)" if name.startswith("eval_") else "")
     axes.set(title=title, xlabel="updates")
-    if len(runs) == 1 and (minutes := sum(leg.seconds() for leg in runs[0].legs) / 60 / (runs[0].last_step() or 1)):
+    minutes = _seconds(runs[0]) / 60 / (runs[0].last_step() or 1) if len(runs) == 1 else 0.0  # of an update
+    if minutes:
         functions: Any = (lambda step: step * minutes, lambda time: time / minutes)
         axes.secondary_xaxis("top", functions=functions).set_xlabel("minutes")
     axes.grid(alpha=0.3)

@@ -198,7 +198,11 @@ def _without_quotes(line: str) -> str:
         for place, size in enumerate(sizes):
             if size == 3:
                 before = (texts[place] + "'" * quotes[place])[-2:]
-                ranks.setdefault(2 if before[-1:] == " " else 0 if before[:1] == " " else 1, place)
+                if before[-1:] == " ":  # after a space
+                    rank = 2
+                else:  # after a word of one letter, or a longer one
+                    rank = 0 if before[:1] == " " else 1
+                ranks.setdefault(rank, place)
         if ranks:
             quotes[ranks[min(ranks)]] += 1
     return texts[0] + "".join("'" * number + text for number, text in zip(quotes, texts[1:], strict=True))

@@ -116,14 +116,14 @@ def _datasets(file: Any) -> dict[str, Any]:
             f"{', '.join(DATASETS)}: make it again"
         )
     rows, masks = datasets["input_ids"].shape, datasets["masked_lm_positions"].shape
-    of_labels = [rows[:1], (*rows[:1], 1)]
+    shapes_of = dict.fromkeys(_ROW_DATASETS, [rows]) | dict.fromkeys(_MASK_DATASETS, [(*rows[:1], *masks[1:])])
+    shapes_of_labels = [rows[:1], (*rows[:1], 1)]
     for name, data in datasets.items():
         if data.nbytes > (1 << 20) + 2000 * max(1, data.id.get_storage_size()):  # chunks not stored read as zeros
             raise ValueError(f"{name} would take {data.nbytes} bytes and stores far fewer; {REMEDY}")
         if data.dtype.kind not in "iub":
             raise ValueError(f"{name} are of type {data.dtype}, they must be integers; {REMEDY}")
-        shapes = [rows] if name in _ROW_DATASETS else [(*rows[:1], *masks[1:])] if name in _MASK_DATASETS else of_labels
-        if len(rows) != 2 or len(masks) != 2 or data.shape not in shapes:
+        if len(rows) != 2 or len(masks) != 2 or data.shape not in shapes_of.get(name, shapes_of_labels):
             raise ValueError(
                 f"{name} has the shape {data.shape}, input_ids {rows}, masked_lm_positions {masks}; they must have one "
                 f"row per sample, {' and '.join(_ROW_DATASETS)} one width, {' and '.join(_MASK_DATASETS)} one width, "
