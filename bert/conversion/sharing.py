@@ -57,7 +57,7 @@ def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> t
     set_verbosity(logging.CRITICAL)  # its warnings have signed addresses
     with _explained(name):
         name = name if "/" in name else f"{api.whoami()['name']}/{name}"
-    kept = _kept_files(api, name, request)
+    kept_files = _kept_files(api, name, request)
     with tempfile.TemporaryDirectory(prefix="to-hub-") as temporary:
         folder = Path(temporary) / "model"
         report = make(folder, name)
@@ -68,10 +68,10 @@ def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> t
                 folder_path=folder,
                 commit_message="BERT on Paddle: weights, tokenizer and model card",
                 delete_patterns=_OF_A_MODEL,
-                ignore_patterns=[REPORT_FILE, *kept],  # the report has paths of this machine
+                ignore_patterns=[REPORT_FILE, *kept_files],  # the report has paths of this machine
             )
             seen = "private" if api.model_info(name).private else "public: everybody can download it"
-    note = f"; its {CARD_FILE} is kept, --hub-update replaces it" if kept else ""
+    note = f"; its {CARD_FILE} is kept, --hub-update replaces it" if kept_files else ""
     return report, f"{hub}/{name} ({seen}), commit {commit.oid}{note}"
 
 

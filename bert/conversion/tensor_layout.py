@@ -91,12 +91,12 @@ def to_ours(
     unknown, tied = [], []
     for name, array in raw.tensors.items():
         if name in dictionary:
-            ours, is_transposed = dictionary[name]
-            if ours in parameters:
+            our_name, is_transposed = dictionary[name]
+            if our_name in parameters:
                 raise ConversionError(
-                    f"{raw.source} holds {ours} twice, under two spellings ({name} is one); remove one of them"
+                    f"{raw.source} holds {our_name} twice, under two spellings ({name} is one); remove one of them"
                 )
-            parameters[ours] = array.T if is_transposed and array.ndim == 2 else array
+            parameters[our_name] = array.T if is_transposed and array.ndim == 2 else array
         elif tensor_names.BUFFERS.fullmatch(name):
             notes.append(f"left out: {name}, a constant")
         elif name.removeprefix("bert.") in tensor_names.TIED:

@@ -94,11 +94,11 @@ class Dialect(NamedTuple):
     def names(self, name: str) -> Iterator[str]:
         """Spellings in the whole model and in the bare encoder."""
         for spelling in self.spellings:
-            theirs = name
+            spelled = name
             for pattern, replacement in spelling:
-                theirs = re.sub(pattern, replacement, theirs)
-            yield theirs
-            yield theirs.removeprefix(self.prefix)
+                spelled = re.sub(pattern, replacement, spelled)
+            yield spelled
+            yield spelled.removeprefix(self.prefix)
 
 
 _GAMMA_AND_BETA = ((r"LayerNorm\.weight$", "LayerNorm.gamma"), (r"LayerNorm\.bias$", "LayerNorm.beta"))

@@ -38,9 +38,9 @@ def write_onnx_export(folder: Path, model: Model, request: ExportRequest, calibr
 
         onnx.save(convert_float_to_float16(onnx.load(plain), keep_io_types=True), file)
     else:
-        kept = _to_int8(plain, file, request, calibration)
+        float_layers = _to_int8(plain, file, request, calibration)
         kind = "dynamic" if calibration is None else f"static, calibrated on {calibration.source}"
-        details["quantization"] = {"activations": kind, "weights": "per column", "float32_layers": kept}
+        details["quantization"] = {"activations": kind, "weights": "per column", "float32_layers": float_layers}
     plain.unlink(missing_ok=True)
     if for_triton:
         write_triton_config(folder, file, model.labels, model.task)
@@ -60,12 +60,14 @@ def _to_int8(source: Path, target: Path, request: ExportRequest, calibration: Sa
     for pattern in request.keep_float:
         if not any(fnmatch(name, pattern) for name in layers):
             raise ConversionError(f"--keep-float {pattern}: no layer has this name; they are {', '.join(layers)}")
-    kept = [name for name in layers if any(fnmatch(name, pattern) for pattern in (*_HEADS, *request.keep_float))]
+    float_layers = [
+        name for name in layers if any(fnmatch(name, pattern) for pattern in (*_HEADS, *request.keep_float))
+    ]
     settings: dict[str, Any] = {
         "per_channel": True,
         "reduce_range": request.reduce_range,
         "weight_type": QuantType.QInt8,
-        "nodes_to_exclude": [*kept, *(node.name for node in products if node.name not in layers)],
+        "nodes_to_exclude": [*float_layers, *(node.name for node in products if node.name not in layers)],
         "op_types_to_quantize": list(_OPERATORS),
     }
     # The preparation that ONNX Runtime asks for: shapes. Its optimisation would join operators and rename layers.
@@ -78,4 +80,4 @@ def _to_int8(source: Path, target: Path, request: ExportRequest, calibration: Sa
         reader = SimpleNamespace(get_next=partial(next, iter(batches), None))
         quantize_static(prepared, target, reader, **settings, activation_type=QuantType.QUInt8)
     prepared.unlink()
-    return kept
+    return float_layers

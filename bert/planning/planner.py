@@ -48,8 +48,10 @@ class UpdateTime:
     lengthened: float = 1.0  # on several nodes, of which all wait for the slowest
 
     def total(self) -> float:
-        alone = self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
-        return alone * self.lengthened
+        on_one_node = (
+            self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
+        )
+        return on_one_node * self.lengthened
 
 
 @dataclasses.dataclass(frozen=True)

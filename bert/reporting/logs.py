@@ -150,12 +150,12 @@ class Log:
 
     def train(self, step: int, epoch: int, metrics: dict[str, float], eta_seconds: float) -> None:
         self._metrics(step, epoch, metrics)
-        shown = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
+        figures = "  ".join(f"{name} {form.format(metrics[name])}" for name, form in CONSOLE_METRICS if name in metrics)
         if self._bar is not None:
             left = "" if self.total_steps else f"  {duration(eta_seconds)} left"
-            self._console(lambda: self._bar.set_postfix_str(shown + left))
+            self._console(lambda: self._bar.set_postfix_str(figures + left))
         elif self._show_steps:
-            self._show(f"{self._position(step)}  {shown}  eta {duration(eta_seconds)}")
+            self._show(f"{self._position(step)}  {figures}  eta {duration(eta_seconds)}")
 
     def evaluation(self, step: int, epoch: int, metrics: dict[str, float]) -> None:
         """Held-out metrics after update `step`; their names start with `eval_`."""

@@ -310,8 +310,8 @@ def _levels(run: RunRecord, name: str) -> dict[str, float]:
         levels = {"unigram entropy": run.summary.get("unigram_entropy")}
     else:
         ends = sorted((each.removeprefix("eval_") for each in run.metric_names() if each.startswith("eval_")), key=len)
-        found = re.compile(f"eval_(.+?)_({'|'.join(map(re.escape, reversed(ends)))})")
-        figures = [(found.fullmatch(key), value) for key, value in run.summary.items() if not run.curve(key)]
+        pattern = re.compile(f"eval_(.+?)_({'|'.join(map(re.escape, reversed(ends)))})")
+        figures = [(pattern.fullmatch(key), value) for key, value in run.summary.items() if not run.curve(key)]
         levels = {key[1].replace("_", " "): value for key, value in figures if key and f"eval_{key[2]}" == name}
     return {method: level for method, level in levels.items() if isinstance(level, float)}
 

@@ -59,8 +59,8 @@ class Outputs(NamedTuple):
     labels: tuple[str, ...]  # by index
 
     def __str__(self) -> str:
-        shown = ", ".join(self.labels[:5]) + (" ..." if len(self.labels) > 5 else "")
-        return f"{self.kind} {shown}" if self.labels else self.kind
+        names = ", ".join(self.labels[:5]) + (" ..." if len(self.labels) > 5 else "")
+        return f"{self.kind} {names}" if self.labels else self.kind
 
 
 def weights_for_task(weights: PretrainedWeights, texts: Mapping[str, str]) -> Mapping[str, np.ndarray]:

@@ -95,8 +95,8 @@ def _train(
         if not device.collective.any(group.is_main and is_incomplete):
             return exit_codes.OK
     writer = stack.enter_context(CheckpointWriter(config.run.async_checkpoint))
-    kept, resumed = metric.name if metric.keeps else "", None if config.run.benchmark else progress
-    checkpoints = Checkpoints(config, program, device, start, writer, task, kept, resumed)
+    best_metric, resumed = metric.name if metric.keeps else "", None if config.run.benchmark else progress
+    checkpoints = Checkpoints(config, program, device, start, writer, task, best_metric, resumed)
     evaluate = evaluation.evaluate if task.evaluates and not config.run.benchmark else None
     with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank):
         last = _last_step(config, progress.step)

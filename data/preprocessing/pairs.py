@@ -140,10 +140,10 @@ def _document_parts(documents: TokenizedDocuments, settings: PairSettings, block
         most = np.where((end - begin > room) & (number > 0), room, 1)
         first = begin + integers_below(key, np.arange(len(begin)), most)
         counts = -(-(end - first) // room)
-        others = np.repeat(first, counts) + ragged_indices(np.zeros_like(counts), counts) * room
+        second_starts = np.repeat(first, counts) + ragged_indices(np.zeros_like(counts), counts) * room
         is_cut = first > begin
-        starts += [begin[is_cut], others]
-        stops += [first[is_cut], np.minimum(others + room, np.repeat(end, counts))]
+        starts += [begin[is_cut], second_starts]
+        stops += [first[is_cut], np.minimum(second_starts + room, np.repeat(end, counts))]
     return np.concatenate(starts), np.concatenate(stops)
 
 
