@@ -16,7 +16,8 @@ from bert.conversion import locating, tensor_names, vocabularies, vocabulary_pad
 from bert.conversion.model_description import architecture_of, named_classes
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import PretrainedWeights, read_pretrained
-from bert.conversion.task_file import TASK_FILE, files_to_copy, unread_vector_steps
+from bert.conversion.task_file import files_to_copy, unread_vector_steps
+from bert.conversion.usage import TASK_FILE
 from bert.conversion.vocabularies import Tokens, write_tokenizer
 from bert.model.head_specs import HEADS
 

@@ -21,8 +21,8 @@ from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
 from bert.conversion.model import Model
 from bert.conversion.raw_tensors import ConversionError
-from bert.conversion.sentence_vectors import VectorForm
 from bert.conversion.task_file import read_usage
+from bert.conversion.usage import VectorForm
 from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
 from bert.reporting.report import ReportBlock, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG_FILE, VERDICTS, RunRecord, read_run

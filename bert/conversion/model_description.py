@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from bert.config.architecture import BertConfig, network_of
 from bert.conversion.raw_tensors import ConversionError, read_json
+from bert.conversion.usage import LABELS_FILE
 from bert.model.head_specs import HEADS
 from bert.printable import printable
 
-LABELS_FILE = "labels.json"
 CONFIG_FILES = ("bert_config.json", "config.json", "model_config.json")
 _READ_ELSEWHERE = frozenset(("architectures", "init_class", "id2label", "label2id", "num_labels", "problem_type"))
 _FAMILY = re.compile("^(ModernBert|Roberta|XLMRoberta|Camembert)(?=For|Model)")

@@ -1,4 +1,4 @@
-"""How a text becomes a vector: a `VectorForm`, also that of a model of the library sentence-transformers.
+"""Reads how a model of the library sentence-transformers makes vectors.
 
 modules.json                        the steps: Transformer, Pooling, Normalize, others
 1_Pooling/config.json               the pooling
@@ -8,34 +8,16 @@ config_sentence_transformers.json   prefixes ("prompts") of queries and passages
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import TypeAdapter
 
 from bert.conversion.raw_tensors import ConversionError, read_json_value
+from bert.conversion.usage import VectorForm
 
 POOLING_KEYS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}  # of sentence-transformers
 _MODULES_FILE, _POOLING_FILE = "modules.json", "1_Pooling/config.json"
 _PROMPTS_FILE = "config_sentence_transformers.json"
 _PASSAGE_PROMPTS = ("document", "passage", "corpus")  # names of the library, the first that is there counts
-
-
-@dataclass(frozen=True)
-class VectorForm:
-    """How a text becomes a vector: the prefix of its kind, then a pooling of its last hidden states.
-
-    Attributes:
-        pooling: "mean" of the states of all tokens, or that of "cls".
-        normalize: whether vectors have length 1, after a cut too.
-        query_prefix, passage_prefix: put before a text as they are.
-        dimensions: shorter vectors that were trained too, the first so many numbers of each (Kusupati et al., 2022).
-    """
-
-    pooling: Literal["mean", "cls"] = "mean"
-    normalize: bool = True
-    query_prefix: str = ""
-    passage_prefix: str = ""
-    dimensions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

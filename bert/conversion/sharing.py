@@ -20,9 +20,9 @@ from huggingface_hub.utils.logging import set_verbosity
 from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.converting import REPORT_FILE
 from bert.conversion.hub_settings import HubRequest
-from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE
+from bert.conversion.model_description import CONFIG_FILES
 from bert.conversion.raw_tensors import ConversionError
-from bert.conversion.task_file import READER_FILE, TASK_FILE
+from bert.conversion.usage import LABELS_FILE, READER_FILE, TASK_FILE
 from bert.printable import printable
 from data.fetching.transfer import HttpsSession, reason_of
 

@@ -1,64 +1,18 @@
-"""task.json, which says how a model is used: its task, its longest sequence, the columns of its texts, its decision.
-
-Conversions copy it, with question_answering.json: windows and answers of our fine-tuning for questions.
-"""
+"""Reads how a model is used: task.json, or what the files of other libraries say."""
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE
+from bert.conversion.model_description import CONFIG_FILES
 from bert.conversion.old_calibration import without_old_calibration
 from bert.conversion.raw_tensors import ConversionError, read_json, read_json_value
-from bert.conversion.sentence_vectors import VectorForm, read_sentence_transformers
-from bert.conversion.tokenizer_settings import TOKENIZER_FILE
-from bert.tokenization.normalization import Normalization
+from bert.conversion.sentence_vectors import read_sentence_transformers
+from bert.conversion.usage import READER_FILE, TASK_FILE, Usage, VectorForm
 
-TASK_FILE = "task.json"
-READER_FILE = "question_answering.json"
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
-
-
-@dataclass(frozen=True)
-class Usage:
-    """How a model is used, which is the content of task.json; None and empty: not known.
-
-    The file is flat, and folders of all versions have it: so is this record, of which each task fills its own fields.
-    """
-
-    name: str | None = None  # of the task: "SST-2", "custom", "ner", "phase2" ...
-    max_seq_length: int | None = None  # longest sequence in training, in tokens
-    text_columns: tuple[str, ...] = ()  # names of the columns (or keys) of the text, or of both texts of a pair
-    regression: bool = False  # the one output is a number
-    document_context: bool = False  # of a tagger: it reads each sentence with its neighbours in the document
-    label_column: str | None = None  # of the user's own tables
-    label_separator: str | None = None  # between the labels of a text, which may have several
-    positive_label: str | None = None  # the class that is predicted from `threshold` on
-    threshold: float = 0.5
-    word_rules: Mapping[str, bool] | None = None  # of a tagger: how its training's words are cut (`ner.plain_words`)
-    encoding: str | None = None  # by which files are decoded as those of the training were; None: detected
-    language: str | None = None  # of the text, by which encodings are detected
-    header: bool = True  # the first line of a CSV or TSV names the columns
-    vectors: VectorForm | None = None  # of an encoder that was trained for search
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
-
-
-def usage_texts(
-    usage: Usage, normalization: Normalization | None, labels: tuple[str, ...] | None = None
-) -> dict[str, str]:
-    """Files to keep beside weights, name -> content; `labels` are the classes of a classifier, in order."""
-    texts = {TASK_FILE: usage.to_json()}
-    if normalization is not None:
-        texts[TOKENIZER_FILE] = json.dumps(normalization.settings()) + "\n"
-    if labels:
-        texts[LABELS_FILE] = json.dumps(labels, ensure_ascii=False) + "\n"
-    return texts
 
 
 def read_usage(folder: Path) -> Usage:

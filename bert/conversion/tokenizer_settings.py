@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bert.conversion.raw_tensors import ConversionError, read_json_value
+from bert.conversion.usage import TOKENIZER_FILE
 
-TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 _TOKENIZER_JSON = "tokenizer.json"
 
 

@@ -10,10 +10,10 @@ from safetensors.numpy import save_file
 
 from bert.conversion import tensor_layout, tensor_names
 from bert.conversion.model import Model
-from bert.conversion.model_description import LABELS_FILE
 from bert.conversion.raw_tensors import ConversionError, write_json
-from bert.conversion.sentence_vectors import POOLING_KEYS, VectorForm
+from bert.conversion.sentence_vectors import POOLING_KEYS
 from bert.conversion.task_file import read_usage
+from bert.conversion.usage import LABELS_FILE, VectorForm
 from bert.conversion.vocabularies import write_vocabulary
 
 

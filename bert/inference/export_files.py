@@ -11,7 +11,7 @@ from bert.config.flags import Flag
 from bert.config.setting_errors import SettingsWithRules
 from bert.conversion.converting import ConversionRequest
 from bert.conversion.raw_tensors import ConversionError
-from bert.conversion.sentence_vectors import VectorForm
+from bert.conversion.usage import VectorForm
 from bert.interpreter import install_command
 from bert.model.head_specs import HEADS
 

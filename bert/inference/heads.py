@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert.arrays.ragged import offsets_of
-from bert.conversion.task_file import READER_FILE
+from bert.conversion.usage import READER_FILE
 from bert.finetuning.loader import FeatureTable, check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features

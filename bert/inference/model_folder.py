@@ -15,7 +15,8 @@ from bert.conversion.model_description import checked_labels, named_classes
 from bert.conversion.old_calibration import with_old_temperature
 from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
-from bert.conversion.task_file import Usage, read_usage, refuse_unread_vectors
+from bert.conversion.task_file import read_usage, refuse_unread_vectors
+from bert.conversion.usage import Usage
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
 from bert.files import checksum_of, checksum_of_file, shown
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of

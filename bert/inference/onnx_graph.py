@@ -20,8 +20,8 @@ from bert.config.architecture import BertConfig
 from bert.conversion import vocabulary_padding
 from bert.conversion.model import Model
 from bert.conversion.raw_tensors import ConversionError
-from bert.conversion.sentence_vectors import VectorForm
-from bert.conversion.task_file import Usage, read_usage
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import Usage, VectorForm
 from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
 from bert.model.head_specs import TOKEN_WEIGHTS
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.setting_errors import suggest
-from bert.conversion.task_file import Usage
+from bert.conversion.usage import Usage
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, tsv_ends

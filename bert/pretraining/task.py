@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.task_file import Usage, usage_texts
+from bert.conversion.usage import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set, with_steps

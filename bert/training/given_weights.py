@@ -15,9 +15,10 @@ import numpy as np
 from bert.checkpoints.directories import VerifiedCheckpoint
 from bert.checkpoints.state import CheckpointError
 from bert.config.architecture import MODERN_ONLY, BertConfig
-from bert.conversion.model_description import LABELS_FILE, named_classes
+from bert.conversion.model_description import named_classes
 from bert.conversion.reading import WITHOUT, PretrainedWeights, read_pretrained
-from bert.conversion.task_file import TASK_FILE, read_usage
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import LABELS_FILE, TASK_FILE
 from bert.conversion.vocabularies import with_new_words
 from bert.files import shown
 from bert.model.head_specs import HEAD_TENSORS, TOKEN_WEIGHTS

@@ -16,7 +16,7 @@ from bert.checkpoints import directories
 from bert.config.architecture import BertConfig
 from bert.conversion.model_description import read_description
 from bert.conversion.reading import read_pretrained
-from bert.conversion.task_file import Usage, usage_texts
+from bert.conversion.usage import Usage, usage_texts
 from bert.inference.model_folder import open_model
 from bert.inference.paddle_program import Network, objective_of
 from bert.inference.predictor import Predictor

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from bert.conversion.raw_tensors import ConversionError
-from bert.conversion.sentence_vectors import VectorForm
-from bert.conversion.task_file import Usage, files_to_copy, read_usage, usage_texts
+from bert.conversion.task_file import files_to_copy, read_usage
 from bert.conversion.tokenizer_settings import stated_normalization
+from bert.conversion.usage import Usage, VectorForm, usage_texts
 from bert.tokenization.normalization import Normalization
 
 USAGE = Usage(

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 import numpy as np
 import pytest
 
-from bert.conversion.task_file import Usage
+from bert.conversion.usage import Usage
 from bert.inference.heads import load_model
 from bert.inference.predictor import Predictor
 from bert.model.head_specs import TOKEN_WEIGHTS

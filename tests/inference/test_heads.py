@@ -11,8 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.arrays.vectors import unit
-from bert.conversion.sentence_vectors import VectorForm
-from bert.conversion.task_file import Usage
+from bert.conversion.usage import Usage, VectorForm
 from bert.conversion.vocabularies import Tokens
 from bert.finetuning.squad.predictions import AnswerCandidate
 from bert.inference.heads import AnsweredQuestion, Classifier, MaskFiller, QuestionAnswerer, SentenceEncoder, Tagger

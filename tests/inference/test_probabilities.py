@@ -16,7 +16,7 @@ import run_predict
 from bert.checkpoints import directories as checkpoint_files
 from bert.config.architecture import BertConfig
 from bert.conversion.reading import read_pretrained
-from bert.conversion.task_file import Usage
+from bert.conversion.usage import Usage
 from bert.inference.heads import load_from_settings, load_model
 from bert.inference.settings import ModelSettings
 from bert.model.head_specs import TOKEN_WEIGHTS, with_temperature

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert.conversion.reading import PretrainedWeights
-from bert.conversion.task_file import Usage, usage_texts
+from bert.conversion.usage import Usage, usage_texts
 from bert.training.given_weights import weights_for_task
 
 CLASSES, SEVERAL, TAGGER = Usage("custom"), Usage("custom", label_separator=";"), Usage("ner")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.task_file import Usage
+from bert.conversion.usage import Usage
 from bert.finetuning.loader import UNLABELLED
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
 from bert.finetuning.ner.config import TaggingConfig
