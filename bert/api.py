@@ -20,7 +20,7 @@ from bert.exit_codes import BAD_INPUT, INTERRUPTED, OK, Failure
 from bert.files import read_json, write_atomically
 from bert.inference.records import flat, free_name
 from bert.interpreter import isolated_environment
-from bert.launching.process_runner import flags_of
+from bert.launching.processes import flags_of
 from bert.parent_death import CALLER
 from bert.reporting.run_record import SCORES_FILE, SUMMARY_FILE
 

@@ -197,7 +197,7 @@ def test_paddle_is_2_6_but_for_cards_that_its_wheel_has_no_code_for(tmp_path, ca
 
 
 def test_another_version_of_paddle_is_refused():
-    for command in ("source scripts/setup.sh; set -e; launch squad", "bash scripts/run_tests.sh --paddle 3.2"):
+    for command in ("source scripts/setup.sh; set -e; find_runtime", "bash scripts/run_tests.sh --paddle 3.2"):
         done = bash(command, BERT_PADDLE="3.2")
         assert done.returncode == 2 and "3.2 must be 2.6 or 3.1" in done.stderr
 

@@ -18,9 +18,8 @@ from bert.files import read_json, write_atomically
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.help_parser import wrapped
-from bert.jobs.job import Execution, Group, Job, Step
-from bert.jobs.planned import Planned, start
-from bert.jobs.training import Train, trainings
+from bert.jobs.job import Execution, Group, Job, Planned, Step, start
+from bert.jobs.training import Train, parts_of_time, trainings
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchSettings
 from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY_FILE
@@ -83,7 +82,8 @@ def planned(words: Sequence[str]) -> Planned:
         return one
     if one.plan.questions:
         print(f"--cross-validate: this is one of {parts} trainings, each in part-N of its folder", file=sys.stderr)
-    return Planned(one.line, one.plan.shown_in_time([1 / parts]), cross_validation(one.job, parts))
+    job = cross_validation(one.job, parts)
+    return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)), job)
 
 
 main = partial(start, planned)

@@ -10,16 +10,15 @@ from bert.checkpoints.directories import list_steps
 from bert.commands.quickstart_data import MadeData, SampleVocabulary, quickstart_data
 from bert.config.command_line import Question, take_questions
 from bert.config.setting_errors import Mistakes
-from bert.config.setting_sources import read_settings, resolve_config
+from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
 from bert.exit_codes import OK
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
-from bert.jobs.job import Execution, Job, Step
-from bert.jobs.planned import Planned
-from bert.jobs.training import Train
+from bert.jobs.job import Execution, Job, Planned, Step
+from bert.jobs.training import Train, parts_of_time
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
 from bert.launching.ranks import gpus_for, quickstart_processes
 from bert.launching.settings import LaunchPlan
@@ -73,7 +72,7 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
     mistakes.refuse()
     results = FineTuningResults(training, tuple(task.scores))
     job = Job(plan.name, training.config.run.output_dir, (training, results), plan.ranks, plan.hours)
-    return Planned(line, plan.shown_in_time([1.0]), job)
+    return Planned(line, plan.shown_in_time(parts_of_time(job)), job)
 
 
 def _plan(
@@ -95,7 +94,7 @@ def _plan(
         device = {**dict(task.entry.recipes[arguments.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
     timed = {"lr_schedule": "wsd"} if "hours" in flags else {}  # whose decay can begin at any time
-    config = resolve_config({**timed, **settings, **line.training}, task.entry)
+    config = resolve([{**timed, **settings}, line.training], task.entry)
     available = max(1, gpus_for(config.hardware.device))
     launched = read_settings(task.settings, {"num_processes": available, **launch_settings, **flags})
     if "plan" not in line.launch:  # --plan is about other devices than this machine has
@@ -135,16 +134,15 @@ class FineTune(Train):
             return self
         return replace(self, config=derive(self.config, vocab_size=self.vocabulary.size_now()))
 
-    def check(self) -> None:
+    def check(self, here: bool) -> None:
         """Refuse also files that were named and are missing or wrong; others may be on the machine of the run."""
-        super().check()
-        if (error := self._wrong_files()) is not None and str(error).partition("=")[0] in self.typed:
-            raise error
-
-    def check_here(self) -> None:
-        super().check_here()
-        if (error := self._wrong_files()) is not None:
-            raise error
+        mistakes, error = Mistakes(), self._wrong_files()
+        with mistakes.noted():
+            super().check(here)
+        with mistakes.noted():
+            if error is not None and (here or str(error).partition("=")[0] in self.typed):
+                raise error
+        mistakes.refuse()
 
     def _wrong_files(self) -> ValueError | None:
         """None also where the files are made or fetched when the training starts."""

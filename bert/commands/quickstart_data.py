@@ -15,7 +15,7 @@ from bert.interpreter import shell_command
 from bert.jobs.job import Execution, Step
 from bert.jobs.making import Make
 from bert.launching.arguments import CommandLine
-from bert.launching.process_runner import module_command
+from bert.launching.processes import module_command
 from bert.launching.ranks import gpus_for
 from bert.pretraining.quickstart_folder import QUICKSTART_DIR
 

@@ -20,11 +20,10 @@ from bert.config.setting_errors import usage_errors
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.help_parser import wrapped
-from bert.jobs.execution import execute
-from bert.jobs.job import Job, Step
+from bert.jobs.job import Job, Step, execute
 from bert.launching.arguments import PRECISIONS, one_of
 from bert.launching.previous_run import is_done
-from bert.launching.process_runner import flags_of
+from bert.launching.processes import flags_of
 from bert.launching.settings import LaunchPlan
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.launch_settings import PretrainingLaunch
@@ -162,7 +161,7 @@ def prepare(argv: Sequence[str], environment: Mapping[str, str]) -> int:
             except ValueError as error:
                 ask = "where Slurm manages GPUs, ask for them: sbatch --gpus-per-node 8 ..."
                 raise ValueError(f"{error}; {ask}") from None
-        job_of(plan).check()
+        job_of(plan).check(here=False)
         note_progress(plan, environment)
     if when == "never":
         return OK

@@ -12,7 +12,7 @@ from typing import Any
 
 from bert import exit_codes
 from bert.config.entry_point import START, EntryPoint, load_task
-from bert.config.flags import Formatter, Parser, add_flag, flat_fields, value_flags
+from bert.config.flags import Formatter, Parser, flat_fields, value_flags
 from bert.config.run_file import dump_yaml, given_run_file, rank_settings
 from bert.config.setting_errors import Mistakes, suggest, usage_errors
 from bert.config.setting_sources import resolve_config
@@ -125,7 +125,8 @@ class SettingsParser(Parser):
         groups["model"].description = "the sizes of --bert-model, changed one by one"
         groups["model"].add_argument("--config-file", metavar="JSON", help="the model's bert_config.json")
         for name, (section, field) in flat_fields(entry.config_class).items():
-            add_flag(start if value_flags(field) else groups[section], name, field, entry.aliases.get(name, ()))
+            group = start if value_flags(field) else groups[section]
+            self.add_setting(group, name, field, entry.aliases.get(name, ()))
 
 
 class _ShowConfig(argparse.Action):

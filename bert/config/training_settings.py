@@ -6,12 +6,13 @@ Names are unique across the sections, so flat names are enough for recipes, YAML
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from bert.config.architecture import BUILT_IN_MODELS, BertConfig, FusedKernels
 from bert.config.batch_settings import BatchSettings
+from bert.config.flags import Flag
 from bert.config.optimizer_settings import OptimizerSettings, PrecisionSettings
 from bert.config.settings_base import MayDiffer, MayGrow, Settings, Switch, seconds_of
 
@@ -106,7 +107,7 @@ class InitializationSettings(Settings):
     last_step_of_checkpoint: Literal["auto"] | int | None = Field(
         None, description="step to resume from; auto: the newest valid one, or a fresh start if there is none yet"
     )
-    from_pretrained_params: Path | None = Field(
+    from_pretrained_params: Annotated[Path | None, Flag(aliases=("--model",))] = Field(
         None,
         description="start at step 0 with the weights found here; or a published model's name: bert-base-uncased, "
         "OWNER/NAME of the Hugging Face hub",
@@ -288,6 +289,14 @@ class TrainingConfig(Settings):
     def expects_fewer_steps(self) -> bool:
         """Whether the time is expected to allow `expected_steps`, and --max-steps is only the most."""
         return False
+
+    def with_known_steps(self, world_size: int) -> Self:
+        """The settings with the number of updates, if the data that decide it are there; otherwise as they are."""
+        return self
+
+    def ending_in(self, seconds: float) -> Self:
+        """The settings of a start that ends after so many seconds."""
+        return derive(self, finish_in=seconds)
 
     def num_predictions(self) -> int:
         """Masked words that are predicted in a sequence, at most; 0 without a masked-LM head."""

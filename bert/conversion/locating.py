@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.directories import VerifiedCheckpoint
-from bert.conversion.raw_tensors import ConversionError, regular_file
+from bert.conversion.untrusted_files import ConversionError, regular_file
 from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
 _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their suffixes

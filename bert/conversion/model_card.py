@@ -4,65 +4,32 @@ What no record says is left out. A README.md beside the weights is the card of w
 """
 
 import json
-import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import Field, field_validator
 
 from bert.checkpoints.directories import CARD_FILE, weights_folder
-from bert.config.flags import Flag
-from bert.config.settings_base import Settings
 from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
 from bert.conversion.model import Model
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.settings import CardRequest
 from bert.conversion.task_file import read_usage
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.usage import VectorForm
 from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
 from bert.reporting.report import ReportBlock, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG_FILE, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
 from data.fetching.published_models import GOOGLE, known_names
-from data.text.code_pages import check_language
 
-_GROUP = "model card (README.md)"
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")  # as Hugging Face writes it, with hyphens
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
 _NETWORKS = {"modernbert": "ModernBERT", "roberta": "RoBERTa"}
 _MOST_LABELS, _MOST_RUNS = 50, 8
-
-
-class CardRequest(Settings):
-    """What the user says about a model, from the flags of the commands that export."""
-
-    license: Annotated[str | None, Flag(group=_GROUP)] = Field(
-        None, description="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other"
-    )
-    languages: Annotated[
-        tuple[str, ...], Flag(name="--language", aliases=("--lang",), placeholder="CODE", group=_GROUP)
-    ] = Field((), description="of its text: en de")
-
-    @field_validator("license")
-    @classmethod
-    def _is_license(cls, license: str | None) -> str | None:
-        if license and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
-            raise ValueError(f"license={license} must be a name as apache-2.0, mit or other; change --license")
-        return license
-
-    @field_validator("languages")
-    @classmethod
-    def _are_languages(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
-        for language in languages:
-            if not _LANGUAGE.fullmatch(language):
-                raise ValueError(f"language={language} must be a code as en or de; change --language")
-            check_language(language)
-        return languages
 
 
 def write_card(folder: Path, model: Model, to_format: str, request: CardRequest, name: str) -> None:

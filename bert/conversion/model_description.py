@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert.config.architecture import BertConfig, network_of
-from bert.conversion.raw_tensors import ConversionError, read_json
+from bert.conversion.untrusted_files import ConversionError, read_json
 from bert.conversion.usage import LABELS_FILE
 from bert.model.head_specs import HEADS
 from bert.printable import printable

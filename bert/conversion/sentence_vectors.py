@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from bert.conversion.raw_tensors import ConversionError, read_json_value
+from bert.conversion.untrusted_files import ConversionError, read_json_value
 from bert.conversion.usage import VectorForm
 
 POOLING_KEYS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}  # of sentence-transformers

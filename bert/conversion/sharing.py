@@ -21,7 +21,7 @@ from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.converting import REPORT_FILE
 from bert.conversion.hub_settings import HubRequest
 from bert.conversion.model_description import CONFIG_FILES
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.usage import LABELS_FILE, READER_FILE, TASK_FILE
 from bert.printable import printable
 from data.fetching.transfer import HttpsSession, reason_of

@@ -8,8 +8,8 @@ from pydantic import TypeAdapter
 
 from bert.conversion.model_description import CONFIG_FILES
 from bert.conversion.old_calibration import without_old_calibration
-from bert.conversion.raw_tensors import ConversionError, read_json, read_json_value
 from bert.conversion.sentence_vectors import read_sentence_transformers
+from bert.conversion.untrusted_files import ConversionError, read_json, read_json_value
 from bert.conversion.usage import READER_FILE, TASK_FILE, Usage, VectorForm
 
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bert.conversion.raw_tensors import ConversionError, read_json_value
+from bert.conversion.untrusted_files import ConversionError, read_json_value
 from bert.conversion.usage import TOKENIZER_FILE
 
 _TOKENIZER_JSON = "tokenizer.json"

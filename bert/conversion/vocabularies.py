@@ -11,10 +11,10 @@ from tokenizers.decoders import WordPiece
 from tokenizers.processors import BertProcessing, Sequence
 
 from bert.config.architecture import BertConfig
-from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights
 from bert.conversion.tensor_names import WORD_EMBEDDINGS
 from bert.conversion.tokenizer_settings import stated_normalization, tokenizer_warnings
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.vocabulary_padding import pad_vocabulary
 from bert.model.head_specs import DECODER_BIAS
 from bert.tokenization.library import LibraryVocabulary

@@ -10,9 +10,10 @@ from safetensors.numpy import save_file
 
 from bert.conversion import tensor_layout, tensor_names
 from bert.conversion.model import Model
-from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.sentence_vectors import POOLING_KEYS
+from bert.conversion.settings import MODEL_FORMATS
 from bert.conversion.task_file import read_usage
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.usage import LABELS_FILE, VectorForm
 from bert.conversion.vocabularies import write_vocabulary
 
@@ -111,4 +112,4 @@ WRITERS: dict[str, Callable[[Path, Model], None]] = {
     "hf": write_hugging_face,
     "paddlenlp": write_paddlenlp,
 }
-MODEL_FORMATS = tuple(WRITERS)
+assert tuple(WRITERS) == MODEL_FORMATS

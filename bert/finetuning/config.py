@@ -5,13 +5,13 @@ A task subclasses `FineTuningConfig` with a `data` section that subclasses `Task
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from bert.checkpoints.directories import weights_folder
 from bert.config.batch_settings import BatchSettings
-from bert.config.flags import flag_name
+from bert.config.flags import Flag, flag_name
 from bert.config.optimizer_settings import OptimizerSettings
 from bert.config.plain_yaml import read_yaml
 from bert.config.settings_base import MayDiffer, MayGrow
@@ -40,7 +40,7 @@ class TaskDataSettings(NormalizationSettings):
         None,
         description="of the files, as cp1250; auto:cp1250: of what is not UTF-8; none: detected, as in the training",
     )
-    language: MayDiffer[str | None] = Field(
+    language: Annotated[MayDiffer[str | None], Flag(hidden_aliases=("--lang",))] = Field(
         None, description="of the text, such as pl, by which code pages are told apart"
     )
     sequence_length_multiple: MayDiffer[int] = Field(

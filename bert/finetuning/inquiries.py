@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bert.config.entry_point import Inquiry, load_task
 from bert.finetuning.config import FineTuningConfig, with_global_batch, with_steps
 from bert.planning.dry_run import dry_run_inquiry, report_text, size_rows, update_rows
@@ -12,6 +10,9 @@ from bert.planning.planner import update_time
 from bert.planning.run_device import RunDevice, run_device
 from bert.reporting.progress import duration
 from bert.runtime.topology import visible_gpus
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 if TYPE_CHECKING:
     from bert.finetuning.loader import FeatureTable
@@ -87,8 +88,10 @@ def _time(
     return f"{shown} (estimate for {world_size} x {hardware.name}, mean padded length {length:.0f})"
 
 
-def _mean_padded_length(lengths: np.ndarray, config: FineTuningConfig) -> float:
+def _mean_padded_length(lengths: "np.ndarray", config: FineTuningConfig) -> float:
     """Mean width of micro-batches, each padded to its longest sequence, of sequences in random order."""
+    import numpy as np
+
     size, multiple = config.batch.batch_size, config.data.sequence_length_multiple
     mixed = np.random.default_rng(0).permutation(lengths)
     longest = [batch.max() for batch in np.split(mixed, range(size, len(mixed), size))]

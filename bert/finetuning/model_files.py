@@ -13,9 +13,9 @@ from bert.config.flags import is_on
 from bert.config.training_settings import InitializationSettings
 from bert.conversion.locating import locate, published_model, resolve
 from bert.conversion.model_description import CONFIG_FILES, ModelDescription, read_description, read_labels
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.task_file import read_usage
 from bert.conversion.tokenizer_settings import stated_normalization, tokenizer_warnings
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.usage import LABELS_FILE, Usage
 from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_beside

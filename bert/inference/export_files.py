@@ -2,25 +2,27 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from bert.config.flags import Flag
 from bert.config.setting_errors import SettingsWithRules
-from bert.conversion.converting import ConversionRequest
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.settings import ConversionRequest
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.usage import VectorForm
 from bert.interpreter import install_command
 from bert.model.head_specs import HEADS
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 DESCRIPTION_FILE = "serving.json"
 PREFIX = "model"  # of Paddle Inference's model.pdmodel, the program, and model.pdiparams, the weights
 ONNX_FILE = "model.onnx"
 OPENVINO_FILE = "openvino_model.xml"  # as optimum names it; the weights are in the .bin beside it
 CALIBRATION_FILE = "calibration.npz"  # from which Paddle Inference finds the scales of INT8 when it loads a model
-Arrays = Mapping[str, np.ndarray]  # of a network's inputs or outputs
+Arrays = Mapping[str, "np.ndarray"]  # of a network's inputs or outputs
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")  # int64 [batch, s]
 VECTORS = "sentence_embedding"  # the output of a model of vectors, as optimum names it
 NO_TOKEN_TYPES = tuple(name for name in INPUTS if name != "token_type_ids")  # of a ModernBERT or a RoBERTa

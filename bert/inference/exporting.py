@@ -9,9 +9,9 @@ import numpy as np
 
 from bert.conversion import converting
 from bert.conversion.model import Model, parameters_for, read
-from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.settings import MODEL_FORMATS
 from bert.conversion.task_file import read_usage
-from bert.conversion.writers import MODEL_FORMATS
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.inference.export_files import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,

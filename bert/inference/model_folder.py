@@ -13,9 +13,9 @@ from bert.conversion import locating
 from bert.conversion.model import choose_task
 from bert.conversion.model_description import checked_labels, named_classes
 from bert.conversion.old_calibration import with_old_temperature
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.reading import read_pretrained
 from bert.conversion.task_file import read_usage, refuse_unread_vectors
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.usage import Usage
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
 from bert.files import checksum_of, checksum_of_file, shown

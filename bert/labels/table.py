@@ -42,7 +42,7 @@ class Split:
         """The flag that names a column of the user's own file."""
         if column in self.texts:
             return ("--text-column", "--text-pair-column")[self.texts.index(column)]
-        return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-column")
+        return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-by")
 
 
 RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]

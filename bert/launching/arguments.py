@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bert.config.command_line import SettingsParser, with_dashes
 from bert.config.entry_point import START, EntryPoint
-from bert.config.flags import add_flag, flag_name, flat_fields, value_flags
+from bert.config.flags import flag_name, flat_fields, value_flags
 from bert.config.setting_errors import Mistakes, explain, suggest
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
@@ -24,7 +24,6 @@ PRECISIONS = {  # the names that NVIDIA's scripts have for them
     "tf32": {"amp": False, "tf32": "on"},
     "fp16": {"amp": True, "tf32": "auto"},
 }
-_ALIASES = {"num_processes": ["--num-gpus"]}
 POSITIONAL_PLAN = "positional arguments"  # the name of their plan
 _FIRST_WORDS = 6  # one of which is the precision in every script of NVIDIA's that has one
 FLAGS_INSTEAD = "pass flags (scripts/COMING_FROM_NVIDIA.md lists them)"
@@ -128,9 +127,7 @@ class LauncherParser(SettingsParser):
         self.add_argument("-h", "--help", nargs="?", const="", action=_Help, metavar="TOPIC", help=SUPPRESS)
         self.add_settings(launcher.entry)
         for name, (section, setting) in flat_fields(launcher.settings).items():
-            add_flag(
-                self.group(START if section in ("start", "time") else section), name, setting, _ALIASES.get(name, ())
-            )
+            self.add_setting(self.group(START if section in ("start", "time") else section), name, setting)
         launcher.add_flags(self)
 
     def read_known(self, words: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:

@@ -47,10 +47,14 @@ class LaunchPlan:
         return self.ranks.world_size()
 
     def shown_in_time(self, shares: Sequence[float]) -> "LaunchPlan":
-        """The plan whose phases, for a dry run, end in their shares of --hours; as it is without --hours."""
+        """The plan whose phases, for a dry run, end in their shares of --hours; as it is without --hours.
+
+        Args:
+            shares: of the trainings of the job, of which the phases are the first.
+        """
         if self.hours is None:
             return self
-        parts = zip(self.phases, shares, strict=True)
+        parts = zip(self.phases, shares, strict=False)
         phases = [derive(config, finish_in=max(1.0, 3600 * self.hours * share)) for config, share in parts]
         return replace(self, phases=phases)
 

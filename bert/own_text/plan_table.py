@@ -18,7 +18,7 @@ from bert.own_text.request import TextRequest
 from bert.own_text.sources import REPLAY
 from bert.pretraining.expectation import ERROR, is_measured, nats_below_frequency
 from bert.reporting.progress import duration
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 
 _EARLY_STOPPING, _DEVICE, _RANKS, _MICRO_BATCH = "early stopping", "device", "ranks", "micro-batch"
 _WIDTHS = (14, 25, 25, 30)  # of the table's columns; a line of it has at most 100 characters
@@ -89,7 +89,7 @@ def device_rows(
     need = f"about {network.rank_bytes(placement.device, micro) / 1e9:.1f} GB"
     rows = (
         PlanRow(_DEVICE, device, _why(request.setting("device"), where), "--device"),
-        PlanRow(_RANKS, processes, _why(request.num_processes, each), "--num-processes, --cpu-threads"),
+        PlanRow(_RANKS, processes, _why(request.num_processes, each), "--num-gpus, --cpu-threads"),
         PlanRow(_MICRO_BATCH, f"{micro:,} a rank", _why(request.setting("batch_size"), need), "--batch-size"),
     )
     return {row.name: row for row in rows}

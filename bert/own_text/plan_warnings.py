@@ -8,7 +8,7 @@ from bert.own_text import constants
 from bert.own_text.candidates import has_enough_text, layer_parameters
 from bert.own_text.decisions import Decisions, short_number
 from bert.own_text.plan import TextPlan
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 
 
 def warnings_of(decisions: Decisions, plan: TextPlan) -> Iterator[str]:

@@ -14,9 +14,8 @@ from bert.config.run_file import dump_yaml
 from bert.config.setting_sources import resolve_config
 from bert.files import read_json
 from bert.interpreter import shell_command
-from bert.launching.process_runner import start_process
-from bert.launching.ranks import Ranks
-from bert.launching.start_training import start_of_ranks
+from bert.launching.processes import start_process
+from bert.launching.ranks import Ranks, start_of_ranks
 from bert.own_text import constants
 from bert.own_text.candidates import ModelCandidate, Placement
 from bert.own_text.facts import MachineFacts

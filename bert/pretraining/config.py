@@ -9,11 +9,11 @@ from pydantic import Field, model_validator
 from bert.config.batch_settings import PretrainingBatchSettings
 from bert.config.flags import ValueFlags
 from bert.config.settings_base import MayDiffer, MayGrow
-from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig
+from bert.config.training_settings import InitializationSettings, RunSettings, TrainingConfig, derive
 from bert.files import unset_variable
 from bert.interpreter import install_command
-from bert.samples.masking import MASKED_SHARE, predictions_of
-from bert.samples.settings import LoaderSettings
+from bert.pretraining.epochs import sample_set
+from bert.samples.settings import MASKED_SHARE, LoaderSettings, predictions_of
 from bert.tokenization.vocabulary_files import check_vocabulary_file, vocabulary_copy
 
 
@@ -115,7 +115,7 @@ class PretrainingRunSettings(RunSettings):
         if self.early_stopping and not self.keep_best_checkpoint:
             raise ValueError(
                 f"early_stopping={self.early_stopping} ends with the best checkpoint, which keep_best_checkpoint=false "
-                "does not keep; pass --early-stopping 0, or drop --no-keep-best-checkpoint"
+                "does not keep; pass --early-stopping 0, or drop --no-keep-best"
             )
         return self
 
@@ -199,6 +199,23 @@ class PretrainingConfig(TrainingConfig):
 
     def expects_fewer_steps(self) -> bool:
         return self.run.expected_steps is not None
+
+    def with_steps(self, num_samples: int, world_size: int) -> "PretrainingConfig":
+        """The settings with --max-steps in place of --epochs: the whole updates in so many passes over the samples."""
+        if self.run.epochs is None:
+            return self
+        steps = self.batch.schedule(world_size).steps(self.run.epochs * num_samples)
+        return derive(self, max_steps=max(1, steps), epochs=None)
+
+    def with_known_steps(self, world_size: int) -> "PretrainingConfig":
+        """`with_steps` if the shards are there; otherwise the settings as they are."""
+        samples = None if self.run.epochs is None else sample_set(self.data.input_dir)
+        return self if samples is None else self.with_steps(samples.num_samples, world_size)
+
+    def ending_in(self, seconds: float) -> "PretrainingConfig":
+        """The requested updates are the most, and the warm-up is a share of those that fit into the time."""
+        expected = self.run.expected_steps or self.run.max_steps
+        return derive(self, finish_in=seconds, expected_steps=expected)
 
     def num_predictions(self) -> int:
         return self.data.max_predictions_per_seq

@@ -12,17 +12,17 @@ from bert.planning.plan_inquiry import plan_inquiry
 from bert.planning.planner import make_plan
 from bert.planning.run_device import RunDevice, run_device
 from bert.pretraining.config import LENGTHS, DataSettings, PretrainingConfig
-from bert.pretraining.epochs import sample_set, with_known_steps
+from bert.pretraining.epochs import sample_set
 from bert.pretraining.recipes import RECIPES
 from bert.reporting.progress import duration, megabytes
 from bert.runtime.topology import visible_gpus
-from bert.samples.masking import predictions_of
+from bert.samples.settings import predictions_of
 
 
 def dry_run_report(config: PretrainingConfig, world_size: int) -> str:
     """The plan of a run as text: model, batches, tokens, epochs, memory and disk."""
     device = run_device(config, world_size, visible_gpus())
-    config = device.resolve(with_known_steps(config, world_size))
+    config = device.resolve(config.with_known_steps(world_size))
     run, data = config.run, config.data
     flops = training_flops_per_sequence(config.model, data.max_seq_length, data.max_predictions_per_seq)
     return report_text(
@@ -47,7 +47,7 @@ def _length(config: PretrainingConfig, flops: int, world_size: int) -> dict[str,
         unknown = f"as many as {epochs:g} epochs need, known once {config.data.input_dir} has shards"
         return {"steps": unknown, "arithmetic": a_sequence}
     sequences, peak = config.batch.schedule(world_size).sequences(steps), config.hardware.peak_tflops
-    samples = sample_set(config)
+    samples = sample_set(config.data.input_dir)
     ideal = ""
     if peak is not None:
         hours = flops * sequences / (peak * 1e12 * world_size) / 3600
@@ -104,7 +104,7 @@ ENTRY = EntryPoint(
     recipes=RECIPES,
     usage="(--phase1 | --phase2 | --config NAME_OR_FILE) [flags]",
     description="Pre-train BERT on PaddlePaddle.",
-    inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(with_known_steps)),
+    inquiries=(dry_run_inquiry(dry_run_report), plan_inquiry(PretrainingConfig.with_known_steps)),
     rules=(
         Rule(given=LENGTHS, drops=LENGTHS),
         Rule(given=("masked_lm_ratio",), drops=("max_predictions_per_seq",)),

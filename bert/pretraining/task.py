@@ -10,7 +10,7 @@ import numpy as np
 from bert.conversion.usage import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
-from bert.pretraining.epochs import sample_set, with_steps
+from bert.pretraining.epochs import sample_set
 from bert.pretraining.expectation import expected_loss, judgement
 from bert.runtime.distributed import Collective, Group
 from bert.samples.collation import MicroBatch
@@ -60,9 +60,9 @@ class Pretraining(Task):
         normalization = Normalization.recorded(self._train.directory.made_with)
         self.texts = usage_texts(Usage(config.stage(), data.max_seq_length), normalization)
         self.fingerprint, self.evaluates = self._train.fingerprint, bool(self._held_out)
-        self._samples = samples = sample_set(config)
+        self._samples = samples = sample_set(config.data.input_dir)
         self._passes = samples.passes_over_text if samples and config.run.epochs_of == "text" else 1
-        config = self.config = with_steps(config, sum(self._train.mix.values()), group.world_size)
+        config = self.config = config.with_steps(sum(self._train.mix.values()), group.world_size)
         self.evaluates_first = self.evaluates
         if self._held_out:
             self.best_metric = BestMetric(

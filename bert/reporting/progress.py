@@ -5,11 +5,12 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
-
-from tqdm import tqdm
+from typing import IO, TYPE_CHECKING, Any
 
 from bert.files import read_json
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 PROGRESS_FILE = "progress.json"
 _SHARES = ("accuracy", "f1", "precision", "recall", "mfu")
@@ -67,7 +68,7 @@ def progress(
     items: Iterable | None = None,
     done: int = 0,
     terminal: IO[str] | None = None,
-) -> tqdm:
+) -> "tqdm":
     """A progress meter over `items`; without items the caller counts: `with progress(...) as meter: meter.update(n)`.
 
     Work of less than ten seconds writes nothing to a log.
@@ -78,6 +79,8 @@ def progress(
         done: what was finished before.
         terminal: where to draw the bar; None: standard error, which may be a log.
     """
+    from tqdm import tqdm  # not for --help
+
     tqdm.monitor_interval = 0  # its thread would be copied into worker processes
     place: dict[str, Any] = dict(file=terminal, dynamic_ncols=True)
     if terminal is None and not sys.stderr.isatty():
@@ -115,7 +118,7 @@ class RunProgress(threading.Thread):
 
     def write(self, line: str) -> None:
         """Print a line above the bar."""
-        tqdm.write(line, file=sys.stdout)
+        self._bar.write(line, file=sys.stdout)
 
     def close(self) -> None:
         self._closing.set()

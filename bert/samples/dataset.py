@@ -10,11 +10,11 @@ import numpy as np
 
 from bert.config.batch_settings import BatchSchedule
 from bert.samples.collation import CollationRule
-from bert.samples.masking import MASKED_SHARE, MaskingRule, check_predictions
+from bert.samples.masking import MaskingRule
 from bert.samples.mixture import read_mixture, shares
 from bert.samples.order import SampleOrder
 from bert.samples.sample_table import SampleTable
-from bert.samples.settings import LoaderSettings
+from bert.samples.settings import MASKED_SHARE, LoaderSettings, check_predictions
 from bert.samples.shards import ShardDirectory
 from bert.tokenization.vocabulary import Vocabulary
 

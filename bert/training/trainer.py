@@ -173,7 +173,8 @@ class Trainer:
             micro_batches = self._feeding.with_batch_vectors(batch.micro_batches, self._draw_dropout)
             for micro_step, micro_batch in enumerate(micro_batches):
                 self._draw_dropout(micro_step, micro_batch.feed)
-                self._feeding.run(micro_batch.feed)
+                arrays = self._feeding.arrays(micro_batch.feed)
+                device.executor.run(self._program.main, feed=arrays, scope=device.scope)
                 self._throughput.add_micro_batch(micro_batch)
             self._throughput.interval.updates += 1
         self._step, self._epoch = self._step + 1, batch.epoch

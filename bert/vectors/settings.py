@@ -121,7 +121,7 @@ ENTRY = EntryPoint(
     task=_TASK,
     recipes={},
     inquiries=inquiries(_TASK),
-    aliases={"train_file": ("--pairs",), "eval_file": ("--eval",), "from_pretrained_params": ("--model",)},
+    aliases={"train_file": ("--pairs",), "eval_file": ("--eval",)},
     rules=(Rule(implies=_implied),),
     usage="(--text FOLDER | --pairs FILE) --model WEIGHTS",
     description="Train vectors of texts for search, and measure how well they find.",

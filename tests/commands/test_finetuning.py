@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
 def test_questions_about_a_quickstart_start_and_write_nothing(name, question, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "bert.launching.process_runner.start_process", lambda *_, **__: pytest.fail("started a process")
+        "bert.launching.start_training.start_process", lambda *_, **__: pytest.fail("started a process")
     )
     assert main([name, question, "--output-dir", "out", "--num-gpus", "2", "--device", "cpu"]) == 0
     shown = capfd.readouterr().out

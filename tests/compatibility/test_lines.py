@@ -230,7 +230,7 @@ def test_scripts_of_one_phase_are_the_published_recipe(phase, steps):
 @pytest.mark.parametrize(("gpus", "is_said"), [(0, False), (1, False), (8, True)])
 def test_without_arguments_several_gpus_are_told_of_the_published_recipe(monkeypatch, capsys, tmp_path, gpus, is_said):
     monkeypatch.setattr("bert.commands.pretrain.num_gpus", lambda: gpus)
-    monkeypatch.setattr("bert.jobs.planned.execute", lambda *_: 0)
+    monkeypatch.setattr("bert.jobs.job.execute", lambda *_: 0)
     assert pretrain.main(["--output-dir", str(tmp_path), "--device", "cpu"]) == 0
     assert ("run_pretraining.sh --config large" in capsys.readouterr().out) == is_said
 

@@ -6,7 +6,7 @@ import pytest
 
 from bert.config.architecture import BertConfig
 from bert.conversion.model_description import architecture_of, named_classes, read_description, read_labels
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2}
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from bert.conversion.raw_tensors import ConversionError
 from bert.conversion.task_file import files_to_copy, read_usage
 from bert.conversion.tokenizer_settings import stated_normalization
+from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.usage import Usage, VectorForm, usage_texts
 from bert.tokenization.normalization import Normalization
 

@@ -8,7 +8,7 @@ import pytest
 
 from bert.exit_codes import BAD_INPUT, INTERRUPTED, NOT_SAVED, OK
 from bert.files import only_writer
-from bert.jobs import execution
+from bert.jobs import job as execution
 from bert.jobs.job import Group, Job
 from bert.launching.ranks import Ranks
 from tests.support.commands import refused
@@ -118,14 +118,19 @@ def test_a_group_ends_at_its_first_failure_and_is_done_with_all_its_steps(tmp_pa
 
 
 def test_the_mistakes_of_all_steps_are_shown_together(tmp_path, step, monkeypatch):
-    def refuse(self):
+    asked = []
+
+    def refuse(self, here):
+        asked.append((self.name, here))
         raise ValueError(f"{self.name} is wrong; change it")
 
-    for check in ("check", "check_here"):
-        monkeypatch.setattr(StandInStep, check, refuse)
-        job = Job("test", tmp_path, (step("a", first=(step("b"),)), step("c")))
+    monkeypatch.setattr(StandInStep, "check", refuse)
+    job = Job("test", tmp_path, (step("a", first=(step("b"),)), step("c")))
+    for here in (False, True):
         with pytest.raises(ValueError, match="b is wrong; change it; a is wrong; change it; c is wrong; change it"):
-            getattr(job, check)()
+            job.check(here)
+        assert asked == [("b", here), ("a", here), ("c", here)], "each step is asked once"
+        asked.clear()
 
 
 def test_the_lines_of_a_job_are_its_steps_with_their_products(tmp_path, step):

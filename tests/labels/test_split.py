@@ -94,7 +94,7 @@ def test_canned_texts_are_divided_as_before_and_it_is_noted():
     assert len(groups) == 30
     assert [*notes_of_groups(groups, 5)] == [
         "60 rows are nearly equal to over half a part of rows: of them only equal texts are held out together, and "
-        "scores on them are better than on new texts; --group-column or fewer --folds than 5 may keep them together"
+        "scores on them are better than on new texts; --group-by or fewer --folds than 5 may keep them together"
     ]
     assert [*notes_of_groups(row_groups(examples([sentence(row) for row in range(60)]), 5), 5)] == []
 
@@ -103,7 +103,7 @@ def test_very_many_rows_are_not_compared_and_it_is_noted(monkeypatch):
     monkeypatch.setattr(held_out_groups, "MOST_COMPARED", 9)
     groups = row_groups(examples([sentence(row) for row in range(10)]), 5)
     (note,) = notes_of_groups(groups, 5)
-    assert note.startswith("not looked for: nearly equal texts, as there are over 200,000 different rows; --group-col")
+    assert note.startswith("not looked for: nearly equal texts, as there are over 200,000 different rows; --group-by")
 
 
 def test_texts_in_both_sets_are_counted_equal_or_nearly():

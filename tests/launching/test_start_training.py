@@ -12,9 +12,10 @@ from bert.config.run_file import read_run
 from bert.config.setting_sources import resolve_config
 from bert.files import only_writer
 from bert.glue.config import ENTRY
+from bert.launching import nodes
 from bert.launching import start_training as launching
+from bert.launching.nodes import address_towards, launcher_addresses, wait_for_master
 from bert.launching.ranks import Ranks
-from bert.launching.start_training import address_towards, launcher_addresses, wait_for_master
 
 SCRIPT = Path("run_numbers.py")
 
@@ -108,7 +109,7 @@ def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, runner
     command = runner.commands[0]
     assert command[command.index("--log_dir") + 1].endswith("/launch/node1")
     assert f"--nnodes 2 --master {master} --host 127.0.0.1 --rank 1" in " ".join(command)
-    monkeypatch.setattr(launching, "MASTER_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(nodes, "MASTER_TIMEOUT_SECONDS", 0.0)
     with pytest.raises(SystemExit):
         launch(config_of(tmp_path), Ranks(num_nodes=2, node_rank=1, master=master), runner)
     assert "did not answer within 0 s" in capsys.readouterr().err and len(runner.commands) == 1

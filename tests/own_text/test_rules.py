@@ -184,7 +184,7 @@ def test_a_run_that_has_begun_takes_as_many_ranks_as_divide_its_batch():
         assert [row.name for row in placed.choices] == [row.name for row in plan.choices]
         kept = {name for name in plan.settings if placed.settings[name] == plan.settings[name]}
         assert plan.settings.keys() - kept <= {"batch_size", "device", "cpu_threads", "num_workers"}
-    with pytest.raises(ValueError, match="batch_size x ranks = 1 x 3; pass --num-processes 2$"):
+    with pytest.raises(ValueError, match="batch_size x ranks = 1 x 3; pass --num-gpus 2$"):
         place(plan.network(), LAPTOP, TextRequest(num_processes=3), 32)
     with pytest.raises(ValueError, match="pass a --batch-size that divides it$"):
         place(plan.network(), LAPTOP, TextRequest(num_processes=2, settings={"batch_size": 24}), 32)

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple
 
 from bert.finetuning.ner.tags import SCHEMES, Scheme, Span, detect_scheme, read_spans, split_tag, write_tags
 from bert.finetuning.text_files import text_lines
 from data.text.encodings import DETECTED, Decoding
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 DOCUMENT_START = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")  # no other white space: published words contain U+00A0 and U+0085
@@ -29,10 +30,10 @@ class TaggedText:
     """n words and s sentences of a file."""
 
     lines: list[str]  # without line ends
-    line_numbers: np.ndarray  # int64 [n], index of each word's line in `lines`
+    line_numbers: "np.ndarray"  # int64 [n], index of each word's line in `lines`
     words: list[str]  # n words
-    sentence_offsets: np.ndarray  # int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]]
-    document_of_sentence: np.ndarray  # int64 [s], ascending from 0
+    sentence_offsets: "np.ndarray"  # int64 [s + 1]; sentence i is words[sentence_offsets[i]:sentence_offsets[i + 1]]
+    document_of_sentence: "np.ndarray"  # int64 [s], ascending from 0
     spans: list[Span] | None  # the entities; None for a file without tags
     scheme: Scheme  # the tag scheme of the file; without tags, the one to write
     warnings: Sequence[str] = ()
@@ -49,8 +50,10 @@ class TaggedText:
         """The tag of every word."""
         return write_tags(spans, len(self.words), scheme, self.sentence_offsets[:-1].tolist())
 
-    def document_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+    def document_bounds(self) -> "tuple[np.ndarray, np.ndarray]":
         """int64 [s] each: the first word of the document of every sentence, and the end (exclusive)."""
+        import numpy as np
+
         first = np.searchsorted(self.document_of_sentence, self.document_of_sentence, "left")
         after = np.searchsorted(self.document_of_sentence, self.document_of_sentence, "right")
         return self.sentence_offsets[first], self.sentence_offsets[after]
@@ -190,6 +193,8 @@ class _Window:
                     f"{path}: {misfits} of {len(tags)} tags are not in {scheme} (known schemes: {', '.join(SCHEMES)}); "
                     "they are read by the rules of the CoNLL scorer"
                 )
+        import numpy as np
+
         numbers, offsets, documents = (
             np.array(values, np.int64) for values in (self.numbers, [*self.starts, len(words)], self.documents)
         )
