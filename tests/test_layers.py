@@ -21,6 +21,7 @@ from tests.support.locked import locked
 # Each may import from those above it only. A new package is added where its reader would look for it.
 ORDER = (
     "bert.exit_codes",
+    "bert.telemetry",
     "bert.interpreter",
     "bert.printable",
     "bert.rank_environment",
@@ -60,6 +61,7 @@ ORDER = (
     "bert.doctor",
     "bert.own_text",
     "bert.commands",
+    "bert.api_settings",
     "bert.api",
     "bert.package",
     "entry points",

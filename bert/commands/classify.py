@@ -158,7 +158,7 @@ def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
     rows = []
     for name in parts[0]:
         truths, said = (round(sum(part[name][key] for part in parts)) for key in ("support", "predicted"))
-        hits = round(sum(part[name]["recall"] * part[name]["support"] for part in parts))
-        measures = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
-        rows.append([name, *(f"{value:.3f}" for value in measures), str(truths)])
+        hits = round(sum((part[name]["recall"] or 0.0) * part[name]["support"] for part in parts))
+        shares = ((hits, said), (hits, truths), (2 * hits, said + truths))
+        rows.append([name, *(f"{part / whole:.3f}" if whole else "-" for part, whole in shares), str(truths)])
     return ["", *markdown((["class, over all rows", "precision", "recall", "F1", "lines"], rows))]

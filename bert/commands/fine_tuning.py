@@ -12,7 +12,9 @@ from bert.config.command_line import Question, take_questions
 from bert.config.setting_errors import Mistakes
 from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
-from bert.exit_codes import OK
+from bert.config.unread_settings import unread_warnings
+from bert.conversion.usage import LINEAR_MODEL_FILE
+from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
@@ -25,7 +27,7 @@ from bert.launching.settings import LaunchPlan
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import metric_form
 from bert.reporting.results import next_commands
-from bert.reporting.run_record import SCORES_FILE
+from bert.reporting.run_record import BASELINE_MODEL, SCORES_FILE
 
 ALL_MODES = ("do_train", "do_eval", "do_predict")
 Row = tuple[str, str, str]  # title, key of summary.json, format
@@ -110,7 +112,8 @@ def _plan(
         typed=frozenset({**line.launch, **line.training}),
         vocabulary=made.vocabulary,
     )
-    plan = LaunchPlan(name, [config], launched, questions)
+    unread = [*unread_warnings(config, line.training), *unread_warnings(launched, line.launch)]
+    plan = LaunchPlan(name, [config], launched, questions, unread)
     plan.refuse_schedule()
     return plan, training
 
@@ -176,7 +179,9 @@ class FineTuningResults(Step):
     def run(self, execution: Execution) -> int:
         config = self.training.config
         print("\n".join(result_lines(config, self.scores, self.is_alone)), flush=True)
-        return OK
+        summary = read_json(config.log_dir() / "summary.json")
+        is_measured = any(summary.get(key) is not None for _, key, _ in _THROUGHPUT)
+        return BAD_INPUT if config.run.benchmark and not is_measured else OK
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool = True) -> list[str]:
@@ -187,6 +192,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     rows = [row for row in rows if summary.get(row[1]) is not None]
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
+        lines += [] if rows else ["nothing was measured"]
         return [*lines, f"Summary: {folder}/summary.json"]
     for found in (summary, read_json(folder / SCORES_FILE)):
         lines += wrapped(found.get("verdict", "")).splitlines()
@@ -195,6 +201,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     if is_alone and list_steps(config.checkpoint_dir()):
         words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
         commands.append(("use the model", words))
+    if (baseline := config.stage_dir() / BASELINE_MODEL / LINEAR_MODEL_FILE).is_file():
+        commands.append(("use the kept baseline", shell_command("run_predict.py", baseline.parent)))
     if config.run.do_train and config.hardware.visualdl:
         commands.append(curves_command(folder))
     return [*lines, next_commands(commands)] if commands else lines

@@ -25,6 +25,7 @@ from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchPlan
 from bert.launching.start_training import require_script
 from bert.own_text.given_files import with_given_files
+from bert.own_text.hardware_plan import hardware_plan
 from bert.own_text.length import Length
 from bert.own_text.record import RECORD_NAME
 from bert.own_text.request import TextRequest, read_text_request
@@ -34,6 +35,8 @@ from bert.own_text.summary import show
 from bert.pretraining.launch_settings import PretrainingLaunch
 from bert.reporting.job_file import job_facts
 from bert.reporting.trackers import check_trackers
+
+_QUESTIONS = frozenset({"show_config", "dry_run", "plan"})  # flags that are answered instead of training
 
 
 def main(line: CommandLine, begun: float | None = None) -> int:
@@ -48,7 +51,10 @@ def main(line: CommandLine, begun: float | None = None) -> int:
     with contextlib.ExitStack() as stack:
         with usage_errors():
             request = _checked_request(line)
-            if is_question := not {"show_config", "dry_run"}.isdisjoint(line.launch):
+            if request.elsewhere is not None:
+                print(hardware_plan(with_given_files(request)))
+                return OK
+            if is_question := not _QUESTIONS.isdisjoint(line.launch):
                 refuse_read_only(request.output_dir)
                 refuse_busy(request.output_dir)
             else:
@@ -75,7 +81,7 @@ def main(line: CommandLine, begun: float | None = None) -> int:
 def planned(line: CommandLine) -> Planned:
     """One of several trainings on own text, as with --seeds: each makes its own plan when its turn comes."""
     request = _checked_request(line)
-    questions = [partial(_answer, line)] if not {"show_config", "dry_run"}.isdisjoint(line.launch) else []
+    questions = [partial(_answer, line)] if not _QUESTIONS.isdisjoint(line.launch) else []
     launch = read_settings(PretrainingLaunch, line.launch)
     step = TrainOnText(line, request)
     job = Job("own text", request.output_dir, (step,), hours=request.length.hours)

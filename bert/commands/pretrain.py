@@ -8,17 +8,24 @@ Exit codes: 0 done; 2 wrong arguments; 75 stopped by a signal and saved, the sam
 the code of the process that failed.
 """
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert import REPOSITORY
+from bert.config.architecture import BertConfig
+from bert.config.batch_settings import BatchSettings
 from bert.config.command_line import take_questions
 from bert.config.flags import flag_name
-from bert.config.setting_errors import Mistakes, suggest, usage_errors
+from bert.config.nvidia_image import own_checkout
+from bert.config.setting_errors import Mistakes, check_all, suggest, usage_errors
 from bert.config.setting_sources import read_settings, resolve, resolve_config
 from bert.config.training_settings import derive
+from bert.config.unread_settings import unread_warnings
 from bert.interpreter import is_installed, shell_command
 from bert.jobs.job import Job, Planned, start
 from bert.jobs.record import command_began
@@ -29,6 +36,7 @@ from bert.launching.arguments import (
     CommandLine,
     Launcher,
     Positional,
+    errors_name_file,
     errors_of_phase,
     read_command_line,
     read_positional,
@@ -37,12 +45,14 @@ from bert.launching.arguments import (
 )
 from bert.launching.ranks import gpus_for, num_gpus, quickstart_processes
 from bert.launching.settings import LaunchPlan
+from bert.launching.start_training import check_machine, require_script
 from bert.own_text.flags import add_text_flags, is_about_own_text, refuse_without_text
 from bert.planning.estimates import training_flops_per_sequence
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.entry import ENTRY
 from bert.pretraining.launch_settings import Preparation, PretrainingLaunch
-from bert.pretraining.preparation import data_steps
+from bert.pretraining.preparation import MissingShards, data_steps
+from bert.pretraining.recipe_batch import batch_warning
 from bert.pretraining.recipes import PRESETS, RECIPES, evening
 from bert.pretraining.results import PretrainingResults
 
@@ -123,18 +133,29 @@ def plan_of(line: CommandLine) -> LaunchPlan:
     for phase, settings in line.phases.items():
         if settings and phases and phase not in phases:
             mistakes.add(f"--phase{phase}-... has no effect here: only phase {phases[0]} is trained; drop it")
+    warnings = list[str]()
     for phase in phases:
         with mistakes.noted():
             configs.append(_phase(line, phase, arguments))
+        with mistakes.noted():
+            warnings += _unread(line, configs[-1:], phase)
     with mistakes.noted():
         if arguments.name == "quickstart":
             _refuse_own_data(configs, flags)
     with mistakes.noted():
         launch = read_settings(PretrainingLaunch, {**arguments.launch, **flags})
-        for config in configs:
-            config.batch.schedule(launch.nodes.world_size())
+        check_all(partial(config.batch.schedule, launch.nodes.world_size()) for config in configs)
+    if mistakes.are_there():  # those that the steps of the job would find are shown with them
+        with mistakes.noted():
+            _check_rest(line, arguments, phases, launch, is_start=not questions)
     mistakes.refuse()
-    plan = LaunchPlan(arguments.name or f"phase {phases[0]}", configs, launch, questions)
+    warnings += unread_warnings(launch, line.launch)
+    of_recipes = [(config, arguments.phases[config.run.phase].get("config")) for config in configs]
+    for config, name in of_recipes:
+        if name in RECIPES:
+            warnings.append(batch_warning(config, RECIPES[name](), launch.nodes.world_size()))
+    warnings = [warning for warning in dict.fromkeys(warnings) if warning]
+    plan = LaunchPlan(arguments.name or f"phase {phases[0]}", configs, launch, questions, warnings)
     plan.refuse_schedule()
     return plan
 
@@ -183,7 +204,7 @@ def _positional_settings(line: CommandLine) -> _ArgumentSettings:
     _refuse_order_of_pytorch(line.positional)
     values = settings_of_nvidia(read_positional(line, POSITIONAL))
     is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package
-    results = (Path() if is_own_copy else Path(values["code_dir"])) / "results"
+    results = (Path() if is_own_copy else own_checkout(Path(values["code_dir"]))) / "results"
     if "phase1_from_checkpoint" in values:
         values["phase1_last_step_of_checkpoint"] = "auto"
     launch, common, of_phases = sorted_by_owner(LAUNCHER, values)
@@ -198,10 +219,50 @@ def _positional_settings(line: CommandLine) -> _ArgumentSettings:
 def _phase(line: CommandLine, phase: int, arguments: _ArgumentSettings) -> PretrainingConfig:
     """The settings of a phase: of the preset, the flags and its own flags; at last what this machine decides."""
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
-    with errors_of_phase(phase, line.phases[phase]):
-        preset = {**arguments.phases[phase], **timed}
-        config: PretrainingConfig = resolve([preset, line.training, line.phases[phase]], ENTRY)
+    layers: list[Mapping[str, Any]] = [{**arguments.phases[phase], **timed}, line.training, line.phases[phase]]
+    sizes_file = next((layer["config_file"] for layer in reversed(layers) if layer.get("config_file")), None)
+    of_phase = set(line.phases[phase])
+    if len(arguments.phases) > 1:  # a flag of both phases is a remedy only where it was typed for both
+        of_phase |= {"max_seq_length", *BatchSettings.model_fields} - line.training.keys()
+    with errors_of_phase(phase, of_phase), errors_name_file(BertConfig.model_fields, sizes_file):
+        config: PretrainingConfig = resolve(layers, ENTRY)
     return derive(config, device="cpu") if arguments.is_on_cpu and config.hardware.device == "auto" else config
+
+
+def _check_rest(
+    line: CommandLine, form: _ArgumentSettings, phases: Sequence[int], launch: PretrainingLaunch, is_start: bool
+) -> None:
+    """Refuse what the data and this machine refuse, of a command line that has other mistakes too."""
+    checks: list[Callable[[], object]] = [partial(require_script, launch.start.script())]
+    longest = {"max_position_embeddings": 1 << 20}  # with which a phase can be read whose length is a mistake
+    for phase in phases:
+        with contextlib.suppress(ValueError):  # which was noted
+            config = _phase(line._replace(training={**line.training, **longest}), phase, form)
+            checks.append(config.check_data)
+            if is_start:
+                checks.append(partial(check_machine, config, launch.nodes))
+    check_all(checks)
+
+
+def _unread(line: CommandLine, configs: Sequence[PretrainingConfig], phase: int) -> list[str]:
+    """Warnings of the settings that were typed for a phase and that it does not read."""
+    of_phase = line.phases[phase]
+    common = [name for name in line.training if name not in of_phase]
+    return [
+        warning
+        for config in configs
+        if config.run.phase == phase
+        for warning in (*unread_warnings(config, common), *unread_warnings(config, of_phase, f"phase{phase}-"))
+    ]
+
+
+def _unread_of_shards(line: CommandLine, job: Job) -> list[str]:
+    """Warnings of typed settings that make missing shards, where none are missing."""
+    typed = [name for name in Preparation.model_fields if name in line.launch]
+    if not typed or any(isinstance(step, MissingShards) and not step.exist() for step in job.all_steps()):
+        return []
+    there = ", ".join(str(step.product) for step in job.all_steps() if isinstance(step, MissingShards))
+    return [f"{flag_name(name)} {line.launch[name]} has no effect, as the shards are there: {there}" for name in typed]
 
 
 def _refuse_own_data(phases: Sequence[PretrainingConfig], flags: Mapping[str, Any]) -> None:
@@ -246,11 +307,16 @@ def planned(words: Sequence[str]) -> Planned:
         large = shell_command("scripts/run_pretraining.sh", "--config", "large")
         print(f"This is the small quickstart, on one of {cards} GPUs. BERT-large on all of them: {large}")
     job = job_of(plan, line.words)
+    plan = replace(plan, warnings=[*plan.warnings, *_unread_of_shards(line, job)])
     return Planned(line, plan.shown_in_time(parts_of_time(job)), job)
 
 
-def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:
-    """Missing data and the training of each phase, then the results."""
+def job_of(plan: LaunchPlan, words: Sequence[str] = (), for_all_nodes: bool = False) -> Job:
+    """Missing data and the training of each phase, then the results.
+
+    Args:
+        for_all_nodes: one node makes the missing data for all; otherwise several nodes refuse to start without them.
+    """
     launch, first = plan.launch, plan.phases[0]
     phases = []
     for config in plan.phases:
@@ -259,7 +325,7 @@ def job_of(plan: LaunchPlan, words: Sequence[str] = ()) -> Job:
             config=config,
             ranks=plan.ranks,
             start=first_start(config, first),
-            data=data_steps(plan.name, config, launch.shards, plan.ranks),
+            data=data_steps(plan.name, config, launch.shards, plan.ranks, for_all_nodes),
             job_id=f"{launch.start.job_name}_{config.stage()}",
             log_file=launch.start.log_file(config, plan.world_size()),
             share=_work(config, plan.world_size()),

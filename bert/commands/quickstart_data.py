@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.directories import weights_folder
+from bert.checkpoints.chosen_weights import weights_folder
 from bert.config.entry_point import EntryPoint
 from bert.config.setting_sources import resolve_config
 from bert.files import refuse_read_only

@@ -49,6 +49,9 @@ class Mistakes:
     def add(self, line: str) -> None:
         self._lines.append(line)
 
+    def are_there(self) -> bool:
+        return bool(self._lines)
+
     def refuse(self) -> None:
         """Raise `SeveralMistakes` if there are any."""
         refuse_mistakes(dict.fromkeys(self._lines))

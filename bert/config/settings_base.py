@@ -1,6 +1,7 @@
 """The base class of all settings."""
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
@@ -25,6 +26,34 @@ MayGrow = Annotated[_Value, MAY_GROW]
 # Of files of the user's own, whose form a published set has no need to say.
 OWN_FILES_ONLY = "is for the user's own files"
 OwnFilesOnly = Annotated[_Value, OWN_FILES_ONLY]
+
+
+@dataclass(frozen=True, init=False)
+class ReadWith:
+    """Metadata of a setting that a run reads only beside another setting (`bert.config.unread_settings`).
+
+    Attributes:
+        names: the other setting; of several one is enough. A task that has none of them reads the setting.
+        values: that it must have; none: any but false, 0 and none.
+        above: a number must be larger than this.
+        is_refused: a command line that gives the setting for nothing is refused, not only warned of.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    above: float
+    is_refused: bool
+
+    def __init__(self, *names: str, values: tuple[Any, ...] = (), above: float = 0.0, is_refused: bool = False) -> None:
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "above", above)
+        object.__setattr__(self, "is_refused", is_refused)
+
+    def is_met_by(self, value: Any) -> bool:
+        if self.values:
+            return value in self.values
+        return value > self.above if isinstance(value, int | float) else bool(value)
 
 
 class Room(str):

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bert.checkpoints import directories as checkpoint_files
+from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model, read
-from bert.conversion.model_card import what_is_lost, write_card
+from bert.conversion.model_card import write_card
 from bert.conversion.settings import ConversionRequest
 from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.writers import WRITERS

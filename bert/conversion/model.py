@@ -74,6 +74,19 @@ class Model(PretrainedWeights):
                 values["problem_type"] = "multi_label_classification"
         return values
 
+    def special_token_ids(self) -> dict[str, int | None]:
+        """The ids of special tokens by the keys of transformers' config.json; None: without a vocabulary.
+
+        Without these keys, transformers takes the ids of another vocabulary, which may not exist in this one.
+        """
+        of_tokens = {"bos": "[CLS]", "eos": "[SEP]"}
+        if self.config.is_modern():
+            of_tokens |= {"cls": "[CLS]", "sep": "[SEP]"}
+        ids: dict[str, int | None] = {"pad_token_id": self.config.pad_token_id}
+        for name, token in of_tokens.items():
+            ids[f"{name}_token_id"] = None if self.tokens is None else self.tokens.vocabulary.id_of(token)
+        return ids
+
     def write_texts(self, folder: Path) -> None:
         for name, text in self.texts.items():
             (folder / name).write_text(text, encoding="utf-8")

@@ -12,15 +12,17 @@ from typing import Any
 
 import yaml
 
-from bert.checkpoints.directories import CARD_FILE, weights_folder
+from bert.checkpoints.chosen_weights import chosen_weights
+from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
+from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model
 from bert.conversion.settings import CardRequest
 from bert.conversion.task_file import read_usage
 from bert.conversion.untrusted_files import ConversionError
 from bert.conversion.usage import VectorForm
-from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
+from bert.model.head_specs import HEADS
 from bert.reporting.report import ReportBlock, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG_FILE, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
@@ -58,20 +60,6 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
-def what_is_lost(model: Model, to_format: str) -> list[str]:
-    """A sentence if a classifier has token weights, for which other libraries' networks have no place."""
-    weights = model.parameters.get(TOKEN_WEIGHTS)
-    if to_format not in ("hf", "paddlenlp") or weights is None:
-        return []
-    library = {"hf": "transformers", "paddlenlp": "PaddleNLP"}[to_format]
-    number = weights[: model.config.vocab_size].size
-    return [
-        f"{library} ignores the {number:,} token weights of this classifier, so it gives other logits than this "
-        "project's programs, and the scores of the training are not its scores. For a model that both compute alike, "
-        "train with --no-token-weights."
-    ]
-
-
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
     """Copy the user's card, with what is stated now in its metadata."""
     if own.stat().st_size > _LARGEST:
@@ -95,7 +83,7 @@ def runs_of(weights: Path) -> list[RunRecord]:
             break
         try:
             runs.insert(0, read_run(directory, directory.name))
-            weights = weights_folder(Path(_beginning(runs[0])))
+            weights = chosen_weights(Path(_beginning(runs[0]))).path
         except (OSError, TypeError, ValueError):  # not readable, figures of a wrong type, a CheckpointError
             break
     return runs
@@ -179,7 +167,8 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Re
         lines = ["from transformers import pipeline", "", f"model = {call}", f"print(model({example}))"]
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
-        lines = [f"from paddlenlp.transformers import {kind}", f"model = {kind}.from_pretrained({said})"]
+        lines = ["import zlib  # before Paddle, whose own zlib other packages, such as scipy, would get", ""]
+        lines += [f"from paddlenlp.transformers import {kind}", "", f"model = {kind}.from_pretrained({said})"]
     if lines and model.tokens is not None and (segmenter := model.tokens.normalization.word_segmenter):
         lines += ["", *_CUTTING[segmenter]]
     code = ["```python", *lines, "```", ""] if lines else []

@@ -40,6 +40,7 @@ def _read_task_file(path: Path) -> Usage:
             "text_columns": tuple(values["text_columns"]),
             "word_rules": TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules")),
             "vectors": TypeAdapter(VectorForm | None).validate_python(values.get("vectors")),
+            "held_out": TypeAdapter(dict[str, dict[str, float]] | None).validate_python(values.get("held_out")),
         }
         usage = Usage(**{**values, **checked})
         if usage.max_seq_length is not None and usage.max_seq_length < 3:

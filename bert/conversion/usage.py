@@ -4,6 +4,7 @@ task.json                 the task, the longest sequence, columns of the texts, 
 question_answering.json   windows and answers, of our fine-tuning for questions
 tokenizer_config.json     do_lower_case and strip_accents, as Hugging Face's, and word_segmenter
 labels.json               classes
+linear_model.json         a kept baseline, which has no network
 """
 
 import json
@@ -17,6 +18,8 @@ TASK_FILE = "task.json"
 READER_FILE = "question_answering.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 LABELS_FILE = "labels.json"
+LINEAR_MODEL_FILE = "linear_model.json"
+WHOLE = "whole"  # key of Usage.held_out: the scores of the decision as it is
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Usage:
     language: str | None = None  # of the text, by which encodings are detected
     header: bool = True  # the first line of a CSV or TSV names the columns
     vectors: VectorForm | None = None  # of an encoder that was trained for search
+    # Scores on the held-out rows of the training, by name: of the WHOLE decision, and without a part that other
+    # libraries leave out ("threshold", "token weights"); None: no such part.
+    held_out: Mapping[str, Mapping[str, float]] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"

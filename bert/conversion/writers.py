@@ -45,7 +45,8 @@ def write_hugging_face(folder: Path, model: Model) -> None:
     }
     tensors = tensor_layout.join_parts(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
+    special = {} if config.has_token_types() else model.special_token_ids()  # a BERT's configuration has none
+    write_json(folder / "config.json", {**model.description(config), **special, "torch_dtype": "float32"})
     model.write_tokenizer(folder)
     if model.task == "encoder":
         _note_absent_pooler(model, "transformers")

@@ -51,8 +51,8 @@ class ExportRequest(ConversionRequest, SettingsWithRules):
     ] = Field(description="what will serve it")
     task: Literal[*HEADS] | None = Field(  # type: ignore[valid-type]
         None,
-        description="task whose outputs to serve; none: that of the model's head, and the encoder's hidden states of a "
-        "model with pre-training heads",
+        description="task whose outputs to serve; none: that of the model's head, which is masked-lm after a "
+        "pre-training; encoder: hidden states",
     )
     precision: Literal[*TOLERANCES] = Field(  # type: ignore[valid-type]
         "float32", description="of weights and arithmetic"

@@ -217,10 +217,14 @@ def execute(job: Job, begun: float | None = None, record: JobRecord | None = Non
         todo = execution.steps_left()
         if line := job.trainings_line(todo):
             print(line, flush=True)
+        code = OK
+        is_new = not record.exists()
+        stack.callback(lambda: record.remove_if_alone() if is_new and code == BAD_INPUT else None)
         if any(step.takes_time for step in todo):  # looking at results costs no hours
             begun = time.monotonic() if begun is None else begun
             stack.enter_context(record.clock(begun, is_kept=job.is_first_node()))
-        return _run_all(execution, todo)
+        code = _run_all(execution, todo)
+        return code
 
 
 def _run_all(execution: Execution, steps: Sequence[Step]) -> int:
@@ -262,6 +266,7 @@ class Planned(NamedTuple):
             return False
         if is_dry_run:
             show_steps(self.job)
+            self.plan.warn()
         return True
 
 
@@ -273,6 +278,8 @@ def start(plan: Callable[[Sequence[str]], Planned], words: Sequence[str]) -> int
         if planned.answers():
             return OK
         planned.job.check(here=True)
+        if planned.job.is_first_node():
+            planned.plan.warn()
     return execute(planned.job, command_began(called))
 
 

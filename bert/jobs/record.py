@@ -67,6 +67,16 @@ class JobRecord:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self._file, (content + "\n").encode())
 
+    def exists(self) -> bool:
+        """Whether it was saved."""
+        return self._file.exists()
+
+    def remove_if_alone(self) -> None:
+        """Remove the file if nothing else is in the output folder: a start was refused before it made anything."""
+        with contextlib.suppress(OSError):
+            if [path.name for path in self._file.parent.iterdir()] == [self._file.name]:
+                self._file.unlink()
+
     @contextlib.contextmanager
     def clock(self, begun: float, is_kept: bool = True) -> Iterator[None]:
         """Count the seconds of a start since `begun` (time.monotonic).

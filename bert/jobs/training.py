@@ -67,8 +67,13 @@ class Train(Step):
         with mistakes.noted():
             refuse_other_run(self.config.with_known_steps(world_size), world_size)
         with mistakes.noted():
+            self.config.check_benchmark()
+        with mistakes.noted():
             if here:
                 check_machine(self.config, self.ranks)
+        with mistakes.noted():
+            if here:
+                self.config.check_data()
         mistakes.refuse()
 
     def is_done(self, execution: Execution) -> bool:

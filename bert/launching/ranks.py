@@ -10,9 +10,11 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from bert.config.flags import Flag
-from bert.config.settings_base import Settings
+from bert.config.settings_base import ReadWith, Settings
 from bert.launching.processes import RANK
 from bert.runtime.topology import allowed_processors, cpu_quota, no_gpu, nvidia_smi, visible_devices
+
+_OF_SEVERAL_NODES = ReadWith("num_nodes", above=1)
 
 
 class Ranks(Settings):
@@ -22,8 +24,10 @@ class Ranks(Settings):
         1, ge=1, description="processes (GPUs) on each node; without it, as many as the preset or the task takes"
     )
     num_nodes: int = Field(1, ge=1, description="nodes; start the same command on each of them")
-    node_rank: int | None = Field(None, ge=0, description="number of this node; none: the launchers agree on one")
-    master: str | None = Field(None, description="HOST:PORT of the first node")
+    node_rank: Annotated[int | None, _OF_SEVERAL_NODES] = Field(
+        None, ge=0, description="number of this node; none: the launchers agree on one"
+    )
+    master: Annotated[str | None, _OF_SEVERAL_NODES] = Field(None, description="HOST:PORT of the first node")
 
     def world_size(self) -> int:
         return self.num_processes * self.num_nodes

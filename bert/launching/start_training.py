@@ -193,11 +193,12 @@ def launch(
             started = derive(config, **at_start) if at_start else config
             started.prepare_files()
             log_dir = _log_dir(config, ranks)
+            is_first_start = not log_dir.exists()
+            if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
+                stack.enter_context(only_writer(log_dir))
             log_dir.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(PermissionError):  # another user's
                 (config.stage_dir() / "launch").chmod(0o700)
-            if ranks.num_nodes == 1:  # another start would write to the same files; nodes may share a folder
-                stack.enter_context(only_writer(log_dir))
             records = {run_file(config): run_file_content(started)}
             if config.trains():
                 records[settings_asked_for(config)] = dump_yaml(config).encode()
@@ -210,9 +211,14 @@ def launch(
         program: list[str | Path] = [script, RUN_FLAG, run_file(config)]
         begun = start_of_ranks(ranks, config.hardware.device, devices, log_dir, program, options)
         code = runner.train(begun.command, config, log_dir, log_file, begun.variables)
-        if code == BAD_INPUT:  # the ranks refused the settings: the records are of the run that is there
-            for path, content in before.items():
-                write_atomically(path, content)
+        if code == BAD_INPUT:  # the ranks refused the settings; the records are of an earlier run, if there is one
+            for path in records:
+                if path in before:
+                    write_atomically(path, before[path])
+                else:
+                    path.unlink(missing_ok=True)
+            for path in log_dir.iterdir() if is_first_start and ranks.num_nodes == 1 else ():
+                path.unlink()  # the reason was printed; the folders, now empty, are removed with their locks
     return explain_exit(code, config, runner)
 
 

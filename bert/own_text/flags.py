@@ -77,7 +77,7 @@ class OwnText(Settings):
     text: TextSettings = TextSettings()
 
 
-TEXT_FLAGS = ("text", "replay", *flat_fields(OwnText))
+TEXT_FLAGS = ("text", "words", "replay", *flat_fields(OwnText))
 
 
 def is_evening(flags: Mapping[str, Any]) -> bool:
@@ -87,7 +87,7 @@ def is_evening(flags: Mapping[str, Any]) -> bool:
 
 def is_about_own_text(flags: Mapping[str, Any]) -> bool:
     """Whether the flags of a launch name the recipe or text."""
-    return is_evening(flags) or "text" in flags
+    return is_evening(flags) or "text" in flags or "words" in flags
 
 
 def add_text_flags(parser: Any) -> None:
@@ -96,6 +96,8 @@ def add_text_flags(parser: Any) -> None:
     several = {"nargs": "+", "action": "extend", "metavar": "PATH"}
     text = "train on the files of these folders, or NAME=WEIGHT:PATH"
     parser.add_argument("--text", **several, help=text)
+    text = "plan for so much English text (120M, 1.5B) without reading any; with --plan or --dry-run"
+    group.add_argument("--words", metavar="NUMBER", help=text)
     text = "with --from-pretrained-params: general text, against forgetting"
     group.add_argument("--replay", **several, help=text)
     for name, (_, field) in flat_fields(OwnText).items():

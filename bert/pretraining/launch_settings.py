@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from bert import REPOSITORY
+from bert.config.nvidia_image import own_checkout
 from bert.config.settings_base import Settings
 from bert.launching.settings import LaunchSettings
 from bert.pretraining.config import PretrainingConfig
@@ -44,6 +45,11 @@ class JobSettings(Settings):
     job_name: str = Field("bert_lamb_pretraining", description="first part of the log file's name")
     create_logfile: bool = Field(False, description="keep the output in a file as well")
     code_dir: Path = Field(REPOSITORY, description="checkout that holds run_pretraining.py")
+
+    @field_validator("code_dir")
+    @classmethod
+    def _not_of_an_image(cls, path: Path) -> Path:
+        return own_checkout(path)
 
     def script(self) -> Path:
         """What each rank runs."""

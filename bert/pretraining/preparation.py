@@ -40,13 +40,14 @@ class MissingShards(Step):
         return self.config.data.input_dir
 
     def is_done(self, execution: Execution) -> bool:
-        return self._exist()
+        return self.exist()
 
-    def _exist(self) -> bool:
+    def exist(self) -> bool:
+        """Whether the folder has whole shards."""
         return _has_files(self.product) and not is_unfinished(self.product)
 
     def check(self, here: bool) -> None:
-        if self._exist() or not here:
+        if self.exist() or not here:
             return
         folder, source, held_out = self.product, self.preparation.wikipedia_source, self.config.data.eval_dir
         if self.ranks.num_nodes > 1 and not self.for_all_nodes:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 from bert.command_errors import discard_output
-from bert.exit_codes import OK
+from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
@@ -45,11 +45,11 @@ class PretrainingResults(Step):
         if not execution.job.is_first_node():
             return OK
         if configs[0].run.benchmark:
-            for config in configs:
-                rate = read_json(config.log_dir() / "summary.json").get("training_sequences_per_second") or 0.0
-                figure = f"phase {config.run.phase}: training_sequences_per_second {rate:,.1f} ({config.log_dir()})"
-                print(wrapped(figure))
-            return OK
+            rates = [read_json(c.log_dir() / "summary.json").get("training_sequences_per_second") for c in configs]
+            for config, rate in zip(configs, rates, strict=True):
+                measured = "nothing was measured" if rate is None else f"training_sequences_per_second {rate:,.1f}"
+                print(wrapped(f"phase {config.run.phase}: {measured} ({config.log_dir()})"))
+            return BAD_INPUT if None in rates else OK
         try:
             show_figures(self.preset, configs, execution.seconds() if execution.has_worked else None)
             print(next_commands(_next_commands(self.preset, configs, self.words)))

@@ -32,8 +32,15 @@ def metric_form(name: str, all_names: Mapping[str, object] | None = None) -> str
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
     """`masked_lm_loss 5.6250  masked_lm_accuracy 17.4%`."""
-    figures = (f"{name.removeprefix('eval_')} {value:{metric_form(name, metrics)}}" for name, value in metrics.items())
+    figures = (
+        f"{name.removeprefix('eval_')} {figure(value, metric_form(name, metrics))}" for name, value in metrics.items()
+    )
     return "  ".join(figures)
+
+
+def figure(value: float | None, form: str) -> str:
+    """The value in a format; `-` for None, NaN and infinity: nothing was measured."""
+    return "-" if value is None or not math.isfinite(value) else format(value, form)
 
 
 def duration(seconds: float) -> str:

@@ -1,10 +1,10 @@
 """Settings of the pre-training loader: how shards become batches."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from bert.config.settings_base import MayDiffer, Settings
+from bert.config.settings_base import MayDiffer, ReadWith, Settings
 
 MASKED_SHARE = 0.15  # of the tokens (Devlin et al., 2019)
 
@@ -39,7 +39,7 @@ class LoaderSettings(Settings):
         description="share of tokens to predict: of dynamic masking, and of the static masks that a run makes shards "
         "with; --max-predictions-per-seq follows it",
     )
-    num_workers: MayDiffer[int] = Field(
+    num_workers: Annotated[MayDiffer[int], ReadWith("data_loader", values=("own",), is_refused=True)] = Field(
         4, ge=0, description="background threads that read shards on each rank; 0: none"
     )
     sequence_length_multiple: MayDiffer[int] = Field(

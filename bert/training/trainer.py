@@ -1,5 +1,6 @@
 """The training loop: updates of a program on batches, with logs, guards, evaluations and checkpoints in between."""
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -193,7 +194,8 @@ class Trainer:
         batch_size = self._batch_schedule.batch_size(self._step - 1)
         metrics, loss_sum, micro_steps = collect(self._program, self._device, self._throughput, batch_size)
         self._metrics = metrics
-        self._stop_on_any_rank.measured(metrics["step_cost"])
+        if math.isfinite(metrics["step_cost"]):
+            self._stop_on_any_rank.measured(metrics["step_cost"])
         if (epochs := self._task.epochs(self._step)) is not None:
             metrics["epochs"] = epochs
         self._log.train(self._step, self._epoch, metrics, self._seconds_left())

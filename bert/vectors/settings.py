@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import flag_name
-from bert.config.settings_base import MayDiffer
+from bert.config.settings_base import MayDiffer, ReadWith
 from bert.conversion.task_file import read_usage, unread_vector_steps
 from bert.conversion.usage import Usage, VectorForm
 from bert.finetuning.config import (
@@ -41,12 +41,20 @@ _TEXT, _PAIRS = ("--text", ["text"]), ("--pairs or --eval", ["train_file", "eval
 
 class VectorDataSettings(TaskDataSettings):
     text: Path | None = Field(None, description="own text: its titles and paragraphs are pairs")
-    text_field: str | None = Field(None, description="of --text: the texts' column or field in tables and JSON")
+    text_field: Annotated[str | None, ReadWith("text")] = Field(
+        None, description="of --text: the texts' column or field in tables and JSON"
+    )
     train_file: Path | None = Field(None, description="table of queries and passages")
     eval_file: Path | None = Field(None, description="pairs to measure on; none: a part is held out")
-    query_column: str | None = Field(None, description="column of the queries; inferred if not named")
-    passage_column: str | None = Field(None, description="column of the passages; inferred if not named")
-    held_out_fraction: float = Field(0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval")
+    query_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
+        None, description="column of the queries; inferred if not named"
+    )
+    passage_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
+        None, description="column of the passages; inferred if not named"
+    )
+    held_out_fraction: Annotated[float, ReadWith("eval_file", values=(None,))] = Field(
+        0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval"
+    )
     compare: MayDiffer[Path | None] = Field(None, description="another model to measure on the same queries")
     pooling: Literal["mean", "cls"] = Field("mean", description="the vector: mean of all tokens' states, or of [CLS]")
     query_prefix: str = Field("", description='before each query, such as "query: "; kept with the model')

@@ -49,6 +49,11 @@ class TextColumn:
             self.names.append(self.names.pop(0))  # a name that has commas itself
         self.guess: str | None = None
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the user named it."""
+        return not self._may_guess
+
     def among(self, columns: Iterable[Any]) -> str | None:
         """The first of the names that is a column."""
         return next((name for name in self.names if name in columns), None)

@@ -28,6 +28,16 @@ def _opens_a_quote(line: str, delimiter: str) -> bool:
     return False
 
 
+def _repeated(names: list[str]) -> dict[int, str]:
+    """The names that a column before has, by the number of the column, from 1; its values are read by that number."""
+    known, repeated = set[str](), dict[int, str]()
+    for number, name in enumerate(names, start=1):
+        if name and name in known:
+            repeated[number] = name
+        known.add(name)
+    return repeated
+
+
 class DelimitedTable:
     """CSV or TSV; the first line decides the delimiter and the number of columns."""
 
@@ -43,6 +53,7 @@ class DelimitedTable:
         self.delimiter, names = self._first_fields(opening, told[2] if told else _DELIMITERS[kind])
         self._number = 1 + form.header + (told is not None)  # of the first row's line
         self._width = len(names)
+        self.repeated_names = _repeated(names) if form.columns is None and form.header else {}
         if form.header and form.quotes != "none" and _opens_a_quote(opening, self.delimiter):
             raise NoHeaderError("has a line break in the name of a column; write the first row on one line")
         is_named = not form.header or form.quotes == "none" or form.is_named_by(names)

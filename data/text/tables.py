@@ -24,9 +24,9 @@ from data.text.encodings import DETECTED, Decoding, Encoding, code_page_of, deco
 from data.text.file_formats import Input, table_input
 from data.text.findings import Findings
 from data.text.json_rows import document_rows, json_rows, with_text
-from data.text.office_and_pdf import xlsx_rows
 from data.text.size_limits import no_bomb, require_no_bomb
 from data.text.text_check import NotTextError
+from data.text.workbooks import xlsx_rows
 
 if TYPE_CHECKING:  # loaded where a parquet file is read
     import pyarrow as pa
@@ -70,7 +70,7 @@ def open_table(
     if source.kind == "parquet":
         return _parquet_table(source.path, form, findings)
     if source.kind == "xlsx":
-        return Table(bounded(source, xlsx_rows(source.path, form), Exception), findings=findings)
+        return Table(bounded(source, xlsx_rows(source.path, form, findings.counts), Exception), findings=findings)
     return table_of_text(text_chunks(source, findings, encoding, language), source.kind, form, findings)
 
 
@@ -81,6 +81,7 @@ def table_of_text(chunks: Iterable[str], kind: str, form: TableForm, findings: F
     if kind == "jsonl":
         return Table(with_text(json_rows(whole_lines(chunks), form), form), findings=findings)
     table = DelimitedTable(whole_lines(chunks), kind, form, findings.counts)
+    findings.repeated_names |= table.repeated_names
     return Table(table.rows(), table.names, table.delimiter, findings)
 
 

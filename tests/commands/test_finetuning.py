@@ -109,6 +109,9 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     config = derive(found, benchmark=True)
     throughput = ["training,", "sequences/s", "7.2"]
     assert lines(config) == [[], throughput, [], ["Summary:", f"{folder}/benchmark/summary.json"]]
+    (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": None}))
+    nothing = ["nothing", "was", "measured"]
+    assert lines(config) == [[], [], nothing, ["Summary:", f"{folder}/benchmark/summary.json"]]
     model = config.checkpoint_dir()
     (model / "7").mkdir(parents=True)
     assert f"run_predict.py {model}" in " ".join(lines(found)[-1]).replace("\\ ", "")

@@ -70,6 +70,15 @@ def test_an_error_that_the_user_can_mend_is_one_line(tmp_path, step, capsys):
     assert step.ran == ["a"] and capsys.readouterr().err == "error: eval_dir=x has no shards; pass another\n"
 
 
+def test_a_refused_first_start_leaves_no_folder(tmp_path, runner):
+    place = tmp_path / "new/folder"
+    refusing = StandInStep("a", tmp_path, [], 2 * [ValueError("shards have no masks")])
+    assert execute(place, refusing) == BAD_INPUT and not (tmp_path / "new").exists()
+    failing = StandInStep("b", tmp_path, [], [70])
+    assert execute(place, failing) == 70 and (place / "job.json").exists()
+    assert execute(place, refusing) == BAD_INPUT and (place / "job.json").exists()  # it has the time that was used
+
+
 def test_a_step_that_is_not_finished_keeps_later_ones_waiting(tmp_path, step, capsys):
     assert execute(tmp_path, step("phase 1", leaves="phase 1 has steps left"), step("phase 2")) == OK
     assert step.ran == ["phase 1"] and "phase 1 has steps left" in capsys.readouterr().out

@@ -102,6 +102,22 @@ def test_a_second_start_is_refused_while_the_first_one_runs(tmp_path, runner, ca
     assert "another run is writing to it" in capsys.readouterr().err
 
 
+def test_a_first_start_that_the_ranks_refuse_leaves_nothing(tmp_path):
+    class RefusingRunner(FakeRunner):
+        def train(self, command, config, log_dir, log_file, variables):
+            (log_dir / "workerlog.0").write_text("error: the shards have no masks")
+            return super().train(command, config, log_dir, log_file, variables)
+
+    config, runner = config_of(tmp_path), RefusingRunner(2)
+    (tmp_path / "results").mkdir()  # as the executor has made and locked it
+    assert launch(config, Ranks(num_processes=1), runner) == 2
+    assert list((tmp_path / "results").rglob("*")) == []
+    assert launch(config, Ranks(num_processes=1), RefusingRunner(0)) == 0  # a run is there
+    before = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    assert launch(config_of(tmp_path, log_freq=3), Ranks(num_processes=1), runner) == 2
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_nodes_wait_for_the_first_one_and_keep_their_logs_apart(tmp_path, runner, monkeypatch, capsys):
     with socket.create_server(("127.0.0.1", 0)) as first:
         master = f"127.0.0.1:{first.getsockname()[1]}"
