@@ -37,7 +37,9 @@ class InputSettings(Settings):
     encoding: str | None = Field(
         None, description="of the files, such as cp1250; none: as in the training where they are not UTF-8, or detected"
     )
-    language: str | None = Field(None, description="of the text, by which code pages are told apart")
+    language: Annotated[str | None, Flag(hidden_aliases=("--lang",))] = Field(
+        None, description="of the text, by which code pages are told apart"
+    )
 
     def is_resumable(self) -> bool:
         """Whether the inputs can be read again from the place where an interruption left them."""
