@@ -113,7 +113,7 @@ def _normalization(request: VocabularyRequest, base: Vocabulary | None) -> Norma
     segmenter = segmenter_of(facts.cutter(), request.word_segmenter) if request.model == "wordpiece" else None
     if segmenter:
         print(f"words: cut by {segmenter}, as its script has no spaces between them", file=sys.stderr)
-    return replace(case, word_segmenter=segmenter)
+    return replace(case, word_segmenter=segmenter, equal_letters=True)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -3,9 +3,12 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -24,8 +27,13 @@ from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchSettings
 from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY_FILE
 from bert.reporting.spread import markdown, metric_rows, metrics_in
+from data.text.columns import TableForm
+from data.text.encodings import Decoding
+from data.text.languages import are_foreign
+from data.text.tables import user_table
 
 CLASSIFIED_FROM = "bert-base-uncased"  # the weights that run_classify.sh starts from
+_SAMPLED_ROWS = 500
 
 
 class ClassifyStart(Settings):
@@ -53,9 +61,25 @@ def _argument_settings(line: CommandLine) -> ArgumentSettings:
     settings: dict[str, Any] = {"output_dir": folder, "report_file": folder / "report.json"}
     if "train_file" in flags and not flags.keys() & {"from_pretrained_params", "from_checkpoint", "bert_model"}:
         settings["from_pretrained_params"] = CLASSIFIED_FROM
+        _refuse_other_languages(file, Decoding.of(SimpleNamespace(**flags)))
     if "cross_validate" in line.launch:
         settings |= {"folds": line.launch["cross_validate"], "fold": 0}
     return ArgumentSettings(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
+
+
+def _refuse_other_languages(file: Path, decoding: Decoding) -> None:
+    """ValueError if the texts are surely not English, which the model is of that is used if none is named."""
+    texts = list[str]()
+    with suppress(ValueError, OSError):  # what is wrong with the file is said where it is read
+        table = user_table(file, TableForm(None, decoding.header, "cells"), decoding=decoding)
+        cells = (value for row in islice(table.rows, _SAMPLED_ROWS) for value in (row.values or {}).values())
+        texts = [value for value in cells if isinstance(value, str) and " " in value]
+    if are_foreign(texts):
+        raise ValueError(
+            f"{file}: its texts are not English. Without --model {CLASSIFIED_FROM} would be downloaded (440 MB), which "
+            "has learned English alone and cuts the words of other languages into pieces; pass --model of this "
+            f"language, bert-base-multilingual-cased, or your own of --text (--model {CLASSIFIED_FROM} takes it anyway)"
+        )
 
 
 LAUNCHER = FineTuningLauncher(

@@ -1,6 +1,6 @@
 """The settings of a tokenizer that stand beside a model's weights: tokenizer_config.json, and a tokenizer.json.
 
-do_lower_case and strip_accents are Hugging Face's names; word_segmenter is ours.
+do_lower_case and strip_accents are Hugging Face's names; word_segmenter and equal_letters are ours.
 """
 
 from contextlib import suppress
@@ -25,6 +25,9 @@ def stated_normalization(folder: Path) -> dict[str, Any]:
         strip_accents = _normalizer_setting(folder, "strip_accents")
     if isinstance(strip_accents, bool):
         stated["strip_accents"] = strip_accents
+    equal_letters = read_json_value(folder / TOKENIZER_FILE, "equal_letters")
+    if isinstance(equal_letters, bool):
+        stated["equal_letters"] = equal_letters
     word_segmenter = read_json_value(folder / TOKENIZER_FILE, "word_segmenter")
     if isinstance(word_segmenter, str):
         stated["word_segmenter"] = word_segmenter

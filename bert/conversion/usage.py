@@ -2,7 +2,7 @@
 
 task.json                 the task, the longest sequence, columns of the texts, the decision, vectors
 question_answering.json   windows and answers, of our fine-tuning for questions
-tokenizer_config.json     do_lower_case and strip_accents, as Hugging Face's, and word_segmenter
+tokenizer_config.json     do_lower_case and strip_accents, as Hugging Face's, word_segmenter and equal_letters
 labels.json               classes
 linear_model.json         a kept baseline, which has no network
 """

@@ -59,11 +59,11 @@ def find_tokens(
     stated = stated_normalization(folder)
     lower_case = stated.get("lowercase") if lowercase is None else lowercase
     accents = stated.get("strip_accents") if strip_accents is None else strip_accents
-    normalization = Normalization(bool(lower_case), accents, stated.get("word_segmenter"))
+    normalization = Normalization(bool(lower_case), accents)
     if lowercase is not None or lower_case is None:
-        normalization = replace(
-            vocabulary.normalization(lower_case, accents), word_segmenter=stated.get("word_segmenter")
-        )
+        normalization = vocabulary.normalization(lower_case, accents)
+    others = {name: stated[name] for name in ("word_segmenter", "equal_letters") if name in stated}
+    normalization = replace(normalization, **others)
     if lower_case is None:
         lower = str(normalization.lowercase).lower()
         notes.append(

@@ -99,6 +99,8 @@ def write_paddlenlp(folder: Path, model: Model) -> None:
     model.write_tokenizer(folder)
     if model.tokens is not None and not model.tokens.vocabulary.is_wordpiece():
         model.notes.append("PaddleNLP reads no tokenizer.json; transformers' AutoTokenizer makes the tokens of a text")
+    elif model.tokens is not None and model.tokens.normalization.equal_letters:
+        model.notes.append("PaddleNLP's tokenizer composes no letters: give it text in NFC (unicodedata.normalize)")
     _note_absent_pooler(model, "paddlenlp")
 
 

@@ -78,7 +78,8 @@ def implied_by_weights(values: Mapping[str, Any]) -> dict[str, Any]:
         with suppress(OSError, ValueError):  # `check_vocabulary_file` reports it
             inferred = read_vocabulary(Path(file).expanduser()).normalization()
             stated = {**({} if inferred == UNCASED else vars(inferred)), **stated}
-    names = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "word_segmenter": "word_segmenter"}
+    names = {"do_lower_case": "lowercase"}
+    names |= {name: name for name in ("strip_accents", "word_segmenter", "equal_letters")}
     implied |= {name: value for name, key in names.items() if (value := stated.get(key)) is not None}
     for warning in tokenizer_warnings(folder):
         logger.warning(warning)

@@ -31,6 +31,7 @@ class TextFacts:
         distinct_characters: different ones; they are the least that a vocabulary must hold.
         num_bytes: in UTF-8.
         is_chinese: it is written in Chinese characters, and is not Japanese.
+        language: one that ends sentences as the text does, by its script.
         case: that keeps its letters, and why.
         cutter: the segmenter without which it has no words; "" if it needs none.
         characters_per_token: of a sample, with a vocabulary of `sampled_tokens`; None: not measured.
@@ -49,6 +50,7 @@ class TextFacts:
     num_bytes: int
     is_estimate: bool = False
     is_chinese: bool = False
+    language: str = "en"
     case: Normalization = UNCASED
     why_case: str = ""
     cutter: str = ""
@@ -66,12 +68,14 @@ class TextFacts:
         if len(parts) == 1:
             return counted[0]
         names = ("files", "documents", "words", "characters", "num_bytes")
+        largest = max(counted, key=lambda part: part.num_bytes)
         cased = next((part for part in counted if part.case == CASED), counted[0])
         return TextFacts(
             **{name: sum(getattr(part, name) for part in counted) for name in names},
             distinct_characters=max(part.distinct_characters for part in counted),
             is_estimate=any(part.is_estimate for part in counted),
-            is_chinese=max(counted, key=lambda part: part.num_bytes).is_chinese,
+            is_chinese=largest.is_chinese,
+            language=largest.language,
             case=cased.case,
             why_case=cased.why_case,
             cutter=min((part.cutter for part in counted if part.cutter), default=""),  # icu cuts all
@@ -114,6 +118,7 @@ def text_facts(
         distinct_characters=len(counts.alphabet),
         num_bytes=counts.scaled(counts.text_bytes),
         is_chinese=counts.script.is_chinese(),
+        language=counts.script.language(),
         case=counts.script.case(),
         why_case=counts.script.why(),
         cutter=counts.script.cutter(),

@@ -21,7 +21,7 @@ class TextSettings(Settings):
         None, ge=1, description="sentence pairs made of each document; none: 5, of much text 1"
     )
     lang: Annotated[str | None, Flag(name="--language", hidden_aliases=("--lang",))] = Field(
-        None, description="language of the text, such as de; none: zh for Chinese text, else en"
+        None, description="language of the text, such as de; none: as its script tells, en for Latin letters"
     )
     word_segmenter: Literal["auto", Segmenter, "none"] = Field(
         "auto",

@@ -54,7 +54,12 @@ class ModelServer:
     def describe(self, name: str) -> Description:
         """`name` is that of a model whose training has none: the last part of its path."""
         model, opened = self.model, self.model.opened
-        deciding = [opened.fingerprint(), model.max_seq_length, str(opened.tokens.normalization), __version__]
+        deciding = [
+            opened.fingerprint(),
+            model.max_seq_length,
+            str(opened.tokens.normalization.settings()),
+            __version__,
+        ]
         return Description(
             name=name if opened.usage.name in (None, "custom") else opened.usage.name,
             task=model.task,

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
+from bert.tokenization.equal_letters import equalizing
 from bert.tokenization.segmentation import CUTTING
 
 if TYPE_CHECKING:  # the library is loaded where a text is tokenised
-    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.normalizers import Normalizer
 
 RARE = 1 / 1000  # share of the words of a vocabulary that may be of another kind, as foreign and damaged ones are
 
@@ -24,11 +25,14 @@ class Normalization:
         lowercase: do_lower_case of transformers and PaddleNLP.
         strip_accents: None: where text is lower-cased.
         word_segmenter: cuts scripts without spaces into words; None: no one does.
+        equal_letters: é has the same tokens as one character and as two (`bert.tokenization.equal_letters`). Older
+            models, and those of others, do not say so, and get the text as it is written.
     """
 
     lowercase: bool = True
     strip_accents: bool | None = None
     word_segmenter: str | None = None
+    equal_letters: bool = False
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any]) -> "Normalization | None":
@@ -36,19 +40,27 @@ class Normalization:
         if settings.get("lowercase") is None:
             return None
         segmenter = settings.get("word_segmenter")
-        return cls(settings["lowercase"], settings.get("strip_accents"), segmenter if segmenter in CUTTING else None)
+        cutter = segmenter if segmenter in CUTTING else None
+        return cls(
+            settings["lowercase"], settings.get("strip_accents"), cutter, bool(settings.get("equal_letters", False))
+        )
 
     def strips(self) -> bool:
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
-    def normalizer(self) -> "BertNormalizer":
-        from tokenizers.normalizers import BertNormalizer
+    def normalizer(self) -> "Normalizer":
+        from tokenizers.normalizers import BertNormalizer, Sequence
 
-        return BertNormalizer(lowercase=self.lowercase, strip_accents=self.strip_accents)
+        rules = BertNormalizer(lowercase=self.lowercase, strip_accents=self.strip_accents)
+        return Sequence([*equalizing(lowercase=self.lowercase), rules]) if self.equal_letters else rules
 
     def settings(self) -> dict[str, Any]:
         """For tokenizer_config.json: what it needs to say."""
-        others = {"strip_accents": self.strip_accents, "word_segmenter": self.word_segmenter}
+        others = {
+            "strip_accents": self.strip_accents,
+            "word_segmenter": self.word_segmenter,
+            "equal_letters": self.equal_letters or None,
+        }
         return {"do_lower_case": self.lowercase} | {name: value for name, value in others.items() if value is not None}
 
     def __str__(self) -> str:

@@ -69,6 +69,7 @@ class SampleSettings:
     strip_accents: bool | None = None
     language: str = "en"
     word_segmenter: str | None = None
+    equal_letters: bool = False
     objective: str = "mlm_nsp"
     separate_documents: bool = False
 
@@ -117,7 +118,7 @@ class SampleSettings:
             )
 
     def normalization(self) -> Normalization:
-        return Normalization(self.lowercase, self.strip_accents, self.cutter())
+        return Normalization(self.lowercase, self.strip_accents, self.cutter(), self.equal_letters)
 
     def cutter(self) -> str | None:
         """The segmenter that cuts scripts without spaces."""

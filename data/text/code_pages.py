@@ -53,6 +53,11 @@ def _languages() -> list[tuple[str, list[str], str, list[str]]]:
     return [(code, pages.split(), letters, words.split()) for code, pages, letters, words in split]
 
 
+def common_words() -> dict[str, list[str]]:
+    """The commonest words of each language of the table."""
+    return {language: words for language, _, _, words in _languages()}
+
+
 def guess(sample: bytes, language: str) -> str | None:
     """The likeliest codec of text that is not UTF-8; None: there is none.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert.files import shown
+from bert.tokenization.equal_letters import continues_letter, first_of_letter, normal_form
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE
 from data.text.columns import Row, TableForm, TextColumn
 from data.text.compression import CHUNK_BYTES, read_chunks
@@ -21,6 +22,7 @@ from data.text.office_and_pdf import office_text
 from data.text.size_limits import no_bomb
 from data.text.tables import KINDS, open_table
 
+_MADE_EQUAL = "documents with letters in two code points, ligatures or soft hyphens, made NFC"
 SEPARATORS = ("file", "line", "blank-line")
 _MARKUP = ("code", "log", "ipynb", "html", "epub")  # in which tags of HTML may be what is written about
 _LEVELS = "trace|debug|info|notice|warn|warning|error|err|crit|critical|fatal|severe|alert|emerg|panic"
@@ -70,7 +72,7 @@ class Piece:
 
 
 def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:
-    """The documents of a file in order, each in one or more pieces.
+    """The documents of a file in order, each in one or more pieces, in the normal form of a text.
 
     Raises:
         NotTextError: the file is not text, or has no field of the name given.
@@ -78,11 +80,34 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     folders = reading.folders()
     group = "/".join(source.name.split("/")[:-1][: folders or None])
     noticed = DocumentNotices(findings.notices, source.kind in _MARKUP, source.kind not in KINDS)
-    for piece in _pieces(source, reading, findings):
-        if ZERO_WIDTH_SPACE in piece.text:  # it separates the words of some scripts
-            piece = replace(piece, text=piece.text.replace(ZERO_WIDTH_SPACE, " "))
-        noticed.add(piece.id, piece.text, piece.ends)
-        yield piece if folders is None else replace(piece, group=group or None)
+    is_changed = False  # the document
+    for piece in _with_whole_letters(_pieces(source, reading, findings)):
+        text = normal_form(piece.text)
+        is_changed |= text != piece.text
+        if piece.ends and is_changed:
+            findings.counts[_MADE_EQUAL] += 1
+            is_changed = False
+        if ZERO_WIDTH_SPACE in text:  # it separates the words of some scripts
+            text = text.replace(ZERO_WIDTH_SPACE, " ")
+        noticed.add(piece.id, text, piece.ends)
+        group_of_piece = piece.group if folders is None else group or None
+        yield replace(piece, text=text, group=group_of_piece)
+
+
+def _with_whole_letters(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The pieces, each with the beginning of a letter that ends in it."""
+    last: Piece | None = None
+    for piece in pieces:
+        if last is not None:
+            if piece.text and continues_letter(piece.text[0]):
+                start = first_of_letter(last.text)
+                last, piece = replace(last, text=last.text[:start]), replace(piece, text=last.text[start:] + piece.text)
+            yield last
+        last = None if piece.ends else piece
+        if piece.ends:
+            yield piece
+    if last is not None:
+        yield last
 
 
 def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Piece]:

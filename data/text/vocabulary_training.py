@@ -11,6 +11,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import BertProcessing
 
+from bert.tokenization.equal_letters import UNSEEN, equalizing
 from bert.tokenization.library import LibraryVocabulary
 from bert.tokenization.normalization import UNCASED, Normalization
 from bert.tokenization.segmentation import ZERO_WIDTH_SPACE, with_spaces
@@ -72,9 +73,7 @@ def learn_vocabulary(
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
         trainer = trainers.UnigramTrainer(unk_token="[UNK]", **usual)
-    strips = [normalizers.NFD(), normalizers.StripAccents()] if normalization.strips() else []
-    lower = [normalizers.Lowercase()] if normalization.lowercase else []
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(ZERO_WIDTH_SPACE, " "), *strips, *lower])
+    tokenizer.normalizer = normalizers.Sequence(_rules_of_text(normalization))
     tokenizer.train_from_iterator(_segmented_texts(texts, normalization), trainer)
     tokenizer.post_processor = BertProcessing(*((token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")))
     content = json.loads(tokenizer.to_str())
@@ -108,6 +107,16 @@ def add_words(texts: Texts, base: Vocabulary, number: int, normalization: Normal
     if len(chosen) < number:
         print(f"no other of the {number:,} occurs {_LEAST_COUNT} times, in {_LEAST_DOCUMENTS} documents, in pieces")
     return Vocabulary((*base.tokens, *chosen))
+
+
+def _rules_of_text(normalization: Normalization) -> list[normalizers.Normalizer]:
+    """What a tokenizer.json does to a text before it cuts it."""
+    rules: list[normalizers.Normalizer] = [normalizers.Replace(ZERO_WIDTH_SPACE, " ")]
+    if normalization.equal_letters:
+        unseen = normalizers.Replace(Regex(f"[{UNSEEN}]"), "")  # BERT's own rules drop them
+        rules += [unseen, *equalizing(lowercase=normalization.lowercase)]
+    rules += [normalizers.NFD(), normalizers.StripAccents()] if normalization.strips() else []
+    return [*rules, *([normalizers.Lowercase()] if normalization.lowercase else [])]
 
 
 def _segmented_texts(texts: Texts, normalization: Normalization) -> Iterator[str]:

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from bert.commands import classify
 from bert.commands.__main__ import main
 from bert.commands.fine_tuning import evaluation_scores, planned_of, result_lines
 from bert.config.training_settings import derive
@@ -121,3 +122,22 @@ def test_hours_are_refused_with_a_schedule_that_needs_the_updates(words):
     assert plan([*words, "--hours", "1"]).phases[0].optimizer.lr_schedule == "wsd"
     with pytest.raises(ValueError, match="lr_schedule=cosine needs the number of updates, which --hours=1 leaves open"):
         plan([*words, "--hours", "1", "--lr-schedule", "cosine"])
+
+
+def test_texts_that_are_not_english_are_not_classified_with_an_english_model(tmp_path):
+    """German, written for this test, without a model named; the same texts with one named; and English texts."""
+    german = "Der Server ist nicht erreichbar, und wir haben es mit dem Router für das Büro auf die alte Art versucht."
+    english = "The server is not reachable, and we have tried it with the router of the office in the old way."
+    for name, text in (("de", german), ("en", english)):
+        rows = [f"{text} {number}\t{number % 2}" for number in range(40)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows]), "utf-8")
+    names = "--train", str(tmp_path / "de.tsv"), "--output-dir", str(tmp_path / "out")
+    with pytest.raises(
+        ValueError, match=r"not English. Without --model bert-base-uncased would be downloaded \(440 MB\)"
+    ):
+        classify.planned([*names, "--dry-run"])
+    for words in ([*names, "--model", "bert-base-uncased"], ["--train", str(tmp_path / "en.tsv"), *names[2:]]):
+        try:
+            classify.planned([*words, "--dry-run"])
+        except ValueError as error:  # the model is not here
+            assert "not English" not in str(error)

@@ -90,6 +90,23 @@ def test_the_tokenizer_that_hugging_face_gets_makes_our_tokens(tmp_path):
     assert json.loads((there / "tokenizer_config.json").read_text())["do_lower_case"] is True
 
 
+def test_equal_letters_stay_equal_on_the_way_to_other_libraries_and_back(tmp_path, capsys):
+    source = native(tmp_path / "ours", TASKS["encoder"])
+    rules = {"do_lower_case": True, "strip_accents": False, "equal_letters": True}
+    (source / "tokenizer_config.json").write_text(json.dumps(rules))
+    (source / "manifest.json").unlink()
+    checkpoint_files.write_manifest(source, step=7)
+    there = convert(source, tmp_path / "hf", "hf")
+    tokenizer = Tokenizer.from_file(str(there / "tokenizer.json"))
+    assert tokenizer.normalizer.normalize_str("E\u0301 \ufb01 ΑΣ") == "é fi ας"
+    back = convert(there, tmp_path / "back", "native")
+    assert json.loads((back / "tokenizer_config.json").read_text()) == rules
+    assert "PaddleNLP's tokenizer composes no letters" not in capsys.readouterr().out
+    paddle = convert(source, tmp_path / "paddlenlp", "paddlenlp")
+    assert "PaddleNLP's tokenizer composes no letters: give it text in NFC" in capsys.readouterr().out
+    assert json.loads((paddle / "tokenizer_config.json").read_text())["equal_letters"] is True
+
+
 def test_the_report_lists_everything_on_paper_and_on_screen(tmp_path, capsys):
     there = convert(native(tmp_path / "ours", ("pooler", "cls")), tmp_path / "hf", "hf")
     shown = capsys.readouterr().out

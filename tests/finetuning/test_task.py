@@ -29,6 +29,7 @@ from bert.model.objectives import SequenceClassificationObjective
 from bert.reporting.report import results
 from bert.reporting.run_record import read_run
 from bert.runtime.paddle_api import static
+from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.training import training_run
 from bert.training.trainer import Trainer
 from tests.support import tiny
@@ -76,6 +77,7 @@ class Numbers(FineTuningTask):
     def __init__(self, config: Config, objective=None, table: FeatureTable | None = None) -> None:
         self._objective = objective or SequenceClassificationObjective(config.model, num_labels=2)
         self._dev = table or table_of(60, seed=2)
+        self.vocabulary = Vocabulary((*SPECIAL_TOKENS, *(f"word{number}" for number in range(5, 12))))
         logging.getLogger("bert.tests").info("numbers were read")
         if config.run.do_train:
             self.training, self.training_file = table or table_of(90), Path("numbers")
