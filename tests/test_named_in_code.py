@@ -14,7 +14,7 @@ from bert import REPOSITORY
 # Files of the users, of other projects and of results, which code names and this repository has not.
 _OF_OTHERS = frozenset(
     """a.md bert.encoder bert.encoder.layer create_pretraining_data.py data.py glue_config.sh job.sh licences.md
-    pip.py pydoc_data/topics.py table.md venv.py vulnerabilities.md""".split()
+    pip.py sitecustomize.py pydoc_data/topics.py table.md venv.py vulnerabilities.md""".split()
 )
 _ROOMS = "bert|data|scripts|tests"
 _PATH = re.compile(

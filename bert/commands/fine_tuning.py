@@ -201,7 +201,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     if is_alone and list_steps(config.checkpoint_dir()):
         words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
         commands.append(("use the model", words))
-    if (baseline := config.stage_dir() / BASELINE_MODEL / LINEAR_MODEL_FILE).is_file():
+    if (baseline := folder / BASELINE_MODEL / LINEAR_MODEL_FILE).is_file():
         commands.append(("use the kept baseline", shell_command("run_predict.py", baseline.parent)))
     if config.run.do_train and config.hardware.visualdl:
         commands.append(curves_command(folder))
