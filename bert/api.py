@@ -23,7 +23,7 @@ from bert.inference.records import flat, free_name
 from bert.interpreter import COMMANDS, isolated_environment
 from bert.launching.processes import flags_of
 from bert.parent_death import CALLER
-from bert.reporting.run_record import SCORES_FILE, SUMMARY
+from bert.reporting.run_record import SCORES_FILE, SUMMARY_FILE
 
 if TYPE_CHECKING:  # Paddle takes a second to load
     import numpy as np
@@ -168,7 +168,7 @@ def pretrain(
     if not isinstance(paths, Sequence) or not paths or not all(isinstance(path, (str, Path)) for path in paths):
         raise ValueError(f"text={text!r} must be a file or folder, or a list of them; name what to train on")
     _run("pretrain", [], {"text": paths, "output_dir": output_dir, **settings}, quiet)
-    return read_json(Path(output_dir).expanduser() / SUMMARY)
+    return read_json(Path(output_dir).expanduser() / SUMMARY_FILE)
 
 
 def classify(
@@ -192,7 +192,7 @@ def classify(
         raise ValueError(f"train_file={train_file!r} must be a file or a pandas table; name the labelled texts")
     _run("classify", [], {"train_file": train_file, "output_dir": folder, **settings}, quiet)
     scores = read_json(folder / "glue-custom" / SCORES_FILE)
-    return read_json(folder / "glue-custom" / SUMMARY) | ({"scores": scores} if scores else {})
+    return read_json(folder / "glue-custom" / SUMMARY_FILE) | ({"scores": scores} if scores else {})
 
 
 def export(
@@ -273,7 +273,7 @@ class Server:
             lines.append(line)
             if ready := _READY.search(line):
                 self.url = ready[1]
-                threading.Thread(target=_shown, args=(process, quiet), daemon=True).start()
+                threading.Thread(target=_echo_lines, args=(process, quiet), daemon=True).start()
                 return
         raise _failure("the server", process.wait(), lines)
 
@@ -298,7 +298,7 @@ def _run(name: str, words: Sequence[str], settings: Mapping[str, Any], quiet: bo
     try:
         while True:
             try:
-                lines += _shown(process, quiet)
+                lines += _echo_lines(process, quiet)
                 process.wait()
                 break
             except KeyboardInterrupt:  # the command saves, then ends
@@ -324,7 +324,7 @@ def _started(name: str, words: Sequence[str], settings: Mapping[str, Any]) -> su
     )
 
 
-def _shown(process: subprocess.Popen[str], quiet: bool) -> list[str]:
+def _echo_lines(process: subprocess.Popen[str], quiet: bool) -> list[str]:
     """The lines of a process, printed as they come unless it is quiet; its errors are left to the exception."""
     lines = []
     assert process.stdout is not None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bert.commands.fine_tuning import FineTuningLauncher, Form, planned_of
+from bert.commands.fine_tuning import ArgumentSettings, FineTuningLauncher, planned_of
 from bert.config.settings_base import Settings
 from bert.config.training_settings import derive
 from bert.exit_codes import OK
@@ -25,7 +25,7 @@ from bert.jobs.job import Execution, Group, Job, Planned, Step, start
 from bert.jobs.training import Train, parts_of_time, trainings
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchSettings
-from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY
+from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY_FILE
 from bert.reporting.spread import markdown, metric_rows, metrics_in
 from data.text.columns import TableForm
 from data.text.encodings import Decoding
@@ -46,7 +46,7 @@ class ClassifyLaunch(LaunchSettings):
     start: ClassifyStart = ClassifyStart()
 
 
-def _form(line: CommandLine) -> Form:
+def _argument_settings(line: CommandLine) -> ArgumentSettings:
     flags = line.training
     if line.positional or not flags.keys() & set(OWN_FILES):
         raise ValueError(
@@ -64,7 +64,7 @@ def _form(line: CommandLine) -> Form:
         _refuse_other_languages(file, Decoding.of(SimpleNamespace(**flags)))
     if "cross_validate" in line.launch:
         settings |= {"folds": line.launch["cross_validate"], "fold": 0}
-    return Form(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
+    return ArgumentSettings(settings | ({"config": line.launch["config"]} if "config" in line.launch else {}))
 
 
 def _refuse_other_languages(file: Path, decoding: Decoding) -> None:
@@ -94,7 +94,7 @@ LAUNCHER = FineTuningLauncher(
     settings=ClassifyLaunch,
     shown=("data",),
     hidden=("task_name", "data_dir", "download"),
-    form=_form,
+    argument_settings=_argument_settings,
 )
 
 
@@ -146,7 +146,7 @@ class AllParts(Step):
 
     def run(self, execution: Execution) -> int:
         folds = [step.config.log_dir() for step in self.folds]
-        metrics = {part: metrics_in(read_json(fold / SUMMARY)) for part, fold in enumerate(folds)}
+        metrics = {part: metrics_in(read_json(fold / SUMMARY_FILE)) for part, fold in enumerate(folds)}
         table = [*markdown(metric_rows(metrics, "part")), *_all_rows([read_json(fold / SCORES_FILE) for fold in folds])]
         lines = [f"{self.folds[0].config.stage()}: {len(folds)} parts", "", *table]
         if verdict := _verdict_of_all(self.folder, folds):
@@ -166,8 +166,10 @@ def _verdict_of_all(folder: Path, folds: Sequence[Path]) -> str:
 
     figures = pooled(records, "the model of each part")
     words = f"Over all {len(folds)} parts: {figures['verdict']}"
-    contents = {fold / SUMMARY: {**read_json(fold / SUMMARY), "verdict_of_all_parts": words} for fold in folds}
-    for path, content in {**contents, folder / SUMMARY: {**figures, "verdict": words}}.items():
+    contents = {
+        fold / SUMMARY_FILE: {**read_json(fold / SUMMARY_FILE), "verdict_of_all_parts": words} for fold in folds
+    }
+    for path, content in {**contents, folder / SUMMARY_FILE: {**figures, "verdict": words}}.items():
         write_atomically(path, f"{json.dumps(content, indent=1)}\n".encode())
     return words
 

@@ -13,7 +13,7 @@ from bert.config.setting_errors import Mistakes
 from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
 from bert.config.unread_settings import unread_warnings
-from bert.conversion.model_description import LINEAR_MODEL_FILE
+from bert.conversion.usage import LINEAR_MODEL_FILE
 from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
@@ -39,8 +39,8 @@ _THROUGHPUT: list[Row] = [
 
 
 @dataclass(frozen=True)
-class Form:
-    """What the arguments stand for before the flags of the training are laid over it."""
+class ArgumentSettings:
+    """The settings that the words before the flags stand for; flags override them."""
 
     settings: Mapping[str, Any]
     launch: Mapping[str, Any] = field(default_factory=dict)
@@ -51,16 +51,16 @@ class Form:
 class FineTuningLauncher(Launcher):
     """A launcher of fine-tuning, with the settings of its quickstarts and its table of results."""
 
-    form: Callable[[CommandLine], Form]
+    argument_settings: Callable[[CommandLine], ArgumentSettings]
     quickstart_output: str = "results/glue_quickstart/{}"  # the name of the quickstart for {}
     vocabulary_size: int = 1024  # in tokens, without pre-trained weights
     questions: Mapping[str, str] | None = None  # of SQuAD: which files of this project each quickstart reads
     scores: Sequence[tuple[str, str, str]] = ()  # title, key of summary.json, format; none: all metrics
 
 
-def form_of_recipe(recipes: Mapping[str, Any], name: str) -> Form:
+def recipe_settings(recipes: Mapping[str, Any], name: str) -> ArgumentSettings:
     is_quickstart = name in recipes and name.startswith("quickstart")
-    return Form({"config": name} if name else {}, quickstart=name if is_quickstart else "")
+    return ArgumentSettings({"config": name} if name else {}, quickstart=name if is_quickstart else "")
 
 
 def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
@@ -69,8 +69,8 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
     mistakes, flags = Mistakes(line.mistakes), dict(line.launch)
     questions = take_questions(flags, task.entry)
     with mistakes.noted():
-        form = task.form(line)
-        plan, training = _plan(task, line, form, flags, questions)
+        arguments = task.argument_settings(line)
+        plan, training = _plan(task, line, arguments, flags, questions)
     mistakes.refuse()
     results = FineTuningResults(training, tuple(task.scores))
     job = Job(plan.name, training.config.run.output_dir, (training, results), plan.ranks, plan.hours)
@@ -78,18 +78,22 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
 
 
 def _plan(
-    task: FineTuningLauncher, line: CommandLine, form: Form, flags: dict[str, Any], questions: Sequence[Question]
+    task: FineTuningLauncher,
+    line: CommandLine,
+    arguments: ArgumentSettings,
+    flags: dict[str, Any],
+    questions: Sequence[Question],
 ) -> tuple[LaunchPlan, "FineTune"]:
-    settings, launch_settings = dict(form.settings), dict(form.launch)
+    settings, launch_settings = dict(arguments.settings), dict(arguments.launch)
     made = MadeData()
-    if form.quickstart:
+    if arguments.quickstart:
         with line.notices_on_stderr_if_config_is_printed():
-            default = task.quickstart_output.format(form.quickstart.removeprefix("quickstart_"))
+            default = task.quickstart_output.format(arguments.quickstart.removeprefix("quickstart_"))
             folder = Path(line.training.get("output_dir", default)).expanduser()
-            kind = None if task.questions is None else task.questions[form.quickstart]
+            kind = None if task.questions is None else task.questions[arguments.quickstart]
             made = quickstart_data(task.entry, line, settings, folder, kind, task.vocabulary_size)
         settings |= made.settings
-        device = {**dict(task.entry.recipes[form.quickstart]()), **settings, **line.training}.get("device", "auto")
+        device = {**dict(task.entry.recipes[arguments.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
     timed = {"lr_schedule": "wsd"} if "hours" in flags else {}  # whose decay can begin at any time
     config = resolve([{**timed, **settings}, line.training], task.entry)

@@ -16,8 +16,9 @@ from bert.config.setting_errors import usage_errors
 from bert.files import write_atomically
 from bert.finetuning.prediction_files import WINDOW_CHARACTERS, WINDOW_EXAMPLES, PredictionFiles, stamps
 from bert.inference.output import Output
-from bert.inference.rows import Row, RowForm, Rows, kind_of, table_form
-from bert.inference.settings import PredictRequest, refuse_address
+from bert.inference.predict_settings import PredictRequest
+from bert.inference.rows import InputRow, RowForm, Rows, kind_of, table_form
+from bert.inference.settings import refuse_address
 from bert.printable import printable
 from bert.reporting.progress import progress
 from data.text.tables import user_table
@@ -72,7 +73,7 @@ def run(request: PredictRequest) -> int:
     from bert.inference.nearest import NearestSentences
     from bert.inference.terminal import result_lines, talk
 
-    model = load_from_settings(request, request.batch_size, **request.of_vectors())
+    model = load_from_settings(request, request.batch_size, **request.vector_arguments())
     if request.show:
         from bert.inference.demonstration import demonstrate  # its sentences need a package of training
 
@@ -114,9 +115,9 @@ def _report_cut_texts(model: "TrainedModel") -> None:
         )
 
 
-def windows_of(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
+def windows_of(rows: Iterable[InputRow | None]) -> Iterator[list[InputRow]]:
     """The rows that run together: some thousand, or those before a pause."""
-    window: list[Row] = []
+    window: list[InputRow] = []
     characters = 0
     for row in chain(rows, [None]):
         if row is not None:
@@ -141,11 +142,11 @@ class _Prediction:
         self._rows = Rows(request.files, form)
         columns = nearest.columns() if nearest else model.columns()
         self._output = Output(
-            request.form(), self._rows, columns, model.opened.hidden_size, escapes=request.escape_formulas
+            request.output_format(), self._rows, columns, model.opened.hidden_size, escapes=request.escape_formulas
         )
         kinds = {path: kind_of(path, request.input_format) for path in request.files}
         self._has_tables = any(is_table for _, is_table in kinds.values())
-        if request.form() in ("csv", "tsv"):
+        if request.output_format() in ("csv", "tsv"):
             self._compare_columns([path for path, (kind, _) in kinds.items() if kind == "csv"], form)
 
     def _compare_columns(self, paths: Sequence[Path], form: RowForm) -> None:
@@ -189,7 +190,7 @@ class _Prediction:
                 bar.update((self.num_rows if self._has_tables else self._rows.num_bytes) - bar.n)
             files.append([output.end(self.num_rows, self.num_bad)])
             output.finish(files.files[0], self.num_rows)
-        if self._request.form() == "npy":
+        if self._request.output_format() == "npy":
             facts = {**(command or {}), "texts_read": self._model.num_read, "texts_cut": self._model.num_truncated}
             write_atomically(Path(f"{path}.json"), json.dumps(facts, indent=1, default=str).encode())
 
@@ -208,7 +209,7 @@ class _Prediction:
             records = [output.record(row, next(results)) if row.texts else row.record for row in window]
             yield output.content(records, is_first=not first), first
 
-    def _count_bad(self, window: Sequence[Row], *, report: bool) -> None:
+    def _count_bad(self, window: Sequence[InputRow], *, report: bool) -> None:
         """Count the rows that cannot be used; the first ones are reported on standard error."""
         for row in filter(lambda row: row.error, window):
             if report and self.num_bad <= _LISTED:

@@ -107,8 +107,8 @@ LAUNCHER = Launcher(
 )
 
 
-class _Form(NamedTuple):
-    """What the arguments stand for before the flags are laid over it."""
+class _ArgumentSettings(NamedTuple):
+    """The settings that the words before the flags stand for; flags override them."""
 
     name: str
     launch: Mapping[str, Any]
@@ -126,55 +126,55 @@ def plan_of(line: CommandLine) -> LaunchPlan:
     with mistakes.noted():
         refuse_without_text(line.launch)
     questions = take_questions(flags, ENTRY)
-    form, launch, configs = _Form("", {}, {}), PretrainingLaunch(), list[PretrainingConfig]()
+    arguments, launch, configs = _ArgumentSettings("", {}, {}), PretrainingLaunch(), list[PretrainingConfig]()
     with mistakes.noted():
-        form = _form(line)
-    phases = [phase for phase in form.phases if line.training.get("phase") in (None, phase)]
+        arguments = _argument_settings(line)
+    phases = [phase for phase in arguments.phases if line.training.get("phase") in (None, phase)]
     for phase, settings in line.phases.items():
         if settings and phases and phase not in phases:
             mistakes.add(f"--phase{phase}-... has no effect here: only phase {phases[0]} is trained; drop it")
     warnings = list[str]()
     for phase in phases:
         with mistakes.noted():
-            configs.append(_phase(line, phase, form))
+            configs.append(_phase(line, phase, arguments))
         with mistakes.noted():
             warnings += _unread(line, configs[-1:], phase)
     with mistakes.noted():
-        if form.name == "quickstart":
+        if arguments.name == "quickstart":
             _refuse_own_data(configs, flags)
     with mistakes.noted():
-        launch = read_settings(PretrainingLaunch, {**form.launch, **flags})
+        launch = read_settings(PretrainingLaunch, {**arguments.launch, **flags})
         check_all(partial(config.batch.schedule, launch.nodes.world_size()) for config in configs)
     if mistakes.are_there():  # those that the steps of the job would find are shown with them
         with mistakes.noted():
-            _check_rest(line, form, phases, launch, is_start=not questions)
+            _check_rest(line, arguments, phases, launch, is_start=not questions)
     mistakes.refuse()
     warnings += unread_warnings(launch, line.launch)
-    of_recipes = [(config, form.phases[config.run.phase].get("config")) for config in configs]
+    of_recipes = [(config, arguments.phases[config.run.phase].get("config")) for config in configs]
     for config, name in of_recipes:
         if name in RECIPES:
             warnings.append(batch_warning(config, RECIPES[name](), launch.nodes.world_size()))
     warnings = [warning for warning in dict.fromkeys(warnings) if warning]
-    plan = LaunchPlan(form.name or f"phase {phases[0]}", configs, launch, questions, warnings)
+    plan = LaunchPlan(arguments.name or f"phase {phases[0]}", configs, launch, questions, warnings)
     plan.refuse_schedule()
     return plan
 
 
-def _form(line: CommandLine) -> _Form:
+def _argument_settings(line: CommandLine) -> _ArgumentSettings:
     if line.positional:
-        return _positional_form(line)
+        return _positional_settings(line)
     name = line.launch.get("config", "" if "phase" in line.training else "quickstart")
     if name in PRESETS:
-        return _preset_form(name, line)
+        return _preset_settings(name, line)
     if name and name not in RECIPES and not Path(name).is_file():
         presets = [*PRESETS, evening.NAME]
         close = suggest(name, [*presets, *RECIPES], f"the presets are {', '.join(presets)}")
         raise ValueError(f"config={name} must be a preset, a recipe or a YAML file; {close}")
     layer = {"config": name} if name else {}
-    return _Form(name, {}, {resolve_config({**layer, **line.training}, ENTRY).run.phase: layer})
+    return _ArgumentSettings(name, {}, {resolve_config({**layer, **line.training}, ENTRY).run.phase: layer})
 
 
-def _preset_form(name: str, line: CommandLine) -> _Form:
+def _preset_settings(name: str, line: CommandLine) -> _ArgumentSettings:
     preset, is_on_cpu = PRESETS[name], False
     launch = {"num_processes": preset.processes_per_node, "num_nodes": preset.num_nodes}
     if name == "quickstart":
@@ -185,7 +185,7 @@ def _preset_form(name: str, line: CommandLine) -> _Form:
         output_dir = {**line.training, **line.phases[phase]}.get("output_dir", RECIPES[recipe]().run.output_dir)
         report = Path(output_dir) / f"phase{phase}" / "report.json"  # beside the phase's other files
         phases[phase] = {"config": recipe, "report_file": report}
-    return _Form(name, launch, phases, is_on_cpu)
+    return _ArgumentSettings(name, launch, phases, is_on_cpu)
 
 
 def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
@@ -200,7 +200,7 @@ def _refuse_order_of_pytorch(words: Sequence[str]) -> None:
         )
 
 
-def _positional_form(line: CommandLine) -> _Form:
+def _positional_settings(line: CommandLine) -> _ArgumentSettings:
     _refuse_order_of_pytorch(line.positional)
     values = settings_of_nvidia(read_positional(line, POSITIONAL))
     is_own_copy = is_installed() and values["code_dir"] == str(REPOSITORY)  # results are no part of a package
@@ -213,24 +213,24 @@ def _positional_form(line: CommandLine) -> _Form:
     for phase, settings in of_phases.items():
         report = {"report_file": results / f"dllogger_p{phase}.json"}
         phases[phase] = {"config": f"phase{phase}_large", **common, **report, **settings}
-    return _Form(POSITIONAL_PLAN, launch, phases)
+    return _ArgumentSettings(POSITIONAL_PLAN, launch, phases)
 
 
-def _phase(line: CommandLine, phase: int, form: _Form) -> PretrainingConfig:
+def _phase(line: CommandLine, phase: int, arguments: _ArgumentSettings) -> PretrainingConfig:
     """The settings of a phase: of the preset, the flags and its own flags; at last what this machine decides."""
     timed = {"lr_schedule": "wsd"} if "hours" in line.launch else {}  # whose decay can begin at any time
-    layers: list[Mapping[str, Any]] = [{**form.phases[phase], **timed}, line.training, line.phases[phase]]
+    layers: list[Mapping[str, Any]] = [{**arguments.phases[phase], **timed}, line.training, line.phases[phase]]
     sizes_file = next((layer["config_file"] for layer in reversed(layers) if layer.get("config_file")), None)
     of_phase = set(line.phases[phase])
-    if len(form.phases) > 1:  # a flag of both phases is a remedy only where it was typed for both
+    if len(arguments.phases) > 1:  # a flag of both phases is a remedy only where it was typed for both
         of_phase |= {"max_seq_length", *BatchSettings.model_fields} - line.training.keys()
     with errors_of_phase(phase, of_phase), errors_name_file(BertConfig.model_fields, sizes_file):
         config: PretrainingConfig = resolve(layers, ENTRY)
-    return derive(config, device="cpu") if form.is_on_cpu and config.hardware.device == "auto" else config
+    return derive(config, device="cpu") if arguments.is_on_cpu and config.hardware.device == "auto" else config
 
 
 def _check_rest(
-    line: CommandLine, form: _Form, phases: Sequence[int], launch: PretrainingLaunch, is_start: bool
+    line: CommandLine, form: _ArgumentSettings, phases: Sequence[int], launch: PretrainingLaunch, is_start: bool
 ) -> None:
     """Refuse what the data and this machine refuse, of a command line that has other mistakes too."""
     checks: list[Callable[[], object]] = [partial(require_script, launch.start.script())]

@@ -77,11 +77,11 @@ def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:
     parser = HelpParser(add_help=False, allow_abbrev=False, argument_default=SUPPRESS)
     for flag in ("--config", "--text", "--hours"):
         parser.add_argument(flag, nargs="+" if flag == "--text" else None)
-    given = vars(parser.parse_known_args(words)[0])
-    if "hours" not in given or not is_about_own_text(given):
+    flags = vars(parser.parse_known_args(words)[0])
+    if "hours" not in flags or not is_about_own_text(flags):
         return list(words)
     try:
-        part = float(given["hours"]) / number
+        part = float(flags["hours"]) / number
     except ValueError:  # which the settings refuse, with the rule
         return list(words)
     return [*words, "--hours", f"{part:g}"]

@@ -144,9 +144,9 @@ class BertConfig(Settings):
         values["hidden_act"] = _ACTIVATION_TO_JSON.get(self.hidden_act, self.hidden_act)
         if self.is_modern():
             own = {"type_vocab_size", "classifier_pooling", *_MODERN_KEYS.values()}
-            theirs = {key: values[name] for key, name in _MODERN_KEYS.items()}
+            modern_values = {key: values[name] for key, name in _MODERN_KEYS.items()}
             last = {**_MODERN_CONSTANTS, "classifier_pooling": self.classifier_pooling}
-            values = {key: value for key, value in values.items() if key not in own} | theirs | last
+            values = {key: value for key, value in values.items() if key not in own} | modern_values | last
         elif not self.has_token_types():
             positions = self.max_position_embeddings + self.unused_positions()
             values |= {"type_vocab_size": 1, "max_position_embeddings": positions}

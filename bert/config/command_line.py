@@ -66,14 +66,14 @@ def run_entry(entry: EntryPoint, argv: Sequence[str] | None = None) -> int:
 
 def take_questions(flags: dict[str, Any], entry: EntryPoint) -> list[Question]:
     """Remove the flags that ask something about the settings: --show-config and those of the inquiries."""
-    questions: list[Question] = [_shown] if flags.pop("show_config", False) else []
+    questions: list[Question] = [_settings_text] if flags.pop("show_config", False) else []
     for inquiry in entry.inquiries:
         if (request := inquiry.take(flags)) is not None:
             questions.append(partial(inquiry.answer, request))
     return questions
 
 
-def _shown(configs: Sequence[Any], num_ranks: int) -> str:
+def _settings_text(configs: Sequence[Any], num_ranks: int) -> str:
     return "\n".join(dump_yaml(config) for config in configs).rstrip("\n")
 
 

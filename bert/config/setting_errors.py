@@ -135,16 +135,16 @@ def _explain_one(detail: dict[str, Any], settings: type[Settings], source: str |
 def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
     """What takes the place of a word of another trainer, or `did you mean ...?` with the known word of its name or the
     most similar one; else `otherwise`."""
-    plain = {_plain(name): name for name in known}
+    plain = {_flag_name(name): name for name in known}
     table = _OTHER_TRAINERS.read_text(encoding="utf-8").splitlines()
     lines = [line.partition(": ") for line in table if not line.startswith("#")]
-    others = [(names.split(), text) for names, _, text in lines if _plain(word) in names.split()]
+    others = [(names.split(), text) for names, _, text in lines if _flag_name(word) in names.split()]
     same = [name for names, text in others for name in names if not text and name in plain]
     if not same and (texts := [text for _, text in others if text]):
         return texts[0]
-    close = [*same, *difflib.get_close_matches(_plain(word), list(plain), n=1, cutoff=0.6)]
+    close = [*same, *difflib.get_close_matches(_flag_name(word), list(plain), n=1, cutoff=0.6)]
     return f"did you mean {plain[close[0]]}?" if close else otherwise
 
 
-def _plain(name: str) -> str:
+def _flag_name(name: str) -> str:
     return name.lower().removeprefix("--").replace("_", "-")

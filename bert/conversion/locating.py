@@ -10,8 +10,8 @@ from pathlib import Path
 from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints.chosen_weights import chosen_weights, is_incomplete_step
 from bert.checkpoints.directories import VerifiedCheckpoint
-from bert.conversion.model_description import LINEAR_MODEL_FILE
 from bert.conversion.untrusted_files import ConversionError, regular_file
+from bert.conversion.usage import LINEAR_MODEL_FILE
 from data.fetching.published_models import WEIGHT_FILES, ModelName, known_names, parse_name
 
 _OF_PREFIXES = (".index", ".pdparams")  # TensorFlow's and Paddle's users name checkpoints without their suffixes
@@ -50,10 +50,12 @@ def locate(source: Path | VerifiedCheckpoint, notes: list[str]) -> tuple[Path, s
 def _candidates(folder: Path) -> list[tuple[Path, str]]:
     """(file, container), those with the name of a library first; others are read only without one."""
     named = [(folder / name, container) for name, container in WEIGHT_FILES.items() if (folder / name).is_file()]
-    return named or [
+    if named:
+        return named
+    others = [(path, container) for pattern, container in _BY_SUFFIX.items() for path in sorted(folder.glob(pattern))]
+    return [
         (path, container)
-        for pattern, container in _BY_SUFFIX.items()
-        for path in sorted(folder.glob(pattern))
+        for path, container in others
         if path.is_file() and not path.name.endswith(checkpoint_files.TRAINING_ONLY)
     ]
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert.conversion.model import Model
-from bert.conversion.model_description import READER_FILE, WHOLE, Usage, read_usage
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import READER_FILE, WHOLE, Usage
 from bert.model.head_specs import TOKEN_WEIGHTS
 from bert.reporting.progress import metrics_line
 

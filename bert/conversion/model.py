@@ -10,10 +10,12 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import locating, tensor_names, vocabularies, vocabulary_padding
-from bert.conversion.model_description import TASK_FILE, architecture_of, kept_texts, named_classes, unread_vector_steps
+from bert.conversion.model_description import architecture_of, named_classes
 from bert.conversion.reading import PretrainedWeights, read_pretrained
 from bert.conversion.settings import ModelSource
+from bert.conversion.task_file import files_to_copy, unread_vector_steps
 from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import TASK_FILE
 from bert.conversion.vocabularies import Tokens, write_tokenizer
 from bert.model.head_specs import HEADS
 
@@ -124,7 +126,7 @@ def read(request: ModelSource) -> Model:
         **{**vars(pretrained), "parameters": parameters, "task": task},
         source=path,
         tokens=tokens,
-        texts=kept_texts(pretrained.folder),
+        texts=files_to_copy(pretrained.folder),
         keep_padding=request.keep_padding,
     )
 

@@ -18,12 +18,13 @@ from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
 from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model
-from bert.conversion.model_description import VectorForm, read_usage
 from bert.conversion.settings import CardRequest
+from bert.conversion.task_file import read_usage
 from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import VectorForm
 from bert.model.head_specs import HEADS
-from bert.reporting.report import Block, heading, table, text, to_markdown
-from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
+from bert.reporting.report import ReportBlock, heading, table, text, to_markdown
+from bert.reporting.run_record import CONFIG_FILE, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
 from data.fetching.published_models import GOOGLE, known_names
 
@@ -78,7 +79,7 @@ def runs_of(weights: Path) -> list[RunRecord]:
     runs: list[RunRecord] = []
     while len(runs) < _MOST_RUNS and len(weights.absolute().parents) > 3:
         directory = weights.absolute().parents[2] / weights.absolute().parent.name
-        if not (directory / CONFIG).is_file() or any(run.directory == directory for run in runs):
+        if not (directory / CONFIG_FILE).is_file() or any(run.directory == directory for run in runs):
             break
         try:
             runs.insert(0, read_run(directory, directory.name))
@@ -103,7 +104,9 @@ def _published(source: str) -> str | None:
     return name.repository if name is not None and is_known else None
 
 
-def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, form: VectorForm | None) -> list[Block]:
+def _blocks(
+    model: Model, to_format: str, runs: Sequence[RunRecord], name: str, form: VectorForm | None
+) -> list[ReportBlock]:
     config, labels = model.config, model.labels or ()
     cased = "" if model.tokens is None else f", {model.tokens.normalization}"
     sizes = (
@@ -132,7 +135,7 @@ def _blocks(model: Model, to_format: str, runs: Sequence[RunRecord], name: str, 
         "A model can repeat its training text: names and sentences that stand in it can be drawn out of it. Share it "
         "only with whom you would show the text."
     )
-    return [*blocks, heading("Limits"), Block("", "\n".join(f"- {limit}" for limit in limits))]
+    return [*blocks, heading("Limits"), ReportBlock("", "\n".join(f"- {limit}" for limit in limits))]
 
 
 _CUT_FIRST = "# Texts must be cut into words first; run_predict.py does so itself."
@@ -150,7 +153,7 @@ _QUERY = "How is a commit undone?"
 _PASSAGES = ("A new commit reverses the changes.", "The library opens at nine.")
 
 
-def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Block:
+def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> ReportBlock:
     pipeline, example = HEADS[model.task].pipeline
     if model.tokens is not None:
         example = example.replace("[MASK]", model.tokens.vocabulary.name_of("[MASK]"))
@@ -169,10 +172,10 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Bl
     if lines and model.tokens is not None and (segmenter := model.tokens.normalization.word_segmenter):
         lines += ["", *_CUTTING[segmenter]]
     code = ["```python", *lines, "```", ""] if lines else []
-    return Block("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
+    return ReportBlock("", "\n".join([*code, "```bash", f".venv/bin/python run_predict.py {shlex.quote(name)}", "```"]))
 
 
-def _evaluations(run: RunRecord) -> list[Block]:
+def _evaluations(run: RunRecord) -> list[ReportBlock]:
     """The metrics of the first, the best and the last evaluation; what a damaged record has instead is left out."""
     names = [name for row in run.held_out[-1:] for name in row if name.startswith("eval_")]
     names = [name for name in names if not name.endswith(NO_METRICS)]

@@ -11,7 +11,7 @@ from bert.config.settings_base import Settings
 from bert.model.head_specs import HEADS
 from data.text.code_pages import check_language
 
-FORMATS = ("native", "hf", "paddlenlp")  # that `bert.conversion.writers` writes
+MODEL_FORMATS = ("native", "hf", "paddlenlp")  # that `bert.conversion.writers` writes
 _GROUP = "model card (README.md)"
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")  # as Hugging Face writes it, with hyphens
 
@@ -71,5 +71,5 @@ class ConversionRequest(ModelSource, CardRequest):
     target: Annotated[Path, Flag(name="--output-dir", hidden_aliases=("--to",), placeholder="DIR")] = Field(
         description="the folder to make"
     )
-    to_format: str = Field(description="one of FORMATS, or a serving format")
+    to_format: str = Field(description="one of MODEL_FORMATS, or a serving format")
     name: Annotated[str | None, NO_FLAG] = None  # of the model, for its card; None: that of the folder

@@ -101,8 +101,8 @@ def read_torch(path: Path) -> RawTensors:
     notes: list[str] = []
     wrapper = next((key for key in _WRAPPERS if isinstance(value, dict) and isinstance(value.get(key), dict)), None)
     if wrapper:
-        others = ", ".join(sorted(excerpt(key) for key in value if key != wrapper)) or "nothing"
-        notes.append(f"{path.name}: read {wrapper!r}; left out beside it: {others}")
+        other_keys = ", ".join(sorted(excerpt(key) for key in value if key != wrapper)) or "nothing"
+        notes.append(f"{path.name}: read {wrapper!r}; left out beside it: {other_keys}")
         value = value[wrapper]
     if not isinstance(value, dict) or not any(isinstance(item, TorchTensor) for item in value.values()):
         raise ConversionError(f"{path} holds no dictionary of tensors; save the model's state_dict()")

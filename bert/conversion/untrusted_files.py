@@ -5,6 +5,7 @@ import math
 import mmap
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,14 @@ def read_json(path: Path, content: str, largest: int = 8 << 20) -> Any:
         raise ConversionError(
             f"{path} must be JSON with {content} ({type(error).__name__}: {str(error)[:100]}); fetch or make it again"
         ) from None
+
+
+def read_json_value(path: Path, *keys: str) -> Any:
+    """The value below `keys` in a JSON file of settings; None if there is no such file or no such key."""
+    value = read_json(path, "settings") if path.is_file() else None
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def write_json(path: Path, value: Any) -> None:

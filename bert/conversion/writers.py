@@ -10,9 +10,11 @@ from safetensors.numpy import save_file
 
 from bert.conversion import tensor_layout, tensor_names
 from bert.conversion.model import Model
-from bert.conversion.model_description import LABELS_FILE, POOLING_KEYS, VectorForm, read_usage
-from bert.conversion.settings import FORMATS
+from bert.conversion.sentence_vectors import POOLING_KEYS
+from bert.conversion.settings import MODEL_FORMATS
+from bert.conversion.task_file import read_usage
 from bert.conversion.untrusted_files import ConversionError, write_json
+from bert.conversion.usage import LABELS_FILE, VectorForm
 from bert.conversion.vocabularies import write_vocabulary
 
 
@@ -113,4 +115,4 @@ WRITERS: dict[str, Callable[[Path, Model], None]] = {
     "hf": write_hugging_face,
     "paddlenlp": write_paddlenlp,
 }
-assert tuple(WRITERS) == FORMATS
+assert tuple(WRITERS) == MODEL_FORMATS

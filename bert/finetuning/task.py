@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from bert.conversion.model_description import Usage, usage_texts
+from bert.conversion.usage import Usage, usage_texts
 from bert.finetuning.config import FineTuningConfig
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.prediction_files import RowEnds, line_ends

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from bert.config.flags import Flag
 from bert.config.setting_errors import SettingsWithRules
-from bert.conversion.model_description import VectorForm
 from bert.conversion.settings import ConversionRequest
 from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import VectorForm
 from bert.interpreter import install_command
 from bert.model.head_specs import HEADS
 

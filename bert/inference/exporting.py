@@ -11,8 +11,8 @@ import numpy as np
 from bert.conversion import converting
 from bert.conversion.lost_on_export import facts_beside_network
 from bert.conversion.model import Model, parameters_for, read
-from bert.conversion.model_description import read_usage
-from bert.conversion.settings import FORMATS
+from bert.conversion.settings import MODEL_FORMATS
+from bert.conversion.task_file import read_usage
 from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.inference.export_files import (
     CALIBRATION_FILE,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def export(request: ExportRequest) -> dict[str, Any]:
     """Write what `request.to_format` needs, with the tokenizer and serving.json; returns the report."""
-    if request.to_format in FORMATS:
+    if request.to_format in MODEL_FORMATS:
         return converting.convert(request)
     if request.to_format != "paddle-inference":
         require_packages(request.to_format, request.precision)

@@ -14,7 +14,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of
 from bert.config.setting_errors import suggest
-from bert.conversion.model_description import READER_FILE
+from bert.conversion.usage import READER_FILE
 from bert.finetuning.loader import FeatureTable, check_finite, single_sequences
 from bert.finetuning.ner.conll import TaggedText
 from bert.finetuning.ner.features import NO_WORD, token_features
@@ -23,7 +23,7 @@ from bert.finetuning.ner.tags import read_spans
 from bert.finetuning.squad.answer_settings import ReaderSettings, read_reader_settings
 from bert.finetuning.squad.examples import Question, SquadExamples
 from bert.finetuning.squad.features import build_features
-from bert.finetuning.squad.predictions import Candidate, predict
+from bert.finetuning.squad.predictions import AnswerCandidate, predict
 from bert.inference.classifier import Classifier, rounded
 from bert.inference.given_texts import one_text, whole_number
 from bert.inference.linear_classifier import is_linear, load_linear
@@ -90,7 +90,7 @@ class MaskFiller(TrainedModel):
     def run(self, requests: Sequence[Request]) -> list[Result]:
         texts = [text for (text,) in requests]
         return [
-            {"filled": self._filled(text, [mask[0]["token"] for mask in masks]), "masks": masks}
+            {"filled": self._fill_masks(text, [mask[0]["token"] for mask in masks]), "masks": masks}
             for text, masks in zip(texts, self._fill(texts, self.top_k), strict=True)
         ]
 
@@ -126,7 +126,7 @@ class MaskFiller(TrainedModel):
         start = max(0, min(first - (room - (last + 1 - first)) // 2, len(ids) - room))
         return ids[start : start + room]
 
-    def _filled(self, text: str, tokens: Sequence[str]) -> str:
+    def _fill_masks(self, text: str, tokens: Sequence[str]) -> str:
         """The text with its masks replaced; a word piece (##ing) is joined to the word before it."""
         for token in tokens:
             before, after = text.split(MASK, 1)
@@ -142,7 +142,7 @@ class AnsweredQuestion:
     score: float  # probability among the n best
     start: int  # first character in the paragraph; 0 for no answer
     end: int  # after the last character; 0 for no answer
-    n_best: tuple[Candidate, ...]  # best first
+    n_best: tuple[AnswerCandidate, ...]  # best first
     null_odds: float | None = None  # score of no answer minus that of the best; None for a model that always answers
 
     def to_result(self, top_k: int) -> Result:

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.conversion.model_description import LINEAR_MODEL_FILE, read_labels, read_usage
+from bert.conversion.model_description import read_labels
+from bert.conversion.task_file import read_usage
 from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import LINEAR_MODEL_FILE
 from bert.conversion.vocabularies import Tokens
 from bert.files import checksum_of_file
 from bert.inference.classifier import Classifier

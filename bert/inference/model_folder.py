@@ -11,10 +11,12 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import locating
 from bert.conversion.model import choose_task
-from bert.conversion.model_description import Usage, named_classes, plain_labels, read_usage, refuse_unread_vectors
+from bert.conversion.model_description import checked_labels, named_classes
 from bert.conversion.old_calibration import with_old_temperature
 from bert.conversion.reading import read_pretrained
+from bert.conversion.task_file import read_usage, refuse_unread_vectors
 from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import Usage
 from bert.conversion.vocabularies import Tokens, check_ids, find_tokens
 from bert.files import checksum_of, checksum_of_file, shown
 from bert.inference.export_files import DESCRIPTION_FILE, Arrays, outputs_of
@@ -82,7 +84,7 @@ def open_model(
         task: one of PREDICTIONS; None: that of the model's head. Every checkpoint has an encoder.
         layers: whose states the encoder gives, one after the other: 0 for the embeddings, 1 for the first layer, -1 for
             the last; none: the last.
-        pooling: of the states, by who asks for it; None: the encoder gives vectors if it was trained for them.
+        pooling: the pooling that the caller wants; None: the pooling with which the encoder was trained, if any.
     """
     path = locating.resolve(str(source))
     if (path / DESCRIPTION_FILE).is_file():
@@ -163,7 +165,7 @@ def _at_masks(run: Callable[[Arrays], Arrays], feed: Arrays) -> Arrays:
 def _open_export(predictor: Predictor, requested: str | None, read_tokens: Callable[[], Tokens]) -> OpenedModel:
     path, description = predictor.folder, predictor.description
     task = description.get("task")
-    labels = plain_labels(description.get("labels") or (), str(path / DESCRIPTION_FILE))
+    labels = checked_labels(description.get("labels") or (), str(path / DESCRIPTION_FILE))
     if task not in PREDICTIONS:
         raise ConversionError(f"{path / DESCRIPTION_FILE} names the task {task!r}; export the model again")
     usage = read_usage(path)

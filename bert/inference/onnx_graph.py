@@ -19,8 +19,9 @@ import numpy as np
 from bert.config.architecture import BertConfig
 from bert.conversion import vocabulary_padding
 from bert.conversion.model import Model
-from bert.conversion.model_description import Usage, VectorForm, read_usage
+from bert.conversion.task_file import read_usage
 from bert.conversion.untrusted_files import ConversionError
+from bert.conversion.usage import Usage, VectorForm
 from bert.inference.export_files import INPUTS, NO_TOKEN_TYPES, missing_package, outputs_of
 from bert.model.head_specs import DECODER_BIAS, TOKEN_WEIGHTS
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from bert.finetuning.prediction_files import csv_ends, line_ends
 from bert.inference.records import Record, flat, free_name, joined
-from bert.inference.rows import Row, Rows
+from bert.inference.rows import InputRow, Rows
 
 _BATCH_ROWS = 2048
 
@@ -42,7 +42,7 @@ class Output:
             return iter(range(header + row, file.seek(0, io.SEEK_END) + 1, row))
         return csv_ends(file) if self._is_csv else line_ends(file)
 
-    def record(self, row: Row, result: Mapping[str, Any]) -> Record:
+    def record(self, row: InputRow, result: Mapping[str, Any]) -> Record:
         return joined(row.record, flat(result) if self._is_csv or self._form == "parquet" else result)
 
     def begin(self) -> None:
@@ -128,8 +128,12 @@ class Output:
             return
         while results := [json.loads(line) for line in islice(lines, _BATCH_ROWS)]:
             columns = {name: [result.get(name) for result in results] for name in self._own}
-            cells = {name: [v if v is None else str(_cell(v)) for v in values] for name, values in columns.items()}
+            cells = {name: [_text_or_none(value) for value in values] for name, values in columns.items()}
             yield pa.table(cells, pa.schema([(name, pa.string()) for name in cells])), results
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else str(_cell(value))
 
 
 def _cell(value: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.architecture import BertConfig, FusedKernels
-from bert.conversion.model_description import VectorForm
+from bert.conversion.usage import VectorForm
 from bert.files import checksum_of
 from bert.inference.export_files import NO_TOKEN_TYPES, PREFIX, VECTORS, Arrays, outputs_of
 from bert.model.contrastive import ContrastiveObjective

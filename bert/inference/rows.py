@@ -39,7 +39,7 @@ _READ = 1 << 16
 _PAUSE_SECONDS = 0.2
 
 
-class Row(NamedTuple):
+class InputRow(NamedTuple):
     """A row of a table, or a line."""
 
     record: Record  # what the output repeats of it; of a row that cannot be used with its error
@@ -85,7 +85,7 @@ class Rows:
         self.names: Sequence[str] | None = None
         self.delimiter, self.mark, self.num_bytes = ",", "", 0
 
-    def __iter__(self) -> Iterator[Row | None]:
+    def __iter__(self) -> Iterator[InputRow | None]:
         paths: Sequence[Path | None] = self.paths or [None]
         for path in paths:
             name = str(path or "standard input")
@@ -151,7 +151,7 @@ class Rows:
     def _count_bytes(self, number: int) -> None:
         self.num_bytes += number
 
-    def _row(self, raw: _RawRow, name: str, *, is_cells: bool) -> Row:
+    def _row(self, raw: _RawRow, name: str, *, is_cells: bool) -> InputRow:
         number, request, record = raw
         texts, problem = Request(), ""
         try:
@@ -168,7 +168,7 @@ class Rows:
             self.columns = list(record)
         if problem:
             record = joined(record, {**({} if is_cells else {"line": number}), "error": problem})
-        return Row(dict(record), texts, problem, f"{name}:{number}")
+        return InputRow(dict(record), texts, problem, f"{name}:{number}")
 
 
 def _standard_input() -> BinaryIO:
@@ -283,7 +283,7 @@ class _LineParser:
         return dict(zip(self._columns, parts, strict=True))
 
 
-def filled_rows(path: Path, form: RowForm) -> Iterator[Row]:
+def filled_rows(path: Path, form: RowForm) -> Iterator[InputRow]:
     """The rows of a file but for empty lines."""
     return (row for row in Rows([path], form) if row is not None and row.error != EMPTY)
 

@@ -17,20 +17,21 @@ _MOST_CLASSES = 20  # of a column that has no name of a label
 _NAMES = ("text_column", "text_pair_column", "label_column")
 
 
-class Survey(NamedTuple):
+class LabelSurvey(NamedTuple):
     columns: dict[str, str]  # text_column, text_pair_column (if there is one) and label_column -> name
     rows: int  # at most SAMPLE_ROWS
     regression: bool  # the labels are numbers rather than classes
     label_separator: str | None  # of labels that are lists; None: they are single
 
 
-def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED) -> Survey:
+def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DETECTED) -> LabelSurvey:
     """Looks at a table; `named` are the columns that are known already, by the names of their settings."""
     columns = {name: column for name in _NAMES if (column := named.get(name)) is not None}
     form = TableForm(None, decoding.header, "cells", expected=[tuple(columns.values())] if columns else ())
     table = list(islice(user_table(path, form, decoding=decoding).rows, SAMPLE_ROWS))
     rows = [row.values for row in table if row.values and not row.problem]
-    values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for row in rows for name in row}
+    names = dict.fromkeys(name for row in rows for name in row)
+    values = {name: [str(row[name]) for row in rows if row.get(name) is not None] for name in names}
     if not rows:
         first = f" (line {table[0].number} {table[0].problem})" if table else ""
         raise ValueError(f"{path} has no row that can be read{first}; check the file")
@@ -39,7 +40,7 @@ def survey(path: Path, named: Mapping[str, str | None], decoding: Decoding = DET
     if "label_column" not in columns:
         columns["label_column"] = _label(path, values, [*columns.values()])
     labels = values.get(columns["label_column"], [])
-    return Survey(columns, len(rows), _are_numbers(path, labels), _separator(labels))
+    return LabelSurvey(columns, len(rows), _are_numbers(path, labels), _separator(labels))
 
 
 def _texts(path: Path, values: Mapping[str, Sequence[str]], label: str | None) -> dict[str, str]:
@@ -94,4 +95,5 @@ def _separator(labels: Sequence[str]) -> str | None:
     lists = [names for label in labels if (names := listed(label)) is not None]
     if 2 * len(lists) <= len(labels):
         return None
-    return next(mark for mark in (",", ";", "|", "\x1f") if not any(mark in name for names in lists for name in names))
+    all_names = {name for names in lists for name in names}
+    return next(mark for mark in (",", ";", "|", "\x1f") if not any(mark in name for name in all_names))

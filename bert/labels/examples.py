@@ -69,13 +69,19 @@ class Examples:
         import numpy as np
 
         numbers = np.arange(len(self))[rows].tolist()
-        texts = tuple([text[number] for number in numbers] for text in self.texts)
-        labels, indices, groups = (
-            None if values is None else [values[number] for number in numbers]
-            for values in (self.labels, self.indices, self.groups)
+
+        def taken(values: Sequence[str]) -> list[str]:
+            return [values[number] for number in numbers]
+
+        texts = tuple(taken(text) for text in self.texts)
+        return replace(
+            self,
+            texts=texts,
+            labels=None if self.labels is None else taken(self.labels),
+            indices=taken(self.indices),
+            counts={**self.counts, "empty_texts": _empty(texts)},
+            groups=None if self.groups is None else taken(self.groups),
         )
-        counts = {**self.counts, "empty_texts": _empty(texts)}
-        return replace(self, texts=texts, labels=labels, indices=indices or [], counts=counts, groups=groups)
 
 
 def read_examples(path: Path, split: Split, schema: LabelSchema, max_bad_line_fraction: float = 0.0) -> Examples:
@@ -193,12 +199,18 @@ def _empty(texts: Sequence[Sequence[str]]) -> int:
     return sum(not text.strip() for column in texts for text in column)
 
 
+def _number_of_flags(lists: Sequence[Sequence[str]]) -> int:
+    """The length of the lists if all are lists of 0 and 1 of one length, both of which occur; otherwise 0."""
+    values = {value for flags in lists for value in flags}
+    lengths = {len(flags) for flags in lists}
+    return lengths.pop() if values == {"0", "1"} and len(lengths) == 1 else 0
+
+
 def discover_labels(examples: Examples, schema: LabelSchema) -> tuple[str, ...]:
     """The labels of a file, sorted: integers by value, then others alphabetically."""
-    flags = {tuple(schema.parts(label)) for label in examples.labels or ()} if schema.separator else set()
-    if flags and {name for some in flags for name in some} == {"0", "1"} and len(lengths := {*map(len, flags)}) == 1:
-        if (number := lengths.pop()) > 1:
-            return tuple(POSITION.format(place) for place in range(1, number + 1))
+    num_flags = _number_of_flags([schema.parts(label) for label in examples.labels or ()]) if schema.separator else 0
+    if num_flags > 1:
+        return tuple(POSITION.format(place) for place in range(1, num_flags + 1))
     labels = {name for label in examples.labels or () for name in schema.parts(label)}
     if len(labels) < 2:
         every = f"every label is {shown(labels.pop())}" if labels else "no text has a label"

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from bert.conversion.model_description import LINEAR_MODEL_FILE
 from bert.conversion.untrusted_files import ConversionError, read_json
+from bert.conversion.usage import LINEAR_MODEL_FILE
 from bert.files import checksum_of, checksum_of_file, write_atomically
 
 METHODS: dict[str, dict[str, Any]] = {  # settings of scikit-learn's TfidfVectorizer

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bert.config.setting_errors import suggest
-from bert.conversion.model_description import WHOLE
+from bert.conversion.usage import WHOLE
 from bert.labels.decision import Decision
 from bert.reporting.progress import metrics_line
 from bert.reporting.run_record import SCORES_FILE

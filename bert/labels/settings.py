@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from bert import REPOSITORY
 from bert.config.flags import is_on
 from bert.config.settings_base import MayDiffer, OwnFilesOnly, ReadWith
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.finetuning.config import SMALL, USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
 from bert.finetuning.text_files import decoding_of
 from bert.labels.columns import survey

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert.config.setting_errors import suggest
-from bert.conversion.model_description import WHOLE, Usage, usage_texts
+from bert.conversion.usage import WHOLE, Usage, usage_texts
 from bert.files import write_atomically
 from bert.finetuning.loader import FeatureTable
 from bert.finetuning.model_files import labels_of_the_weights, usage_of_the_weights
@@ -315,9 +315,9 @@ class LabelTask(RunnableTask):
             write_atomically(folder / name, content.encode())
 
     def render(self, part: Part, features: Features, logits: np.ndarray) -> list[bytes]:
-        columns = [features.examples.indices, self._shown(self._values(logits))]
+        columns = [features.examples.indices, self._label_texts(self._values(logits))]
         if features.examples.labels is not None:
-            columns.append(self._shown(features.table.labels["labels"]))
+            columns.append(self._label_texts(features.table.labels["labels"]))
         if self._has_decision:
             likely = self._decision.probabilities(logits)
             chosen = likely.max(-1) if self._decision.several else likely[np.arange(len(likely)), self._values(logits)]
@@ -326,7 +326,7 @@ class LabelTask(RunnableTask):
             columns.append([" ".join(text.split()) for text in features.examples.texts[0]])
         return ["".join("\t".join(row) + "\n" for row in zip(*columns, strict=True)).encode()]
 
-    def _shown(self, values: np.ndarray) -> list[str]:
+    def _label_texts(self, values: np.ndarray) -> list[str]:
         """The label of each class, or each number clipped to the task's range."""
         if self.labels is not None and values.ndim == 2:
             joined = f"{self._schema.separator} "

@@ -179,8 +179,8 @@ def launch(
 
     Args:
         script: a run_*.py, which reads its settings from the run file.
-        config: the settings that were asked for; what only the start knows is laid over them here.
-        start: what they begin from while there is no checkpoint, if that is not what was asked for.
+        config: the requested settings; settings known only at the start (checkpoint, weights) override them here.
+        start: overrides until the first checkpoint exists.
     Raises:
         SystemExit: BAD_INPUT after an error: wrong settings, another run in the folder, missing files or nodes.
     """

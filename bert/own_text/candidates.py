@@ -245,8 +245,8 @@ def _architecture(
         if request.setting("model_type", sizes["model_type"]) == "modernbert":  # as many parameters in 3 matrices
             sizes |= {"intermediate_size": -(-2 * base.intermediate_size // 24) * 8, "layer_norm_eps": 1e-5}
             sizes["classifier_pooling"] = "mean"
-    given = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
-    return BertConfig(**{**sizes, **given})
+    requested = {name: value for name in BertConfig.model_fields if (value := request.setting(name)) is not None}
+    return BertConfig(**{**sizes, **requested})
 
 
 def place(

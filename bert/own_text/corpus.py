@@ -145,12 +145,12 @@ def prepare(
     Raises:
         ValueError: data of a training that has begun are gone, and the files that they were made of too.
     """
-    given, source = _given_vocabulary(request), files
+    vocabulary, source = _given_vocabulary(request), files
     if request.tokens is not None:
         content = request.tokens.vocabulary.file_content()
-        if not given.exists() or (not keep_existing and given.read_bytes() != content):
-            given.parent.mkdir(parents=True, exist_ok=True)
-            write_vocabulary(given.parent, request.tokens)
+        if not vocabulary.exists() or (not keep_existing and vocabulary.read_bytes() != content):
+            vocabulary.parent.mkdir(parents=True, exist_ok=True)
+            write_vocabulary(vocabulary.parent, request.tokens)
         source += f" vocabulary {hashlib.sha256(content).hexdigest()[:16]} {request.add_words or 0}"
     todo = commands(request, plan, config)
     needed = [product for _, _, product in todo if product.name != REPORT_NAME]  # not the imported text itself

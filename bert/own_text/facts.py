@@ -108,24 +108,24 @@ def text_facts(
         The counts, the groups of the documents, and a sample of the text.
     """
     begun = time.process_time()
-    found = survey(paths, reading, follow_links, "text")
-    print(*found.lines(), sep="\n", flush=True)
+    counts = survey(paths, reading, follow_links, "text")
+    print(*counts.lines(), sep="\n", flush=True)
     facts = TextFacts(
-        files=found.files.total() * found.every,
-        documents=found.scaled(found.documents.total()),
-        words=found.scaled(found.script.words),
-        characters=found.scaled(found.script.characters),
-        distinct_characters=len(found.alphabet),
-        num_bytes=found.scaled(found.text_bytes),
-        is_chinese=found.script.is_chinese(),
-        language=found.script.language(),
-        case=found.script.case(),
-        why_case=found.script.why(),
-        cutter=found.script.cutter(),
-        is_estimate=found.scale > 1.0,
-        reading_seconds=found.scale * (time.process_time() - begun),
+        files=counts.files.total() * counts.every,
+        documents=counts.scaled(counts.documents.total()),
+        words=counts.scaled(counts.script.words),
+        characters=counts.scaled(counts.script.characters),
+        distinct_characters=len(counts.alphabet),
+        num_bytes=counts.scaled(counts.text_bytes),
+        is_chinese=counts.script.is_chinese(),
+        language=counts.script.language(),
+        case=counts.script.case(),
+        why_case=counts.script.why(),
+        cutter=counts.script.cutter(),
+        is_estimate=counts.scale > 1.0,
+        reading_seconds=counts.scale * (time.process_time() - begun),
     )
-    return facts, found.groups, found.sample
+    return facts, counts.groups, counts.sample
 
 
 def fingerprint(paths: Sequence[Path], follow_links: bool = False, source_code: bool = False) -> str:

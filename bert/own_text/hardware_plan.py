@@ -15,7 +15,7 @@ from bert.own_text.rules import decide, expected_batches
 from bert.own_text.speed import speeds_on
 from bert.own_text.start import read_text
 from bert.planning.hardware import Hardware, parse_hardware
-from bert.planning.parts import PARTS_FILE, load_parts
+from bert.planning.hardware_parts import PARTS_FILE, load_parts
 from bert.planning.plan_inquiry import PlanFlags
 from bert.reporting.progress import duration
 

@@ -38,9 +38,9 @@ def table(plan: TextPlan, request: TextRequest, has_begun: bool = False) -> str:
     if has_begun:
         rows = {name: row for name, row in rows.items() if name.partition(":")[0] not in _LENGTH_ROWS}
         rows |= {row.name: row for row in _rows_of_this_command(request)}
-    shown = " ".join(row.flag for row in rows.values())
+    flags = " ".join(row.flag for row in rows.values())
     for name, value in request.settings.items():
-        if (flag := flag_name(name)) not in shown and name not in BertConfig.model_fields:
+        if (flag := flag_name(name)) not in flags and name not in BertConfig.model_fields:
             rows[flag] = PlanRow(flag[2:], str(value), GIVEN, flag)
     lines = list[str]()
     for row in [("", "choice", "why", "flag"), *map(dataclasses.astuple, rows.values())]:
@@ -182,8 +182,10 @@ def _model_rows(decisions: Decisions) -> Iterator[PlanRow]:
     size = f"{candidate.name}: {layers}, {model.num_parameters() / 1e6:,.1f} M parameters"
     yield PlanRow("model", size, GIVEN if request.model else why, flag)
     if (attention := candidate.settings().get("initial_attention")) is not None:
-        given = request.setting("initial_attention")
-        yield PlanRow("attention", f"begins with {given or attention}", _why(given, "measured"), "--initial-attention")
+        requested = request.setting("initial_attention")
+        yield PlanRow(
+            "attention", f"begins with {requested or attention}", _why(requested, "measured"), "--initial-attention"
+        )
     why = _why(request.setting("max_seq_length"), "short and long sequences from the first update on")
     yield PlanRow("lengths", f"up to {candidate.length} tokens, mixed", why, "--max-seq-length")
     batch, why = decisions.batch.size

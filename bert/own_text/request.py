@@ -202,14 +202,14 @@ def _assumed_words(launch: Mapping[str, Any]) -> int | None:
 
 def _without_length(words: Iterable[str]) -> tuple[str, ...]:
     """The words without the flags that decide how long this start trains, and without their values."""
-    others, remaining = list[str](), iter(words)
+    words_left, remaining = list[str](), iter(words)
     for word in remaining:
         flag, equals, _ = word.partition("=")
         if flag.replace("_", "-") not in _LENGTH_FLAGS:
-            others.append(word)
+            words_left.append(word)
         elif not equals:
             next(remaining)  # its value
-    return tuple(others)
+    return tuple(words_left)
 
 
 def _with_recipe(

@@ -19,7 +19,7 @@ from bert.own_text.candidates import ModelCandidate, Placement
 from bert.own_text.facts import MachineFacts
 from bert.planning.estimates import training_flops_per_sequence
 from bert.planning.hardware import Hardware
-from bert.planning.parts import load_parts, part_of
+from bert.planning.hardware_parts import load_parts, part_of
 from bert.planning.planner import update_time
 from bert.pretraining.entry import ENTRY
 
@@ -89,7 +89,10 @@ def probe_settings(candidate: ModelCandidate, batch: float) -> dict[str, Any]:
     """
     placement, length = candidate.placement, candidate.length
     flops = training_flops_per_sequence(candidate.model, length, candidate.predictions())
-    usual = 64 if placement.device == "gpu" else 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
+    if placement.device == "gpu":
+        usual = 64
+    else:
+        usual = 32 if 32 * flops < constants.FLOPS_OF_A_SECOND else 16
     most = int(max(1, min(placement.most_sequences, usual, batch / placement.ranks)))
     dropout = (candidate.rule.dropout or 0.0) if candidate.rule is not None else constants.DROPOUT
     return {

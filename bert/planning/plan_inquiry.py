@@ -10,7 +10,7 @@ from bert.config.entry_point import Inquiry
 from bert.config.flags import add_flag, flag_name
 from bert.config.settings_base import Settings
 from bert.planning.hardware import parse_hardware
-from bert.planning.parts import PARTS_FILE, load_parts
+from bert.planning.hardware_parts import PARTS_FILE, load_parts
 from bert.planning.planner import Plan, gigabytes, make_plan, plan_report
 from bert.reporting.progress import duration
 

@@ -22,7 +22,15 @@ from bert.planning.estimates import (
     most_checkpoint_bytes,
     training_flops_per_sequence,
 )
-from bert.planning.hardware import Fusion, Hardware, MicroBatch, ProgramKind, all_reduce_bytes, operators, update_bytes
+from bert.planning.hardware import (
+    Fusion,
+    Hardware,
+    MicroBatchShape,
+    ProgramKind,
+    all_reduce_bytes,
+    operators,
+    update_bytes,
+)
 from bert.reporting.progress import duration
 
 _LAYERS_OF_LARGE = 24  # update_overhead_ms is of BERT-large; an update has operators in proportion to the layers
@@ -42,8 +50,10 @@ class UpdateTime:
     lengthened: float = 1.0  # on several nodes, of which all wait for the slowest
 
     def total(self) -> float:
-        alone = self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
-        return alone * self.lengthened
+        on_one_node = (
+            self.micro_steps * (self.products + self.pointwise) + self.all_reduce + self.optimizer + self.overhead
+        )
+        return on_one_node * self.lengthened
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +167,7 @@ def update_time(
     gemm = share.gemm if width == 2 else share.gemm_float32 or share.gemm
     rates = {"product": peak * 1e12 * gemm, "fused attention": peak * 1e12 * (share.attention or share.gemm)}
     bytes_rate = part.bandwidth * 1e9 * share.bandwidth
-    work = MicroBatch(model, batch_size, length, _predictions(config, length), width, kind)
+    work = MicroBatchShape(model, batch_size, length, _predictions(config, length), width, kind)
     seconds = [(op.unit, max(op.flops / rates.get(op.unit, math.inf), op.bytes / bytes_rate)) for op in operators(work)]
     gradients = all_reduce_bytes(model, half=micro_steps == 1 and precision.sums_in_half_precision())
     moved = update_bytes(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert.conversion.model_description import Usage, usage_texts
+from bert.conversion.usage import Usage, usage_texts
 from bert.model.objectives import MaskedLMObjective, PretrainingObjective
 from bert.pretraining.config import PretrainingConfig
 from bert.pretraining.epochs import sample_set

@@ -32,10 +32,10 @@ def metric_form(name: str, all_names: Mapping[str, object] | None = None) -> str
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
     """`masked_lm_loss 5.6250  masked_lm_accuracy 17.4%`."""
-    shown = (
+    figures = (
         f"{name.removeprefix('eval_')} {figure(value, metric_form(name, metrics))}" for name, value in metrics.items()
     )
-    return "  ".join(shown)
+    return "  ".join(figures)
 
 
 def figure(value: float | None, form: str) -> str:
@@ -144,10 +144,10 @@ class RunProgress(threading.Thread):
             self._bar.set_description(self._title, refresh=False)
             self._bar.initial = self._bar.n = values["first_step"]
         self._bar.total = values["total_steps"]
-        shown = [] if values.get("loss") is None else [f"loss {values['loss']:.3f}"]
+        figures = [] if values.get("loss") is None else [f"loss {values['loss']:.3f}"]
         if values["total_steps"] is None and values["eta_seconds"] is not None:
-            shown.append(f"{duration(values['eta_seconds'])} left")
-        self._bar.set_postfix_str(", ".join(shown), refresh=False)
+            figures.append(f"{duration(values['eta_seconds'])} left")
+        self._bar.set_postfix_str(", ".join(figures), refresh=False)
         self._bar.update(values["step"] - self._bar.n)
 
 

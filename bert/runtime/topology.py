@@ -155,14 +155,14 @@ def gpu_local_processors(visible: Sequence[str] | None = None, root: Path = ROOT
         return []
     if visible is not None:
         chosen = [[row for row in rows if row[0] == entry or _is_uuid(entry, row[1])] for entry in visible]
-        rows = [found[0] for found in chosen if len(found) == 1]
+        rows = [matches[0] for matches in chosen if len(matches) == 1]
         if len(rows) < len(visible):
             return []
-    found = []
+    processors = []
     for _, _, bus_id in rows:
         domain, rest = bus_id.lower().split(":", 1)  # the driver's 00000000:07:00.0 is Linux's 0000:07:00.0
-        found.append(parse_list(_read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/local_cpulist")))
-    return found if all(found) else []
+        processors.append(parse_list(_read(root / f"sys/bus/pci/devices/{domain[-4:]}:{rest}/local_cpulist")))
+    return processors if all(processors) else []
 
 
 def _is_uuid(entry: str, uuid: str) -> bool:
@@ -185,11 +185,11 @@ def parse_list(text: str) -> list[int]:
 
 
 def _nodes(root: Path) -> dict[int, int]:
-    found = {}
+    node_of = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         for processor in parse_list(_read(folder / "cpulist")):
-            found[processor] = int(folder.name.removeprefix("node"))
-    return found
+            node_of[processor] = int(folder.name.removeprefix("node"))
+    return node_of
 
 
 def _cgroup_folders(root: Path) -> list[Path]:

@@ -187,9 +187,9 @@ def corrupt(rule: MaskingRule, keys: np.ndarray, positions: np.ndarray, labels: 
         keys: uint64 [n], of each mask's sample, as for `choose_positions`.
         positions, labels: integers [n], the position in the sample and the true token.
     """
-    shown = np.empty(len(labels), np.int64)
-    _corrupt(keys, positions, labels, rule.mask_id, rule.replacements, shown)
-    return shown
+    input_ids = np.empty(len(labels), np.int64)
+    _corrupt(keys, positions, labels, rule.mask_id, rule.replacements, input_ids)
+    return input_ids
 
 
 @compiled

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bert.conversion.model_description import VectorForm
+from bert.conversion.usage import VectorForm
 
 PREDICT, ENCODE = "predict", "encode"  # kinds of inputs
 # What became of an input, as the status of HTTP, and what comes with it: JSON, but for the last two nothing.

@@ -103,7 +103,7 @@ class ModelServer:
         try:
             results = self._results(kind, requests)
             return [
-                Outcome(DONE, _json(_cut(result, top_k)), request in self._cut_requests)
+                Outcome(DONE, _json(_best_candidates(result, top_k)), request in self._cut_requests)
                 for result, (request, top_k) in zip(results, requests, strict=True)
             ]
         except Late:
@@ -127,7 +127,7 @@ class ModelServer:
         return [{**vector, "tokens": tokens} for vector, tokens in zip(vectors, table.lengths().tolist(), strict=True)]
 
 
-def _cut(result: Result, top_k: int) -> Result:
+def _best_candidates(result: Result, top_k: int) -> Result:
     """The best `top_k` of the lists that have one for each candidate."""
     if "masks" in result:
         return {**result, "masks": [fills[:top_k] for fills in result["masks"]]}

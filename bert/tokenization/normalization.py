@@ -82,9 +82,9 @@ def inferred_normalization(words: Iterable[str]) -> Normalization:
     """What the words of a vocabulary tell: CASED if some has an ASCII capital, or one in a thousand another one;
     ACCENTED if stripping would change one in a thousand, which would never be found then; otherwise UNCASED."""
     words = list(words)
-    others = [word for word in words if not word.isascii()]
+    other_words = [word for word in words if not word.isascii()]
     limit = RARE * len(words)
     has_capital = any("A" <= letter <= "Z" for word in words for letter in word)
-    if has_capital or sum(word != word.lower() for word in others) > limit:
+    if has_capital or sum(word != word.lower() for word in other_words) > limit:
         return CASED
-    return ACCENTED if sum(stripped(word.lower()) != word for word in others) > limit else UNCASED
+    return ACCENTED if sum(stripped(word.lower()) != word for word in other_words) > limit else UNCASED

@@ -215,9 +215,9 @@ class WordPieceTokenizer:
         starts, lengths = (_extended(array, num_rows) for array in self._pieces[2:])
         self._pieces = self._pieces._replace(starts=starts, lengths=lengths)
         self._num_pieces = word_pieces(words, first, num_rows, self._tables, unknown, self._pieces, self._num_pieces)
-        others = first + np.flatnonzero(lengths[first:num_rows] < 0)
-        for start in range(0, len(others), self._limits.words_at_once):
-            self._tokenize_by_library(others[start : start + self._limits.words_at_once])
+        uncached = first + np.flatnonzero(lengths[first:num_rows] < 0)
+        for start in range(0, len(uncached), self._limits.words_at_once):
+            self._tokenize_by_library(uncached[start : start + self._limits.words_at_once])
 
     def _tokenize_by_library(self, rows: np.ndarray) -> None:
         """Tokenise the parts of words as one text; the characters of its tokens tell whose they are."""

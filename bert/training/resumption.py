@@ -11,7 +11,7 @@ from bert.checkpoints.progress import Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.flags import flag_name, flat_fields
 from bert.config.training_settings import TrainingConfig
-from bert.training.schedule import outlasts_decay
+from bert.training.resumed_schedule import outlasts_decay
 
 logger = logging.getLogger(__name__)
 
@@ -34,11 +34,11 @@ def checkpoint_to_continue(config: TrainingConfig) -> VerifiedCheckpoint | None:
             "the run has none yet"
         )
     stages = config.run.output_dir.glob(f"*/{config.stage()}") if newest is None else ()
-    others = {path.parent.name for path in stages if checkpoint_files.list_steps(path)} - {config.run.bert_model}
-    if others:
+    other_models = {path.parent.name for path in stages if checkpoint_files.list_steps(path)} - {config.run.bert_model}
+    if other_models:
         raise CheckpointError(
             f"from_checkpoint={source} holds no checkpoint of bert_model={config.run.bert_model}, but of "
-            f"{', '.join(sorted(others))}; pass --bert-model with that name, or another --output-dir"
+            f"{', '.join(sorted(other_models))}; pass --bert-model with that name, or another --output-dir"
         )
     if newest is None and parent is not None:
         raise CheckpointError(

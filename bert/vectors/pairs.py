@@ -49,7 +49,7 @@ _UNIT = 50  # pairs of a document that are held out together, so that a single l
 _LEAST_WORDS = 6  # of a paragraph
 _LARGE_GROUP = 0.1  # of all pairs
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])(?=.)")  # of a sentence
-_MARKS = re.compile(r"\A(#+|(q|a|question|answer)\s*[:.])\s+", re.IGNORECASE)  # before a heading, question or answer
+_HEADING_MARK = re.compile(r"\A(#+|(q|a|question|answer)\s*[:.])\s+", re.IGNORECASE)  # also before a question
 _HEADING = re.compile(r"^(#+[ \t].*|.*[?\uff1f])$|^(.+)\n([=\-~^\"'#*+])\3{2,}[ \t]*$", re.MULTILINE)
 Pair = dict[str, Any]
 
@@ -131,7 +131,7 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
     """Paragraphs, and whether each is a heading or a question: by marks, or a short line that ends without a stop."""
     parts = re.split(r"\n[ \t]*\n", _HEADING.sub(r"\n\n\1\2\n\n", text.replace("\r\n", "\n")))
     for part in parts if len(parts) > 1 else text.splitlines():
-        block = _MARKS.sub("", " ".join(part.split()), count=1)
+        block = _HEADING_MARK.sub("", " ".join(part.split()), count=1)
         is_short = len(block) <= 150 and len(block.split()) < 16 and "\n" not in part.strip()
         is_heading = is_short and block[:1].isalnum() and block[-1] not in ".!:;,\u3002"
         if is_heading or len(block.split()) >= _LEAST_WORDS or len(block) >= 8 * _LEAST_WORDS:  # also without spaces

@@ -10,7 +10,8 @@ from pydantic import Field
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import flag_name
 from bert.config.settings_base import MayDiffer, ReadWith
-from bert.conversion.model_description import Usage, VectorForm, read_usage, unread_vector_steps
+from bert.conversion.task_file import read_usage, unread_vector_steps
+from bert.conversion.usage import Usage, VectorForm
 from bert.finetuning.config import (
     SMALL,
     FineTuningConfig,

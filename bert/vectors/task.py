@@ -9,7 +9,7 @@ import numpy as np
 
 from bert.arrays.ragged import offsets_of, ragged_indices
 from bert.config.training_settings import derive
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.finetuning.loader import FeatureTable, FineTuningLoader
 from bert.finetuning.run import FineTuning
 from bert.finetuning.task import Features, FineTuningTask, Outputs, Part

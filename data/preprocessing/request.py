@@ -18,9 +18,9 @@ from bert.tokenization.unknown import MOST_UNKNOWN_TO_TRAIN
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.settings import (
     COMPRESSION_HELP,
-    FORMATS,
     MASKING,
     OBJECTIVES,
+    SHARD_FORMATS,
     Compression,
     PairSettings,
     SampleSettings,
@@ -115,7 +115,7 @@ class ShardRequest(SettingsWithRules):
     num_shards: Annotated[int | None, Flag(default_text="one part per block")] = Field(
         None, ge=1, description="balanced shards (per bin)"
     )
-    output_format: Literal[*FORMATS] = Field("parquet", description="of the shards")  # type: ignore[valid-type]
+    output_format: Literal[*SHARD_FORMATS] = Field("parquet", description="of the shards")  # type: ignore[valid-type]
     compression: Compression = Field("snappy", description=COMPRESSION_HELP)
     local_n_workers: NumWorkers = Field(default_factory=all_cores, ge=1, description="processes, or Slurm jobs")
     scheduler: Literal[*SCHEDULERS] = Field(  # type: ignore[valid-type]

@@ -12,7 +12,7 @@ from data.text.code_pages import check_language
 
 OBJECTIVES = ("mlm_nsp", "mlm")
 MASKING = ("static", "dynamic")
-FORMATS = ("parquet", "arrow")
+SHARD_FORMATS = ("parquet", "arrow")
 Compression = Literal["none", "snappy", "zstd", "lz4"]
 COMPRESSION_HELP = "of parquet shards; snappy is LDDL's, lz4 is quicker to read and write"
 _LONGEST = (1 << 16) - 1

@@ -20,7 +20,7 @@ _MAX_LINE_BYTES = 1 << 22  # that are decoded as one
 _MIN_RATIO = 20  # UTF-8 characters for each byte in error of damaged UTF-8; bytes in error for each of a mixed file
 _MIN_CHARACTERS = 10  # of UTF-8 that outweigh another alphabet that a page declares
 _EAST_ASIAN = ("gb", "big5", "euc", "cp9", "shift", "johab", "iso2022", "hz")
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -131,7 +131,7 @@ def detect(
     not UTF-8 suggest. If other lines are UTF-8, each is read as what it is. ASCII is searched for escape sequences.
     """
     head = next(filter(None, open_chunks()), b"")[:_SAMPLE_BYTES]
-    for mark, name in _MARKS:
+    for mark, name in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
             return Encoding(name, len(mark), "byte order mark")
     if wide := _wide_without_mark(head):

@@ -74,7 +74,7 @@ def learn_vocabulary(
         tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
         trainer = trainers.UnigramTrainer(unk_token="[UNK]", **usual)
     tokenizer.normalizer = normalizers.Sequence(_rules_of_text(normalization))
-    tokenizer.train_from_iterator(_cut(texts, normalization), trainer)
+    tokenizer.train_from_iterator(_segmented_texts(texts, normalization), trainer)
     tokenizer.post_processor = BertProcessing(*((token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]")))
     content = json.loads(tokenizer.to_str())
     if model == "unigram":  # the library sums the scores in any order, by which it sorts: sort by the tokens
@@ -89,7 +89,7 @@ def add_words(texts: Texts, base: Vocabulary, number: int, normalization: Normal
     counts: Counter[str] = Counter()
     documents: Counter[str] = Counter()
     cut = _cutter(normalization)
-    for text in _cut(texts, normalization):
+    for text in _segmented_texts(texts, normalization):
         words = Counter(cut(text))
         counts.update(words)
         documents.update(words.keys())
@@ -119,7 +119,7 @@ def _rules_of_text(normalization: Normalization) -> list[normalizers.Normalizer]
     return [*rules, *([normalizers.Lowercase()] if normalization.lowercase else [])]
 
 
-def _cut(texts: Texts, normalization: Normalization) -> Iterator[str]:
+def _segmented_texts(texts: Texts, normalization: Normalization) -> Iterator[str]:
     return (with_spaces(text, normalization.word_segmenter) for text in texts())
 
 
@@ -140,7 +140,7 @@ def _word_counts(texts: Texts, normalization: Normalization) -> Counter[str]:
                 words[word] += count
         runs.clear()
 
-    for text in _cut(texts, normalization):
+    for text in _segmented_texts(texts, normalization):
         runs.update(_RUN.findall(text))
         if len(runs) > _MOST_RUNS:
             cut_runs()

@@ -55,11 +55,11 @@ def template_text(content: str, language: str) -> str:
         return _FUNCTIONS[pattern](name, placed) or HOLE
     places = {str(place): value for place, value in enumerate(placed, start=1)}
     fields = {"*": "".join(placed), "-1": "".join(placed[-1:]), **places, **named}
-    parts = [_filled(part, fields, language) for part in _PART.split(pattern)]
+    parts = [_fill_pattern(part, fields, language) for part in _PART.split(pattern)]
     return "".join(HOLE if part is None and place % 2 == 0 else part or "" for place, part in enumerate(parts))
 
 
-def _filled(part: str, fields: dict[str, str], language: str) -> str | None:
+def _fill_pattern(part: str, fields: dict[str, str], language: str) -> str | None:
     """A part of a pattern with its fields; None if one of them is not there."""
     texts = [_field(field, fields, language) for field in _FIELD.finditer(part)]
     remaining = iter(texts)

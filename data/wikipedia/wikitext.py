@@ -38,8 +38,8 @@ class Site:
 
 
 # The content of <nowiki> is plain text: its marks are replaced by noncharacters, which do not occur in text.
-_MARKS = "{}[]|<>'*#:;=!&_-"
-_HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKS)}
+_MARKUP_CHARACTERS = "{}[]|<>'*#:;=!&_-"
+_HIDDEN = {ord(mark): 0xFDD0 + place for place, mark in enumerate(_MARKUP_CHARACTERS)}
 _SHOWN = {hidden: chr(mark) for mark, hidden in _HIDDEN.items()}
 _DROPPED_TAGS = (
     "ref math chem ce gallery timeline syntaxhighlight source pre score hiero imagemap graph mapframe maplink "
@@ -199,7 +199,11 @@ def _without_quotes(line: str) -> str:
         for place, size in enumerate(sizes):
             if size == 3:
                 before = (texts[place] + "'" * quotes[place])[-2:]
-                ranks.setdefault(2 if before[-1:] == " " else 0 if before[:1] == " " else 1, place)
+                if before[-1:] == " ":  # after a space
+                    rank = 2
+                else:  # after a word of one letter, or a longer one
+                    rank = 0 if before[:1] == " " else 1
+                ranks.setdefault(rank, place)
         if ranks:
             quotes[ranks[min(ranks)]] += 1
     return texts[0] + "".join("'" * number + text for number, text in zip(quotes, texts[1:], strict=True))

@@ -8,7 +8,7 @@ import pytest
 
 from bert import REPOSITORY, interpreter
 from bert.commands import fine_tuning, squad
-from bert.conversion.model_description import READER_FILE
+from bert.conversion.usage import READER_FILE
 from bert.finetuning.config import usual_settings
 from bert.finetuning.squad.answer_settings import ReaderSettings
 from bert.jobs.job import Execution, execute

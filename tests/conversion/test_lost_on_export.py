@@ -8,8 +8,9 @@ import pytest
 
 from bert.conversion.lost_on_export import facts_beside_network, what_is_lost
 from bert.conversion.model import Model, read
-from bert.conversion.model_description import Usage, VectorForm, read_usage
 from bert.conversion.settings import ConversionRequest
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import Usage, VectorForm
 from bert.model.head_specs import TOKEN_WEIGHTS
 from tests.inference import models
 from tests.inference.models import export

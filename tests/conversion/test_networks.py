@@ -15,8 +15,9 @@ import run_convert
 import run_export
 from bert.checkpoints import directories
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import Usage, read_description, usage_texts
+from bert.conversion.model_description import read_description
 from bert.conversion.reading import read_pretrained
+from bert.conversion.usage import Usage, usage_texts
 from bert.inference.model_folder import open_model
 from bert.inference.paddle_program import Network, objective_of
 from bert.inference.predictor import Predictor

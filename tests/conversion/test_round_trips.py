@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 
 import run_convert
 from bert.checkpoints import directories as checkpoint_files
-from bert.conversion.model_description import read_usage
 from bert.conversion.reading import read_pretrained
+from bert.conversion.task_file import read_usage
 from bert.conversion.tensor_names import heads_of
 from tests.support import foreign
 

@@ -15,7 +15,8 @@ from bert.checkpoints import directories as checkpoint_files
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments, parser_of
 from bert.config.setting_sources import resolve_config
-from bert.conversion.model_description import Usage, read_usage
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import Usage
 from bert.exit_codes import INTERRUPTED
 from bert.finetuning.config import FineTuningConfig, with_steps
 from bert.finetuning.loader import FeatureTable, FineTuningLoader, prediction_batches

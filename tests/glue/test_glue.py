@@ -12,8 +12,8 @@ import run_convert
 import run_glue
 from bert.checkpoints import state as checkpoint
 from bert.config.command_line import parse_arguments
-from bert.conversion.model_description import Usage
 from bert.conversion.reading import read_pretrained
+from bert.conversion.usage import Usage
 from bert.finetuning.model_files import implied_by_weights, labels_beside, labels_of_the_weights
 from bert.finetuning.task import Features
 from bert.glue.config import ENTRY

@@ -10,7 +10,7 @@ import types
 import pytest
 
 import run_predict
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.inference import predictor
 from bert.inference.heads import load_model
 from bert.inference.predictor import Predictor, onnx_providers, paddle_config

@@ -12,8 +12,8 @@ from importlib.machinery import ModuleSpec
 import numpy as np
 import pytest
 
-from bert.conversion.model_description import Usage
 from bert.conversion.reading import read_pretrained
+from bert.conversion.usage import Usage
 from bert.inference.heads import load_model
 from bert.inference.paddle_program import Network
 from bert.inference.predictor import Predictor

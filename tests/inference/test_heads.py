@@ -11,9 +11,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from bert.arrays.vectors import unit
-from bert.conversion.model_description import Usage, VectorForm
+from bert.conversion.usage import Usage, VectorForm
 from bert.conversion.vocabularies import Tokens
-from bert.finetuning.squad.predictions import Candidate
+from bert.finetuning.squad.predictions import AnswerCandidate
 from bert.inference.heads import AnsweredQuestion, Classifier, MaskFiller, QuestionAnswerer, SentenceEncoder, Tagger
 from bert.inference.model_folder import OpenedModel
 from bert.inference.nearest import NearestSentences
@@ -253,9 +253,9 @@ def test_a_question_answerer_has_usual_sizes_of_its_windows():
 
 def test_the_answers_of_a_question_are_the_best_with_a_text():
     candidates = [
-        Candidate("", 0.5, 0, 0, 0, 0),
-        Candidate("b", 0.3, 0, 0, 4, 5),
-        Candidate("c", 0.1234567, 0, 0, 6, 7),
+        AnswerCandidate("", 0.5, 0, 0, 0, 0),
+        AnswerCandidate("b", 0.3, 0, 0, 4, 5),
+        AnswerCandidate("c", 0.1234567, 0, 0, 6, 7),
     ]
     answered = AnsweredQuestion("", 0.5, 0, 0, tuple(candidates), 1.0)
     place = {"probability": 0.3, "start": 4, "end": 5}

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 import run_predict
 from bert.checkpoints import directories as checkpoint_files
 from bert.config.architecture import BertConfig
-from bert.conversion.model_description import Usage
 from bert.conversion.reading import read_pretrained
+from bert.conversion.usage import Usage
 from bert.inference.heads import load_from_settings, load_model
 from bert.inference.settings import ModelSettings
 from bert.model.head_specs import TOKEN_WEIGHTS, with_temperature

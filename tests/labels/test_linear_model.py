@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
-from bert.conversion.model_description import LINEAR_MODEL_FILE
+from bert.conversion.usage import LINEAR_MODEL_FILE
 from bert.files import checksum_of_file
 from bert.labels.decision import Decision
 from bert.labels.linear_model import ARRAYS_FILE, METHODS, LinearTextModel

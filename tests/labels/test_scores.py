@@ -10,7 +10,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.labels.decision import Decision
 from bert.labels.scores import (
     TEMPERATURES,

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from bert.conversion.model_description import VectorForm
+from bert.conversion.usage import VectorForm
 from bert.parent_death import end_with
 from bert.serving.messages import DONE, FAILED, REFUSED, Description, Figures, Outcome
 

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from bert.checkpoints.directories import MANIFEST, write_manifest
-from bert.conversion.model_description import Usage
+from bert.conversion.usage import Usage
 from bert.inference.heads import load_from_settings
 from bert.inference.settings import ModelSettings
 from bert.runtime.paddle_api import place_of

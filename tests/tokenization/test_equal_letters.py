@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from bert.conversion.model_description import stated_normalization
+from bert.conversion.tokenizer_settings import stated_normalization
 from bert.conversion.vocabularies import Tokens, write_tokenizer
 from bert.tokenization.equal_letters import first_of_letter, normal_form, with_marks
 from bert.tokenization.library import text_tokenizer

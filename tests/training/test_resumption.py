@@ -13,6 +13,7 @@ from bert.checkpoints.progress import DecayState, LoopState, Progress
 from bert.checkpoints.state import CheckpointError
 from bert.config.training_settings import derive
 from bert.pretraining.config import PretrainingConfig
+from bert.training.resumed_schedule import outlasts_decay, resume_schedule, schedule_of
 from bert.training.resumption import (
     changed_settings,
     check_continues,
@@ -21,7 +22,6 @@ from bert.training.resumption import (
     is_own,
     stable_checkpoint,
 )
-from bert.training.schedule import outlasts_decay, resume_schedule, schedule_of
 from tests.support import runs, tiny
 from tests.support.messages import messages
 from tests.training.decay_plan import Plan

@@ -8,7 +8,7 @@ import pytest
 from bert.checkpoints.progress import DecayState, Totals
 from bert.config.training_settings import derive
 from bert.runtime.distributed import Group
-from bert.training.trainer import Outcome
+from bert.training.trainer import LegOutcome
 from bert.training.training_run import last_step_of_leg, summary
 from tests.support import tiny
 from tests.support.messages import messages
@@ -19,10 +19,10 @@ DEVICE = SimpleNamespace(peak_tflops=1.0, group=Group(0, 2, "cpu"))
 PROGRAM = SimpleNamespace(parameters=("a", "b", "c"))
 
 
-def outcome(**changes) -> Outcome:
+def outcome(**changes) -> LegOutcome:
     values = {"step": 10, "finished": True, "interrupted_by": None, "metrics": METRICS, "totals": TOTALS}
     values |= {"evaluations": {"best_step": 8}, "decay": None, "warmup_steps": None}
-    return Outcome(**{**values, **changes})
+    return LegOutcome(**{**values, **changes})
 
 
 def test_the_summary_has_rates_of_all_ranks_without_evaluations_and_saves(tmp_path):

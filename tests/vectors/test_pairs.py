@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bert.arrays.ragged import offsets_of
-from bert.conversion.model_description import VectorForm
+from bert.conversion.usage import VectorForm
 from bert.tokenization.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bert.tokenization.wordpiece import WordPieceTokenizer
 from bert.vectors.pairs import cleaned, divided, document_pairs, relevant_keys, table_pairs, text_pairs, without

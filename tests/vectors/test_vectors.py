@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import run_vectors
-from bert.conversion.model_description import VectorForm, read_usage
+from bert.conversion.task_file import read_usage
+from bert.conversion.usage import VectorForm
 from bert.runtime.paddle_api import static
 from tests.glue.test_glue import WORDS, weights  # noqa: F401
 from tests.support import tiny

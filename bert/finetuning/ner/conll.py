@@ -96,7 +96,7 @@ def tagged_windows(
 
     Memory is bounded by the longest sentence; with `whole_documents`, by the longest document.
     """
-    form, notes = _form_of(path, layout), list[str]()
+    form, notes = _layout_of(path, layout), list[str]()
     layout, window, not_words = form.layout, _Window(), 0
     inside = begins_document = False
     for number, line in enumerate(text_lines(path, layout.decoding, notes), start=1):
@@ -139,7 +139,7 @@ def tagged_windows(
     yield replace(last, warnings=(*notes, *last.warnings))
 
 
-class _Form(NamedTuple):
+class _FileLayout(NamedTuple):
     """How most words of a file are written."""
 
     by_tabs: bool  # tabs alone separate columns
@@ -185,7 +185,7 @@ class _Sample:
         return conllu.are_mostly(self.numbers, self.words) and conllu.are_mostly(self.first_numbers, self.sentences)
 
 
-def _form_of(path: Path, layout: ConllFormat) -> _Form:
+def _layout_of(path: Path, layout: ConllFormat) -> _FileLayout:
     """Tabs alone separate columns unless fewer lines would then have equally many.
 
     Raises:
@@ -199,16 +199,16 @@ def _form_of(path: Path, layout: ConllFormat) -> _Form:
             for sample in samples:
                 sample.add(number, line, is_first, layout)
         is_first = not is_word
-    best, most, chosen = _Form(False, 0, 0, layout), 0, samples[0]
+    best, most, chosen = _FileLayout(False, 0, 0, layout), 0, samples[0]
     for sample in samples:
         for width, count in sample.widths.most_common(1):
             if count >= most and (width > 1 or not sample.by_tabs):
-                best, most = _Form(sample.by_tabs, width, sample.examples[width], layout), count
+                best, most = _FileLayout(sample.by_tabs, width, sample.examples[width], layout), count
                 chosen = sample
     return _with_columns(path, best, chosen, names)
 
 
-def _with_columns(path: Path, form: _Form, sample: _Sample, names: Sequence[str]) -> _Form:
+def _with_columns(path: Path, form: _FileLayout, sample: _Sample, names: Sequence[str]) -> _FileLayout:
     """The form with the columns of CoNLL-U, if the file is that."""
     layout = form.layout
     is_of_numbers = layout.word_column in (0, -form.width) and conllu.are_mostly(sample.numbers, sample.words)
