@@ -15,13 +15,16 @@ import posixpath
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 from xml.parsers import expat
 
-from data.text.columns import Row, TableForm, row_size
+from data.text.columns import Row, TableForm, check_number_of_columns, first_items, numbered_names, row_size
+from data.text.header_check import REPEATED_NAMES, ROWS_OF_TYPES, are_types, refuse_names_below, repeats_names
 from data.text.html_text import text_of_html
 from data.text.json_rows import with_text
 from data.text.size_limits import TooMuchError, no_bomb, require_no_bomb
@@ -172,7 +175,7 @@ def _pdf_text(path: Path, problem: Callable[[str], object]) -> Iterator[str]:
         raise NotTextError(last_error or "has pages without text, as a scan has; recognise its text (OCR) first")
 
 
-def xlsx_rows(path: Path, form: TableForm) -> Iterator[Row]:
+def xlsx_rows(path: Path, form: TableForm, counts: Counter) -> Iterator[Row]:
     """The rows of all sheets, of which each begins with its columns' names, numbered on from sheet to sheet."""
     from openpyxl import load_workbook
 
@@ -181,22 +184,42 @@ def xlsx_rows(path: Path, form: TableForm) -> Iterator[Row]:
     number, refusals = 0, []
     for sheet in workbook.worksheets:
         sheet.reset_dimensions()  # what a file says of its size is often wrong, and would cut it
-        rows = enumerate(sheet.iter_rows(values_only=True), start=number + 1)
-        _, header = next(rows, (0, ()))
-        names = ["" if name is None else str(name).strip() for name in header]
-        objects = (
-            Row(place, dict(zip(names, cells, strict=False)))
-            for place, cells in rows
-            if any(cell is not None for cell in cells)
-        )
+        cells = enumerate(sheet.iter_rows(values_only=True), start=number + 1)
         try:
-            for row in with_text(no_bomb(path, objects, row_size), form):
+            for row in with_text(no_bomb(path, _sheet_rows(cells, number, counts), row_size), form):
                 number = row.number
                 yield row
         except NotTextError as error:
+            error.args = (f"sheet {sheet.title!r} {error}",)
             refusals.append(error)
             if len(refusals) == len(workbook.worksheets):
-                raise
-            yield Row(number + 1, None, f"sheet {sheet.title!r} {error}")
+                raise refusals[0] from None
+            yield Row(number + 1, None, str(error))
         number += 1
     workbook.close()
+
+
+def _sheet_rows(sheet: Iterator[tuple[int, Sequence[Any]]], above: int, counts: Counter) -> Iterator[Row]:
+    """The rows below the names of the columns.
+
+    Args:
+        sheet: (number, cells) of each row of a sheet.
+        above: rows of earlier sheets.
+        counts: gets the number of rows that are none.
+    """
+    head = first_items(sheet, lambda _: 0)
+    _, header = head[0] if head else (0, ())
+    check_number_of_columns(len(header))
+    shown = [["" if cell is None else str(cell).strip() for cell in cells] for _, cells in head]
+    below = [(number - above, cells) for (number, _), cells in zip(head[1:], shown[1:], strict=True)]
+    refuse_names_below(shown[0] if head else (), below, "row")
+    names = numbered_names(shown[0] if head else ())
+    is_first = True
+    for number, cells in chain(head[1:], sheet):
+        if all(cell is None for cell in cells):
+            continue
+        is_types, is_first = is_first and are_types(cells), False
+        if is_types or repeats_names([*cells], shown[0]):
+            counts[ROWS_OF_TYPES if is_types else REPEATED_NAMES] += 1
+        else:
+            yield Row(number, dict(zip(names, cells, strict=False)))

@@ -155,7 +155,7 @@ def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: F
     is_noted = False
     for number, values, problem in rows:
         if text_column.guess is not None and not is_noted:
-            findings.guess(source.path, text_column.guess)
+            findings.guess(source.path, text_column.guess, text_column.unused)
             is_noted = True
         row = values or {}
         name, text = text_column.value(row)

@@ -106,6 +106,7 @@ class Survey:
             yield from _grouped("  ", findings.left_out)
             if share > _WARNED_SHARE:
                 yield f"warning: {share:.0%} of the bytes of these files are not used"
+        yield from findings.row_lines()
         if rows := findings.counts["bad rows"]:
             yield f"rows left out{sample}: {rows:,}"
             most = sorted(findings.bad_rows.items(), key=lambda item: -item[1][1])
