@@ -180,7 +180,9 @@ def _examples(
     place = num_texts + (split.label is not None)
     indices = [str(first + number) for number in range(len(rows))]
     if split.index is not None:  # an empty cell names no row
-        indices = [value if value.strip() else f"row {number}" for value, number in zip(fields[place], indices)]
+        indices = [
+            value if value.strip() else f"row {number}" for value, number in zip(fields[place], indices, strict=True)
+        ]
     groups = None
     if split.group is not None:
         groups = [value if value.strip() else f"{ALONE}{first + row}" for row, value in enumerate(fields[-1])]

@@ -10,6 +10,7 @@ from typing import IO, Any
 from tqdm import tqdm
 
 from bert.files import read_json
+from bert.printable import printable
 
 PROGRESS_FILE = "progress.json"
 _SHARES = ("accuracy", "f1", "precision", "recall", "mfu")
@@ -93,6 +94,16 @@ def progress(
         unit_scale=unit == "B",
         **place,
     )
+
+
+def announce(action: str, paths: Iterable[str | Path]) -> None:
+    """Print what is about to be read, before it is: `reading a.csv, 4.4 MB ...`. Goes to standard error."""
+    names = []
+    for path in map(Path, paths):
+        size = f", {megabytes(path.stat().st_size)}" if path.is_file() else ""
+        names.append(f"{printable(str(path))}{size}")
+    if names:
+        print(f"{action} {'; '.join(names)} ...", file=sys.stderr, flush=True)
 
 
 class RunProgress(threading.Thread):

@@ -215,6 +215,8 @@ def further_texts(rows: Sequence[Mapping[str, Any]], main: str, others: Containe
         rows: the first ones of a table.
         others: columns that are known to hold something else.
     """
+    if _JOIN in main:
+        return []
     names = list(dict.fromkeys(name for row in rows for name in row))
     named = (name for name in names if isinstance(name, str) and name != main and name not in others)
     usual = (name for name in named if _JOIN not in name and name.lower() not in LABEL_NAMES)

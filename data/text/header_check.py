@@ -1,8 +1,9 @@
 """Refuses a table whose first line is a row or a title, not the names of its columns.
 
-Finds rows that are none: names that come again, as in files that were joined, and types below the names. Each sign
-that the first line is a row is a function of one column. The signs are not consulted if a name is a usual one, such as "text", or if the
-names are those that pandas gives unnamed columns, 0, 1, 2 ...
+Finds rows that are none: names that come again, as in files that were joined, and types below the names.
+
+Each sign that the first line is a row is a function of one column. The signs are not consulted if a name is a usual
+one, such as "text", or if the names are those that pandas gives unnamed columns, 0, 1, 2 ...
 """
 
 import re

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from bert.reporting.progress import progress
 from data.text.columns import Row, TableForm, check_number_of_columns, parts_of, places_of, row_size
 from data.text.compression import CHUNK_BYTES, damage_named
 from data.text.contents import bounded, text_chunks
@@ -107,9 +108,10 @@ def user_table(path: Path, form: TableForm, kind: str = "auto", decoding: Decodi
         first = list(islice(table.rows, 1))
 
     def rows() -> Iterator[Row]:
-        yield from first
-        with _named(path):
-            yield from table.rows
+        with _named(path), progress(f"reading {path.name}", None, "rows") as meter:
+            for row in chain(first, table.rows):
+                meter.update()
+                yield row
 
     return replace(table, rows=rows(), columns=table.columns or [key for row in first for key in row.values or ()])
 
