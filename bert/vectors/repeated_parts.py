@@ -64,7 +64,7 @@ class RepeatedParts:
     def notes(self, share: float, what: str) -> Iterator[str]:
         """What is taken out, for the user; nothing if nothing is."""
         if self.counts:
-            most = sorted(self.counts.items(), key=lambda item: -item[1])
+            most = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
             shown = ", ".join(f"{key[:_SHOWN_CHARACTERS]!r} {count:,}" for key, count in most[:_MAX_SHOWN])
             more = ", ..." if len(most) > _MAX_SHOWN else ""
             number = f"{len(most):,} part{'s' * (len(most) > 1)}"

@@ -112,6 +112,18 @@ def test_wrong_answers_are_those_of_every_column_that_is_named_so(tmp_path):
     assert (pair["query"], pair["passage"]) == ("1", "t")
 
 
+def test_an_empty_cell_is_no_identifier_and_the_id_of_an_article_is_not_the_querys(tmp_path):
+    rows = [f"{'' if number % 3 else number},q{number},passage number {number}" for number in range(90)]
+    (file := tmp_path / "a.csv").write_text("\n".join(["query_id,query,passage", *rows]))
+    assert len(cleaned(table_pairs(file, None, None, DETECTED, []), file, [])) == 90
+    rows = [f"article {number % 5},q{number},passage number {number}" for number in range(90)]
+    file.write_text("\n".join(["id,query,passage", *rows]))
+    assert len(cleaned(table_pairs(file, None, None, DETECTED, []), file, [])) == 90
+    frame = pd.DataFrame({"qid": [1.0, np.nan, np.nan], "query": list("abc"), "passage": ["x", "y", "z"]})
+    frame.to_parquet(file := tmp_path / "a.parquet")
+    assert len(cleaned(table_pairs(file, None, None, DETECTED, []), file, [])) == 3
+
+
 def test_passages_are_the_same_as_texts_are_everywhere(tmp_path):
     """But for case, white space and punctuation; numbers count."""
     rows = [("a", "The lock is open."), ("b", "the lock  is OPEN"), ("c", "The lock is shut"), ("d", f"{BODY} {MORE}")]
@@ -139,7 +151,9 @@ def test_no_text_of_a_held_out_pair_is_trained_on(seed, tmp_path):
     assert notes[0] == (
         f"held out: {len(held_out)} pairs; left out of the others as they are like these: {len(left_out)}"
     )
-    warns = [note.startswith(f"warning: {len(left_out) / 30:.0%} of the pairs are left out") for note in notes[1:]]
+    warns = [
+        note.startswith(f"warning: {len(left_out) / len(frame):.0%} of the pairs are left out") for note in notes[1:]
+    ]
     assert warns == [True] * (len(left_out) > 0.3 * len(frame))
 
 
@@ -276,6 +290,7 @@ def test_bad_rows_are_counted_and_named(tmp_path):
         "left out: equal sides: 1 (first: row 5)",
         "left out: a pair a second time: 1 (first: row 3)",
         "left out: an id that another query has: 2 (first: row 6)",
+        "warning: 75% of the pairs are left out, for these reasons; correct the rows",
     ]
     with pytest.raises(ValueError, match=r"of passages \('text' was named\), among query_id, question"):
         list(table_pairs(file, "text", None, DETECTED, []))
