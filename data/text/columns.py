@@ -237,7 +237,7 @@ def _is_text(cells: Sequence[Any]) -> bool:
     characters = "".join(text[:SAMPLE_OF_A_TEXT] for text in texts)
     letters = sum(letter.isalpha() or letter > "\x7f" for letter in characters)
     wide = sum(letter > "\u0dff" for letter in characters)  # of scripts that may have no spaces
-    are_words = num_words >= _LEAST_WORDS * len(texts) or wide >= 2 * _LEAST_WORDS * len(texts)
+    are_words = num_words >= _LEAST_WORDS * len(texts) or 2 * wide >= 3 * _LEAST_WORDS * len(texts)
     return are_words and letters >= _LEAST_LETTERS * len("".join(characters.split()))
 
 
