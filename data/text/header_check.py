@@ -162,23 +162,36 @@ def refuse_names_below(first: Sequence[str], rows: Sequence[tuple[int, Sequence[
     """
     filled, widths = [name for name in first if name], [len(fields) for _, fields in rows]
     usual_width = max(widths, key=widths.count, default=0)
-    is_narrow = len(first) <= 1 < usual_width and widths.count(usual_width) >= _MOST * len(widths)
-    num_empty = len(first) - len(filled)
-    is_title = num_empty > 1 or 2 * num_empty > len(first) or len({*filled}) < len(filled)
-    if not rows or not (is_narrow or is_title):
+    begin = widths.index(usual_width) if widths else 0  # below the other lines of a title
+    is_regular = widths.count(usual_width) >= _MOST * (len(widths) - begin)
+    is_narrow = len(first) <= 1 < usual_width and is_regular
+    if not rows or not (is_narrow or _is_title(first)):
         return
     for place, (number, fields) in enumerate(rows[:_LINES_OF_A_TITLE]):
         names = [field for field in fields if field]
         if len(names) <= len({*filled}) or len(names) < len(fields) - 1 or not _may_be_names(names):
             continue
         below = [cells for _, cells in rows[place + 1 :] if len(cells) == len(fields)]
-        if {name.lower() for name in names} & _USUAL_NAMES or any(
-            _differs(field, [cells[at] for cells in below]) for at, field in enumerate(fields) if field
-        ):
+        stand_out = any(_differs(field, [cells[at] for cells in below]) for at, field in enumerate(fields) if field)
+        if _are_usual(names) or (stand_out and not _are_usual(filled)):
             raise NoHeaderError(
                 f"has the names of its columns in {line} {number} ({', '.join(names)[:LONGEST_NAME]}), below "
                 f"{' '.join(filled)[:LONGEST_NAME]!r}; delete the {line}s above them"
             )
+
+
+def _is_title(first: Sequence[str]) -> bool:
+    """Whether a line leaves fields empty, as merged cells do, or repeats one. A table may have an unnamed index, as
+    pandas writes it, or an empty column at its end."""
+    filled, num_empty = [name for name in first if name], first.count("")
+    places = [place for place, name in enumerate(first) if name]
+    has_gap = bool(places) and len(places) <= places[-1] - places[0]
+    return has_gap or num_empty > 1 or 2 * num_empty > len(first) or len({*filled}) < len(filled)
+
+
+def _are_usual(names: Sequence[str]) -> bool:
+    """Whether one is a usual name of more than a letter."""
+    return not _USUAL_NAMES.isdisjoint(name.lower() for name in names if len(name) > 1)
 
 
 def _may_be_names(fields: Sequence[str]) -> bool:

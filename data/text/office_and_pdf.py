@@ -208,12 +208,12 @@ def _sheet_rows(sheet: Iterator[tuple[int, Sequence[Any]]], above: int, counts: 
         counts: gets the number of rows that are none.
     """
     head = first_items(sheet, lambda _: 0)
-    _, header = head[0] if head else (0, ())
-    check_number_of_columns(len(header))
-    shown = [["" if cell is None else str(cell).strip() for cell in cells] for _, cells in head]
+    shown = [["" if cell is None else str(cell).strip() for cell in cells] for _, cells in head] or [[]]
+    check_number_of_columns(len(shown[0]))
     below = [(number - above, cells) for (number, _), cells in zip(head[1:], shown[1:], strict=True)]
-    refuse_names_below(shown[0] if head else (), below, "row")
-    names = numbered_names(shown[0] if head else ())
+    refuse_names_below(shown[0], below, "row")
+    width = max(len(row) for row in shown)  # cells may stand beside the named columns
+    names = numbered_names([*shown[0], *[""] * (width - len(shown[0]))])
     is_first = True
     for number, cells in chain(head[1:], sheet):
         if all(cell is None for cell in cells):
