@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import pytest
 
@@ -118,3 +119,21 @@ def test_hours_are_refused_with_a_schedule_that_needs_the_updates(words):
     assert plan([*words, "--hours", "1"]).phases[0].optimizer.lr_schedule == "wsd"
     with pytest.raises(ValueError, match="lr_schedule=cosine needs the number of updates, which --hours=1 leaves open"):
         plan([*words, "--hours", "1", "--lr-schedule", "cosine"])
+
+
+def test_a_command_says_what_it_reads_and_asks_about_columns_after_the_first_rows(tmp_path, capfd):
+    """It read 5,000 rows once for each of them, silently: two minutes before this question."""
+    rows = [
+        f"{number},subject {number},a text of some words {number},{'ab'[number % 2]},{'xyz'[number % 3]}"
+        for number in range(12_000)
+    ]
+    (file := tmp_path / "a.csv").write_text("\n".join(["id,subject,body,queue,priority", *rows]))
+    begun = time.process_time()
+    with pytest.raises(SystemExit):
+        main(["classify", "--train", str(file), "--model", "bert-base-uncased", "--output-dir", str(tmp_path)])
+    assert time.process_time() - begun < 3, "CPU seconds"
+    told, asked = capfd.readouterr().err.splitlines()
+    assert told == f"reading {file}, 0.6 MB ..."
+    assert (
+        asked == f"error: {file}: which column holds the labels? it may be 'queue' or 'priority'; pass --label-column"
+    )
