@@ -137,7 +137,8 @@ class Rows:
         hint = suggest(
             missing, map(str, row), "--text-column names the right one, and --no-header reads a table without names"
         )
-        raise ValueError(f"{name} has no column {' and '.join(map(repr, keys[0]))}, only {list(row)[:20]}; {hint}")
+        wanted = " and ".join(repr(part) for name in keys[0] for part in joined_parts(name) or (name,))
+        raise ValueError(f"{name} has no column {wanted}, only {list(row)[:20]}; {hint}")
 
     def _lines(self, path: Path | None) -> Iterator[_RawRow | None]:
         parser = _LineParser(kind_of(path, self._form.kind)[0], self._form)
@@ -297,7 +298,8 @@ def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
         return (raw,) if isinstance(raw, str) else tuple(raw)
     names = fitting(keys, raw)
     if names is None:
-        raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {' and '.join(keys[0])}")
+        wanted = " and ".join(part for name in keys[0] for part in joined_parts(name) or (name,))
+        raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {wanted}")
     return tuple(value_of(raw, name) for name in names)
 
 

@@ -14,6 +14,7 @@ from bert.launching.ranks import Ranks
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import duration, metrics_line
 from tests.support.commands import refused
+from tests.support.fake_hub import tiny_model
 from tests.support.launching import LAUNCHERS
 
 
@@ -129,8 +130,10 @@ def test_a_command_says_what_it_reads_and_asks_about_columns_after_the_first_row
     ]
     (file := tmp_path / "a.csv").write_text("\n".join(["id,subject,body,queue,priority", *rows]))
     begun = time.process_time()
+    for name, content in tiny_model().items():
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(SystemExit):
-        main(["classify", "--train", str(file), "--model", "bert-base-uncased", "--output-dir", str(tmp_path)])
+        main(["classify", "--train", str(file), "--model", str(tmp_path), "--output-dir", str(tmp_path / "out")])
     assert time.process_time() - begun < 3, "CPU seconds"
     told, asked = capfd.readouterr().err.splitlines()
     assert told == f"reading {file}, 0.6 MB ..."

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from bert.inference.rows import RowForm, Rows, texts_of
+from bert.inference.rows import SINGLE_KEYS, RowForm, Rows, texts_of
+from bert.inference.trained_model import TrainedModel
 from bert.labels.columns import survey, unused_texts
 from bert.labels.examples import read_examples
 from bert.labels.preparation import prepare
@@ -150,8 +151,16 @@ def test_a_prediction_joins_as_the_training_and_repeats_the_columns_of_its_table
     assert found[7].texts == ("printer7 is broken again\nthe machine in room7 does not print and it blinks",)
     assert list(found[7].record) == COLUMNS and not found[7].error
     (tmp_path / "few.csv").write_text("body,queue\nx,y\n")
-    with pytest.raises(ValueError, match="has no column 'subject\\+body', only"):
+    with pytest.raises(ValueError, match="has no column 'subject' and 'body', only"):
         list(Rows([tmp_path / "few.csv"], request(keys)))
+
+
+def test_a_part_of_the_joined_columns_is_not_the_text():
+    opened = SimpleNamespace(usage=SimpleNamespace(text_columns=("subject+body",)))
+    keys = TrainedModel.text_keys(SimpleNamespace(opened=opened, keys=SINGLE_KEYS))
+    assert texts_of({"text": "x"}, keys) == ("x",) and texts_of({"subject": "x", "body": None}, keys) == ("x",)
+    with pytest.raises(ValueError, match="the object has the keys body; it must have subject and body"):
+        texts_of({"body": "x"}, keys)
 
 
 def test_the_server_takes_the_columns_or_their_text():
