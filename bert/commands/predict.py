@@ -68,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(request: PredictRequest) -> int:
     """Load the model and use it; returns the exit code."""
-    announce("loading", [request.model])
+    if sys.stderr.isatty():  # an error in a log stays one line
+        announce("loading", [request.model])
     from bert.inference.heads import load_from_settings  # loads Paddle
     from bert.inference.nearest import NearestSentences
     from bert.inference.terminal import result_lines, talk
