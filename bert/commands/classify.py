@@ -18,9 +18,8 @@ from bert.files import read_json, write_atomically
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.help_parser import wrapped
-from bert.jobs.job import Execution, Group, Job, Step
-from bert.jobs.planned import Planned, start
-from bert.jobs.training import Train, trainings
+from bert.jobs.job import Execution, Group, Job, Planned, Step, start
+from bert.jobs.training import Train, parts_of_time, trainings
 from bert.launching.arguments import CommandLine
 from bert.launching.settings import LaunchSettings
 from bert.reporting.run_record import BASELINE_FILE, SCORES_FILE, SUMMARY
@@ -83,7 +82,8 @@ def planned(words: Sequence[str]) -> Planned:
         return one
     if one.plan.questions:
         print(f"--cross-validate: this is one of {parts} trainings, each in part-N of its folder", file=sys.stderr)
-    return Planned(one.line, one.plan.shown_in_time([1 / parts]), cross_validation(one.job, parts))
+    job = cross_validation(one.job, parts)
+    return Planned(one.line, one.plan.shown_in_time(parts_of_time(job)), job)
 
 
 main = partial(start, planned)
@@ -156,7 +156,7 @@ def _all_rows(scores: list[dict[str, Any]]) -> list[str]:
     rows = []
     for name in parts[0]:
         truths, said = (round(sum(part[name][key] for part in parts)) for key in ("support", "predicted"))
-        hits = round(sum(part[name]["recall"] * part[name]["support"] for part in parts))
-        measures = (hits / max(said, 1), hits / max(truths, 1), 2 * hits / max(said + truths, 1))
-        rows.append([name, *(f"{value:.3f}" for value in measures), str(truths)])
+        hits = round(sum((part[name]["recall"] or 0.0) * part[name]["support"] for part in parts))
+        shares = ((hits, said), (hits, truths), (2 * hits, said + truths))
+        rows.append([name, *(f"{part / whole:.3f}" if whole else "-" for part, whole in shares), str(truths)])
     return ["", *markdown((["class, over all rows", "precision", "recall", "F1", "lines"], rows))]

@@ -11,11 +11,8 @@ from pydantic import Field
 from bert.config.flags import Flag
 from bert.config.plain_commands import read_flags
 from bert.config.setting_errors import SettingsWithRules, usage_errors
-from bert.conversion.converting import ConversionRequest, convert, table
 from bert.conversion.hub_settings import HubRequest
-from bert.conversion.model import ModelSource
-from bert.conversion.model_card import CardRequest
-from bert.conversion.writers import FORMATS
+from bert.conversion.settings import FORMATS, CardRequest, ConversionRequest, ModelSource
 
 _DESCRIPTION = "Convert a BERT between this project, Hugging Face, PaddleNLP, NVIDIA's Paddle and Google's TensorFlow."
 
@@ -78,6 +75,8 @@ def _require_paddlenlp() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     request = read_flags(ConvertRequest, argv, description=_DESCRIPTION, program="run_convert.py")
     with usage_errors():
+        from bert.conversion.converting import convert, table  # not for --help
+
         if request.check:
             _require_paddlenlp()
             from bert.inference.paddlenlp_check import check_with_paddlenlp  # loads Paddle

@@ -10,23 +10,24 @@ from bert.checkpoints.directories import list_steps
 from bert.commands.quickstart_data import MadeData, SampleVocabulary, quickstart_data
 from bert.config.command_line import Question, take_questions
 from bert.config.setting_errors import Mistakes
-from bert.config.setting_sources import read_settings, resolve_config
+from bert.config.setting_sources import read_settings, resolve
 from bert.config.training_settings import derive
-from bert.exit_codes import OK
+from bert.config.unread_settings import unread_warnings
+from bert.conversion.model_description import LINEAR_MODEL_FILE
+from bert.exit_codes import BAD_INPUT, OK
 from bert.files import read_json
 from bert.finetuning.config import FineTuningConfig, with_global_batch
 from bert.help_parser import wrapped
 from bert.interpreter import shell_command
-from bert.jobs.job import Execution, Job, Step
-from bert.jobs.planned import Planned
-from bert.jobs.training import Train
+from bert.jobs.job import Execution, Job, Planned, Step
+from bert.jobs.training import Train, parts_of_time
 from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, read_command_line
 from bert.launching.ranks import gpus_for, quickstart_processes
 from bert.launching.settings import LaunchPlan
 from bert.reporting.curves import curves_command
 from bert.reporting.progress import announce, metric_form
 from bert.reporting.results import next_commands
-from bert.reporting.run_record import SCORES_FILE
+from bert.reporting.run_record import BASELINE_MODEL, SCORES_FILE
 
 _FILES = ("text", "train_file", "eval_file", "predict_file")  # settings that name what a command reads
 ALL_MODES = ("do_train", "do_eval", "do_predict")
@@ -75,7 +76,7 @@ def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
     mistakes.refuse()
     results = FineTuningResults(training, tuple(task.scores))
     job = Job(plan.name, training.config.run.output_dir, (training, results), plan.ranks, plan.hours)
-    return Planned(line, plan.shown_in_time([1.0]), job)
+    return Planned(line, plan.shown_in_time(parts_of_time(job)), job)
 
 
 def _plan(
@@ -93,7 +94,7 @@ def _plan(
         device = {**dict(task.entry.recipes[form.quickstart]()), **settings, **line.training}.get("device", "auto")
         launch_settings["num_processes"] = quickstart_processes(device)
     timed = {"lr_schedule": "wsd"} if "hours" in flags else {}  # whose decay can begin at any time
-    config = resolve_config({**timed, **settings, **line.training}, task.entry)
+    config = resolve([{**timed, **settings}, line.training], task.entry)
     available = max(1, gpus_for(config.hardware.device))
     launched = read_settings(task.settings, {"num_processes": available, **launch_settings, **flags})
     if "plan" not in line.launch:  # --plan is about other devices than this machine has
@@ -109,7 +110,8 @@ def _plan(
         typed=frozenset({**line.launch, **line.training}),
         vocabulary=made.vocabulary,
     )
-    plan = LaunchPlan(name, [config], launched, questions)
+    unread = [*unread_warnings(config, line.training), *unread_warnings(launched, line.launch)]
+    plan = LaunchPlan(name, [config], launched, questions, unread)
     plan.refuse_schedule()
     return plan, training
 
@@ -133,16 +135,15 @@ class FineTune(Train):
             return self
         return replace(self, config=derive(self.config, vocab_size=self.vocabulary.size_now()))
 
-    def check(self) -> None:
+    def check(self, here: bool) -> None:
         """Refuse also files that were named and are missing or wrong; others may be on the machine of the run."""
-        super().check()
-        if (error := self._wrong_files()) is not None and str(error).partition("=")[0] in self.typed:
-            raise error
-
-    def check_here(self) -> None:
-        super().check_here()
-        if (error := self._wrong_files()) is not None:
-            raise error
+        mistakes, error = Mistakes(), self._wrong_files()
+        with mistakes.noted():
+            super().check(here)
+        with mistakes.noted():
+            if error is not None and (here or str(error).partition("=")[0] in self.typed):
+                raise error
+        mistakes.refuse()
 
     def _wrong_files(self) -> ValueError | None:
         """None also where the files are made or fetched when the training starts."""
@@ -176,7 +177,9 @@ class FineTuningResults(Step):
     def run(self, execution: Execution) -> int:
         config = self.training.config
         print("\n".join(result_lines(config, self.scores, self.is_alone)), flush=True)
-        return OK
+        summary = read_json(config.log_dir() / "summary.json")
+        is_measured = any(summary.get(key) is not None for _, key, _ in _THROUGHPUT)
+        return BAD_INPUT if config.run.benchmark and not is_measured else OK
 
 
 def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool = True) -> list[str]:
@@ -187,6 +190,7 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     rows = [row for row in rows if summary.get(row[1]) is not None]
     lines = ["", *(f"  {title:<32}{format(summary[key], form):>9}" for title, key, form in rows), ""]
     if config.run.benchmark:
+        lines += [] if rows else ["nothing was measured"]
         return [*lines, f"Summary: {folder}/summary.json"]
     for found in (summary, read_json(folder / SCORES_FILE)):
         lines += wrapped(found.get("verdict", "")).splitlines()
@@ -195,6 +199,8 @@ def result_lines(config: FineTuningConfig, scores: Sequence[Row], is_alone: bool
     if is_alone and list_steps(config.checkpoint_dir()):
         words = shell_command("run_predict.py", config.checkpoint_dir(), *config.example_words)
         commands.append(("use the model", words))
+    if (baseline := config.stage_dir() / BASELINE_MODEL / LINEAR_MODEL_FILE).is_file():
+        commands.append(("use the kept baseline", shell_command("run_predict.py", baseline.parent)))
     if config.run.do_train and config.hardware.visualdl:
         commands.append(curves_command(folder))
     return [*lines, next_commands(commands)] if commands else lines

@@ -8,7 +8,7 @@ from bert.commands.fine_tuning import ALL_MODES, FineTuningLauncher, Form, form_
 from bert.glue.config import ENTRY as GLUE
 from bert.glue.config import OWN_FILES
 from bert.glue.task_table import task_name
-from bert.jobs.planned import start
+from bert.jobs.job import start
 from bert.launching.arguments import FLAGS_INSTEAD, CommandLine
 
 

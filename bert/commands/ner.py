@@ -4,7 +4,7 @@ from functools import partial
 
 from bert.commands.fine_tuning import FineTuningLauncher, Form, form_of_recipe, planned_of
 from bert.finetuning.ner.config import ENTRY as NER
-from bert.jobs.planned import start
+from bert.jobs.job import start
 from bert.launching.arguments import CommandLine
 
 

@@ -86,6 +86,7 @@ def run(request: PredictRequest) -> int:
         (result,) = nearest.run([model.request(request.nearest)], itself=True)
         lines = result_lines(result, {}) if sys.stdout.isatty() else [json.dumps(result, ensure_ascii=False)]
         print("\n".join(map(printable, lines)))
+        _report_cut_texts(model)
         return exit_codes.OK
     if not request.files and sys.stdin.isatty():
         return talk(model, sys.stdin, sys.stdout, nearest.run if nearest else None)
@@ -102,13 +103,17 @@ def run(request: PredictRequest) -> int:
     if bad or request.output:
         counted = f", {bad:,} of them bad" if bad else ""
         print(f"{rows:,} {'line' if rows == 1 else 'lines'}{counted}", file=sys.stderr)
+    _report_cut_texts(model)
+    return exit_codes.BAD_INPUT if bad and bad == rows else exit_codes.OK
+
+
+def _report_cut_texts(model: "TrainedModel") -> None:
     if model.num_truncated:
         print(
             f"{model.num_truncated:,} of {model.num_read:,} texts were longer than {model.max_seq_length} tokens: "
             "their ends were not read",
             file=sys.stderr,
         )
-    return exit_codes.BAD_INPUT if bad and bad == rows else exit_codes.OK
 
 
 def windows_of(rows: Iterable[Row | None]) -> Iterator[list[Row]]:

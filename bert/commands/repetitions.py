@@ -17,9 +17,8 @@ from bert.exit_codes import OK
 from bert.files import write_atomically
 from bert.glue.task_table import TASKS
 from bert.help_parser import HelpParser, wrapped
-from bert.jobs.job import Execution, Group, Job, Step
-from bert.jobs.planned import Planned, start
-from bert.jobs.training import Train, trainings
+from bert.jobs.job import Execution, Group, Job, Planned, Step, start
+from bert.jobs.training import Train, parts_of_time, trainings
 from bert.own_text.flags import is_about_own_text
 from bert.reporting.run_record import read_runs
 from bert.reporting.spread import repetition_lines
@@ -68,8 +67,9 @@ def planned(task: str, plan: Plan, words: Sequence[str]) -> Planned:
     mistakes.refuse()
     first = plans[0]
     job = replace(first.job, output_dir=folder, steps=(*groups, Scores(folder)), goes_on=True)
-    number = len(trainings(job))
-    return Planned(first.line, first.plan.shown_in_time([1 / max(1, number)] * len(first.plan.phases)), job)
+    if not trainings(job) and job.hours is not None:  # on own text: each has a clock of its own, and its part of them
+        job = replace(job, hours=job.hours * len(groups))
+    return Planned(first.line, first.plan.shown_in_time(parts_of_time(job)), job)
 
 
 def _with_part_of_the_hours(words: Sequence[str], number: int) -> list[str]:

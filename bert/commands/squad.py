@@ -16,7 +16,7 @@ from bert.finetuning.model_files import implied_by_weights
 from bert.finetuning.squad.config import ENTRY as SQUAD
 from bert.finetuning.squad.examples import read_squad
 from bert.finetuning.text_files import decoding_of
-from bert.jobs.planned import start
+from bert.jobs.job import start
 from bert.launching.arguments import CommandLine, Positional, read_positional, settings_of_nvidia
 from bert.launching.settings import LaunchSettings
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bert.commands.fine_tuning import FineTuningLauncher, Form, planned_of
 from bert.finetuning.config import TaskDataSettings
-from bert.jobs.planned import start
+from bert.jobs.job import start
 from bert.launching.arguments import CommandLine
 from bert.vectors.settings import ENTRY, TIMED
 

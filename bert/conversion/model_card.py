@@ -4,64 +4,33 @@ What no record says is left out. A README.md beside the weights is the card of w
 """
 
 import json
-import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import Field, field_validator
 
-from bert.checkpoints.directories import CARD_FILE, weights_folder
-from bert.config.flags import Flag
-from bert.config.settings_base import Settings
+from bert.checkpoints.chosen_weights import chosen_weights
+from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.card_facts import training_rows
 from bert.conversion.locating import published_model
+from bert.conversion.lost_on_export import what_is_lost
 from bert.conversion.model import Model
 from bert.conversion.model_description import VectorForm, read_usage
-from bert.conversion.raw_tensors import ConversionError
-from bert.model.head_specs import HEADS, TOKEN_WEIGHTS
+from bert.conversion.settings import CardRequest
+from bert.conversion.untrusted_files import ConversionError
+from bert.model.head_specs import HEADS
 from bert.reporting.report import Block, heading, table, text, to_markdown
 from bert.reporting.run_record import CONFIG, VERDICTS, RunRecord, read_run
 from bert.reporting.spread import NO_METRICS
 from data.fetching.published_models import GOOGLE, known_names
-from data.text.code_pages import check_language
 
-_GROUP = "model card (README.md)"
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")  # as Hugging Face writes it, with hyphens
 _LARGEST = 1 << 20  # bytes of a card
 _LIBRARIES = {"hf": "transformers", "paddlenlp": "paddlenlp", "onnx": "onnx", "triton": "onnx", "openvino": "openvino"}
 _NETWORKS = {"modernbert": "ModernBERT", "roberta": "RoBERTa"}
 _MOST_LABELS, _MOST_RUNS = 50, 8
-
-
-class CardRequest(Settings):
-    """What the user says about a model, from the flags of the commands that export."""
-
-    license: Annotated[str | None, Flag(group=_GROUP)] = Field(
-        None, description="of the model, as the hub spells it: apache-2.0, cc-by-4.0, other"
-    )
-    languages: Annotated[
-        tuple[str, ...], Flag(name="--language", aliases=("--lang",), placeholder="CODE", group=_GROUP)
-    ] = Field((), description="of its text: en de")
-
-    @field_validator("license")
-    @classmethod
-    def _is_license(cls, license: str | None) -> str | None:
-        if license and not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", license):
-            raise ValueError(f"license={license} must be a name as apache-2.0, mit or other; change --license")
-        return license
-
-    @field_validator("languages")
-    @classmethod
-    def _are_languages(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
-        for language in languages:
-            if not _LANGUAGE.fullmatch(language):
-                raise ValueError(f"language={language} must be a code as en or de; change --language")
-            check_language(language)
-        return languages
 
 
 def write_card(folder: Path, model: Model, to_format: str, request: CardRequest, name: str) -> None:
@@ -90,20 +59,6 @@ def write_card(folder: Path, model: Model, to_format: str, request: CardRequest,
         (folder / CARD_FILE).write_text(content, encoding="utf-8")
 
 
-def what_is_lost(model: Model, to_format: str) -> list[str]:
-    """A sentence if a classifier has token weights, for which other libraries' networks have no place."""
-    weights = model.parameters.get(TOKEN_WEIGHTS)
-    if to_format not in ("hf", "paddlenlp") or weights is None:
-        return []
-    library = {"hf": "transformers", "paddlenlp": "PaddleNLP"}[to_format]
-    number = weights[: model.config.vocab_size].size
-    return [
-        f"{library} ignores the {number:,} token weights of this classifier, so it gives other logits than this "
-        "project's programs, and the scores of the training are not its scores. For a model that both compute alike, "
-        "train with --no-token-weights."
-    ]
-
-
 def _copy(own: Path, target: Path, stated: Mapping[str, Any]) -> None:
     """Copy the user's card, with what is stated now in its metadata."""
     if own.stat().st_size > _LARGEST:
@@ -127,7 +82,7 @@ def runs_of(weights: Path) -> list[RunRecord]:
             break
         try:
             runs.insert(0, read_run(directory, directory.name))
-            weights = weights_folder(Path(_beginning(runs[0])))
+            weights = chosen_weights(Path(_beginning(runs[0]))).path
         except (OSError, TypeError, ValueError):  # not readable, figures of a wrong type, a CheckpointError
             break
     return runs
@@ -209,7 +164,8 @@ def _use(model: Model, to_format: str, name: str, form: VectorForm | None) -> Bl
         lines = ["from transformers import pipeline", "", f"model = {call}", f"print(model({example}))"]
     elif to_format == "paddlenlp":
         kind = model.description(model.config, -1)["architectures"][0]
-        lines = [f"from paddlenlp.transformers import {kind}", f"model = {kind}.from_pretrained({said})"]
+        lines = ["import zlib  # before Paddle, whose own zlib other packages, such as scipy, would get", ""]
+        lines += [f"from paddlenlp.transformers import {kind}", "", f"model = {kind}.from_pretrained({said})"]
     if lines and model.tokens is not None and (segmenter := model.tokens.normalization.word_segmenter):
         lines += ["", *_CUTTING[segmenter]]
     code = ["```python", *lines, "```", ""] if lines else []

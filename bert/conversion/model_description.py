@@ -6,6 +6,7 @@ task.json                       our tasks: name, longest sequence, columns of th
 tokenizer_config.json           do_lower_case and strip_accents, as Hugging Face's, and word_segmenter
 modules.json, 1_Pooling ...     how sentence-transformers makes vectors
 question_answering.json         windows and answers, of our fine-tuning for questions
+linear_model.json               a kept baseline, which has no network
 """
 
 import json
@@ -20,7 +21,7 @@ from pydantic import TypeAdapter
 
 from bert.config.architecture import BertConfig, network_of
 from bert.conversion.old_calibration import without_old_calibration
-from bert.conversion.raw_tensors import ConversionError, read_json
+from bert.conversion.untrusted_files import ConversionError, read_json
 from bert.model.head_specs import HEADS
 from bert.printable import printable
 from bert.tokenization.normalization import Normalization
@@ -115,8 +116,10 @@ def named_classes(labels: tuple[str, ...], number: int) -> tuple[str, ...]:
 TASK_FILE = "task.json"
 TOKENIZER_FILE = "tokenizer_config.json"  # Hugging Face's name
 READER_FILE = "question_answering.json"
+LINEAR_MODEL_FILE = "linear_model.json"
 _TOKENIZER_JSON = "tokenizer.json"
 _SEVERAL_LABELS = "multi_label_classification"  # transformers' problem_type
+WHOLE = "whole"  # key of Usage.held_out: the scores of the decision as it is
 POOLING_KEYS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}  # of sentence-transformers
 
 
@@ -156,6 +159,9 @@ class Usage:
     language: str | None = None  # of the text, by which encodings are detected
     header: bool = True  # the first line of a CSV or TSV names the columns
     vectors: VectorForm | None = None  # of an encoder that was trained for search
+    # Scores on the held-out rows of the training, by name: of the WHOLE decision, and without a part that other
+    # libraries leave out ("threshold", "token weights"); None: no such part.
+    held_out: Mapping[str, Mapping[str, float]] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False) + "\n"
@@ -182,7 +188,9 @@ def read_usage(folder: Path) -> Usage:
             values = without_old_calibration(dict(values))
             rules = TypeAdapter(dict[str, bool] | None).validate_python(values.get("word_rules"))
             vectors = TypeAdapter(VectorForm | None).validate_python(values.get("vectors"))
-            known = {"text_columns": tuple(values["text_columns"]), "word_rules": rules, "vectors": vectors}
+            held_out = TypeAdapter(dict[str, dict[str, float]] | None).validate_python(values.get("held_out"))
+            known: dict[str, Any] = {"text_columns": tuple(values["text_columns"])}
+            known |= {"word_rules": rules, "vectors": vectors, "held_out": held_out}
             usage = Usage(**{**values, **known})
             if usage.max_seq_length is not None and usage.max_seq_length < 3:
                 raise ValueError(f"max_seq_length={usage.max_seq_length}")

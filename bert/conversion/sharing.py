@@ -5,7 +5,6 @@ huggingface_hub reads HF_ENDPOINT and HF_TOKEN. Weights that arrived before a fa
 
 import logging
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,8 @@ from bert.checkpoints.directories import CARD_FILE
 from bert.conversion.converting import REPORT_FILE
 from bert.conversion.hub_settings import HubRequest
 from bert.conversion.model_description import CONFIG_FILES, LABELS_FILE, READER_FILE, TASK_FILE
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
+from bert.files import temporary_folder
 from bert.printable import printable
 from data.fetching.transfer import HttpsSession, reason_of
 
@@ -57,8 +57,8 @@ def share(request: HubRequest, make: Callable[[Path, str], dict[str, Any]]) -> t
     with _explained(name):
         name = name if "/" in name else f"{api.whoami()['name']}/{name}"
     kept = _kept_files(api, name, request)
-    with tempfile.TemporaryDirectory(prefix="to-hub-") as temporary:
-        folder = Path(temporary) / "model"
+    with temporary_folder("to-hub") as temporary:
+        folder = temporary / "model"
         report = make(folder, name)
         with _explained(name):
             api.create_repo(name, private=request.hub_private, exist_ok=True)

@@ -9,9 +9,10 @@ import numpy as np
 
 from bert.config.architecture import BertConfig
 from bert.conversion import tensor_names
-from bert.conversion.raw_tensors import BFLOAT16, ConversionError, RawTensors
+from bert.conversion.raw_tensors import BFLOAT16, RawTensors
 from bert.conversion.tensor_names import POSITION_EMBEDDINGS
 from bert.conversion.unnamed_layers import LAYER_NAME, parameters_of_layers
+from bert.conversion.untrusted_files import ConversionError
 from bert.model.head_specs import DECODER_BIAS
 
 _SHOWN = 20  # unknown tensors listed in the error

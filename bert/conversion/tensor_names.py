@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert.config.architecture import BertConfig
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.model.head_specs import DECODER_BIAS, HEAD_TENSORS, TOKEN_WEIGHTS
 
 EMBEDDINGS = tuple(

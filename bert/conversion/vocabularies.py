@@ -12,9 +12,9 @@ from tokenizers.processors import BertProcessing, Sequence
 
 from bert.config.architecture import BertConfig
 from bert.conversion.model_description import stated_normalization, tokenizer_warnings
-from bert.conversion.raw_tensors import ConversionError, write_json
 from bert.conversion.reading import PretrainedWeights
 from bert.conversion.tensor_names import WORD_EMBEDDINGS
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.vocabulary_padding import pad_vocabulary
 from bert.model.head_specs import DECODER_BIAS
 from bert.tokenization.library import LibraryVocabulary

@@ -11,7 +11,8 @@ from safetensors.numpy import save_file
 from bert.conversion import tensor_layout, tensor_names
 from bert.conversion.model import Model
 from bert.conversion.model_description import LABELS_FILE, POOLING_KEYS, VectorForm, read_usage
-from bert.conversion.raw_tensors import ConversionError, write_json
+from bert.conversion.settings import FORMATS
+from bert.conversion.untrusted_files import ConversionError, write_json
 from bert.conversion.vocabularies import write_vocabulary
 
 
@@ -42,7 +43,8 @@ def write_hugging_face(folder: Path, model: Model) -> None:
     }
     tensors = tensor_layout.join_parts(tensors)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    write_json(folder / "config.json", {**model.description(config), "torch_dtype": "float32"})
+    special = {} if config.has_token_types() else model.special_token_ids()  # a BERT's configuration has none
+    write_json(folder / "config.json", {**model.description(config), **special, "torch_dtype": "float32"})
     model.write_tokenizer(folder)
     if model.task == "encoder":
         _note_absent_pooler(model, "transformers")
@@ -109,4 +111,4 @@ WRITERS: dict[str, Callable[[Path, Model], None]] = {
     "hf": write_hugging_face,
     "paddlenlp": write_paddlenlp,
 }
-FORMATS = tuple(WRITERS)
+assert tuple(WRITERS) == FORMATS

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bert.checkpoints.directories import weights_folder
+from bert.checkpoints.chosen_weights import weights_folder
 from bert.config.flags import is_on
 from bert.config.training_settings import InitializationSettings
 from bert.conversion.locating import locate, published_model, resolve
@@ -23,7 +23,7 @@ from bert.conversion.model_description import (
     stated_normalization,
     tokenizer_warnings,
 )
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.tokenization.normalization import UNCASED
 from bert.tokenization.vocabulary_files import read_vocabulary, vocabulary_beside
 

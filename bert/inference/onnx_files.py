@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from bert.conversion.model import Model
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.inference.export_files import ONNX_FILE, ExportRequest
 from bert.inference.onnx_graph import write_onnx
 from bert.inference.samples import Sample

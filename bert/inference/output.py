@@ -9,8 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from bert.finetuning.prediction_files import csv_ends, line_ends
 from bert.inference.records import Record, flat, free_name, joined
 from bert.inference.rows import Row, Rows
@@ -55,6 +53,8 @@ class Output:
     def content(self, records: Sequence[Record], *, is_first: bool) -> bytes:
         """What records append; `is_first`: they are the first ones."""
         if self._form == "npy":
+            import numpy as np  # not for --help
+
             vectors = [record.get("vector", [np.nan] * self._width) for record in records]
             return (npy_header(0, self._width) if is_first else b"") + np.array(vectors, "<f4").tobytes()
         if self._is_csv:
@@ -145,6 +145,8 @@ def _text_cell(value: Any) -> Any:
 
 def npy_header(rows: int, width: int) -> bytes:
     """What stands before the rows in a .npy file; as long for any number of rows: numpy leaves room for it to grow."""
+    import numpy as np
+
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (rows, width)})
     return header.getvalue()

@@ -149,10 +149,9 @@ def require_tensorrt() -> None:
 
 def _paddle_session(files: Sequence[str], description: Mapping[str, Any], device: str, cpu_threads: int) -> Session:
     longest = description["max_length"]
-    used = chosen_device("gpu" if device == "tensorrt" else device)
-    if device == "tensorrt":
+    used = chosen_device(device)
+    if used == "tensorrt":
         require_tensorrt()
-        used = device
     if used != "cpu" and description.get("precision") == "bfloat16" and not paddle.amp.is_bfloat16_supported():
         raise ValueError(f"{files[0]}: bfloat16 needs a card from Ampere on; pass --device cpu, or export with fp16")
     config = paddle_config(files, description, used, cpu_threads)

@@ -294,7 +294,7 @@ def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
     """The texts of a request: a text, a sequence of texts, or an object with all of one tuple of the keys."""
     if not isinstance(raw, Mapping):
         if not isinstance(raw, Iterable):
-            raise ValueError(f"{raw!r} must be text")
+            raise ValueError(f"{raw!r} must be text; replace what is missing, or leave it out")
         return (raw,) if isinstance(raw, str) else tuple(raw)
     names = fitting(keys, raw)
     if names is None:

@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from bert.labels.schema import POSITION, LabelSchema, listed
 from bert.labels.table import Split, shown
 from bert.printable import printable
 from data.text.columns import Column, Row, is_blank, parts_of, texts_inside, value_of
+
+if TYPE_CHECKING:  # not for --help
+    import numpy as np
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can escape half of a surrogate pair; it is no text
 MAX_BAD_LINE_FRACTION = 1e-4  # of a labelled file; below 10,000 lines, every line must be readable
@@ -63,8 +64,10 @@ class Examples:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def take(self, rows: np.ndarray) -> "Examples":
+    def take(self, rows: "np.ndarray") -> "Examples":
         """Some of the examples, by their numbers or a mask."""
+        import numpy as np
+
         numbers = np.arange(len(self))[rows].tolist()
         texts = tuple([text[number] for number in numbers] for text in self.texts)
         labels, indices, groups = (

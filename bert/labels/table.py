@@ -43,7 +43,7 @@ class Split:
         for text, flag in zip(self.texts, ("--text-column", "--text-pair-column"), strict=False):
             if column == text or column in joined_parts(text):
                 return flag
-        return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-column")
+        return {self.label: "--label-column", self.index: "--index-column"}.get(column, "--group-by")
 
 
 RowReader = Callable[[Path, Split, list[str]], Iterator[Row]]

@@ -10,7 +10,7 @@ import psutil
 
 from bert.conversion.vocabularies import write_vocabulary
 from bert.jobs.making import REPORT_NAME, Products, Run
-from bert.launching.process_runner import module_command
+from bert.launching.processes import module_command
 from bert.own_text import constants
 from bert.own_text.facts import fingerprint
 from bert.own_text.plan import TextPlan

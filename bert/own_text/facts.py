@@ -143,6 +143,7 @@ class MachineFacts:
         memory_bytes: free memory of the machine.
         disk_bytes: free on the disk of the output folder.
         segmenter: of Chinese words that is installed; "" without one.
+        is_planned: it is another machine, whose memory, cores and disk are assumed.
         note: why a device that is there is not used; "" otherwise.
     """
 
@@ -154,6 +155,7 @@ class MachineFacts:
     gpu_bytes: int = 0
     note: str = ""
     segmenter: str = ""
+    is_planned: bool = False
 
     def device(self, asked: str) -> str:
         """cpu or gpu, by --device."""

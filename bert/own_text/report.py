@@ -7,7 +7,7 @@ from typing import Any
 
 from bert.files import read_json
 from bert.interpreter import shell_command
-from bert.launching.process_runner import Runner
+from bert.launching.start_training import Runner
 from bert.own_text.plan import TextPlan
 from bert.own_text.sources import REPLAY
 from bert.pretraining.config import PretrainingConfig
@@ -21,7 +21,8 @@ _LITTLE = 0.3  # nats below the unigram entropy
 
 def result_lines(plan: TextPlan, config: PretrainingConfig) -> Iterator[str]:
     """What was chosen, what was learned, and where a better model is, if the last updates made it worse."""
-    model, summary, samples = config.model, read_json(config.stage_dir() / "summary.json"), sample_set(config)
+    model, summary = config.model, read_json(config.stage_dir() / "summary.json")
+    samples = sample_set(config.data.input_dir)
     updates, batch = summary.get("steps", 0), config.batch.resolved_global_batch_size(plan.ranks)
     passes = f", {updates * batch * plan.duplicate_factor / samples.num_samples:,.2f} epochs" if samples else ""
     yield (

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import Field, ValidationError
 
 from bert.config.automatic import AMPERE, CPU, DeviceFeatures
@@ -91,6 +90,8 @@ def part_of(device_name: str) -> str | None:
 
 def load_parts(path: Path = PARTS_FILE) -> dict[str, Part]:
     """The table of parts."""
+    import yaml  # not for --help
+
     try:
         table = yaml.safe_load(path.read_text(encoding="utf-8"))
         defaults, parts = dict(table["defaults"]), dict(table["parts"])

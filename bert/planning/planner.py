@@ -8,6 +8,8 @@ figures: `python -m tests.benchmarks.planner_check`.
 
 import dataclasses
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from bert.config.automatic import resolve_auto
@@ -178,8 +180,8 @@ def _predictions(config: Any, length: float) -> float:
     return min(most, most * length / config.data.max_seq_length)
 
 
-def plan_report(plan: Plan, title: str) -> str:
-    """The plan as a table for the terminal."""
+def plan_report(plan: Plan, title: str, more: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The plan as a table for the terminal, with further rows of the task."""
     hardware, part, memory = plan.hardware, plan.hardware.part, plan.memory
     nodes = f"{hardware.num_nodes} node{'s' if hardware.num_nodes > 1 else ''}"
     parts = ", ".join(f"{name} {gigabytes(size)}" for name, size in dataclasses.asdict(memory).items())
@@ -190,6 +192,7 @@ def plan_report(plan: Plan, title: str) -> str:
         "memory": f"{gigabytes(memory.total())} a device: {parts}",
         "fits": _fit(plan),
         **(_time_rows(plan, plan.update) if plan.update else {}),
+        **more,
     }
     one, most = gigabytes(plan.checkpoint_bytes), gigabytes(plan.disk_bytes)
     rows["disk"] = f"{one} a checkpoint, {most} of checkpoints at most"

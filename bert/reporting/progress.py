@@ -5,12 +5,13 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
-
-from tqdm import tqdm
+from typing import IO, TYPE_CHECKING, Any
 
 from bert.files import read_json
 from bert.printable import printable
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 PROGRESS_FILE = "progress.json"
 _SHARES = ("accuracy", "f1", "precision", "recall", "mfu")
@@ -32,8 +33,15 @@ def metric_form(name: str, all_names: Mapping[str, object] | None = None) -> str
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
     """`masked_lm_loss 5.6250  masked_lm_accuracy 17.4%`."""
-    shown = (f"{name.removeprefix('eval_')} {value:{metric_form(name, metrics)}}" for name, value in metrics.items())
+    shown = (
+        f"{name.removeprefix('eval_')} {figure(value, metric_form(name, metrics))}" for name, value in metrics.items()
+    )
     return "  ".join(shown)
+
+
+def figure(value: float | None, form: str) -> str:
+    """The value in a format; `-` for None, NaN and infinity: nothing was measured."""
+    return "-" if value is None or not math.isfinite(value) else format(value, form)
 
 
 def duration(seconds: float) -> str:
@@ -68,7 +76,7 @@ def progress(
     items: Iterable | None = None,
     done: int = 0,
     terminal: IO[str] | None = None,
-) -> tqdm:
+) -> "tqdm":
     """A progress meter over `items`; without items the caller counts: `with progress(...) as meter: meter.update(n)`.
 
     Work of less than ten seconds writes nothing to a log.
@@ -79,6 +87,8 @@ def progress(
         done: what was finished before.
         terminal: where to draw the bar; None: standard error, which may be a log.
     """
+    from tqdm import tqdm  # not for --help
+
     tqdm.monitor_interval = 0  # its thread would be copied into worker processes
     place: dict[str, Any] = dict(file=terminal, dynamic_ncols=True)
     if terminal is None and not sys.stderr.isatty():
@@ -126,7 +136,7 @@ class RunProgress(threading.Thread):
 
     def write(self, line: str) -> None:
         """Print a line above the bar."""
-        tqdm.write(line, file=sys.stdout)
+        self._bar.write(line, file=sys.stdout)
 
     def close(self) -> None:
         self._closing.set()

@@ -15,6 +15,7 @@ from bert.files import json_of
 
 METRICS, CONFIG, SUMMARY, LOG = "metrics.jsonl", "config.yaml", "summary.json", "log.jsonl"
 SCORES_FILE = "scores.json"  # of a classifier: each class, mistakes, thresholds
+BASELINE_MODEL = "baseline_model"  # the folder of the better one, if it is kept
 BASELINE_FILE = "baseline.json"  # of labelled lines: what each is, and what was predicted; numbers, no texts
 VERDICTS = ("verdict", "verdict_of_all_parts")  # in summary.json, beside a plain method; the second of --cross-validate
 Row = dict[str, Any]

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 ROOT = Path("/")
 _GPU_SECONDS = 60.0  # for nvidia-smi, which takes seconds where its daemon does not run
 
@@ -59,8 +57,8 @@ def share_of_rank(
             cores, local_rank, local_world_size = mine, rivals.index(local_rank), len(rivals)
     if len(cores) < local_world_size:
         return [cores[local_rank % len(cores)]]
-    bounds = np.linspace(0, len(cores), local_world_size + 1).astype(int)
-    return list(cores[bounds[local_rank] : bounds[local_rank + 1]])
+    first, after = (len(cores) * rank // local_world_size for rank in (local_rank, local_rank + 1))
+    return list(cores[first:after])
 
 
 def num_threads_of(cores: Sequence[Core], local_world_size: int, quota: float | None) -> int:

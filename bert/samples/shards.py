@@ -303,6 +303,33 @@ class ShardDirectory:
         return found
 
 
+def check_masks(directory: Path, masking: str) -> None:
+    """Refuse static masking of shards without masks, by the first shard.
+
+    A folder without shards is not refused, nor one with a damaged shard, which its reader names.
+
+    Args:
+        masking: static | dynamic.
+    """
+    if masking != "static" or not directory.is_dir() or is_unfinished(directory):
+        return
+    part = directory / next(iter(read_mixture(directory) or {".": 1}))
+    try:
+        is_masked = described(list_shards(part)[0]).masked
+    except (FileNotFoundError, ValueError):
+        return
+    if not is_masked:
+        raise ValueError(no_masks(part))
+
+
+def no_masks(directory: Path) -> str:
+    """The error of static masking."""
+    return (
+        f"{directory}: masking=static needs shards with masks, and these have none; pass --masking dynamic, or make "
+        "the shards with --masking static"
+    )
+
+
 def count_samples(directory: str | Path) -> int:
     """Samples of a pass over a directory, by the records beside the shards or else by the shards' footers.
 

@@ -17,6 +17,7 @@ LATE = 504  # the deadline passed
 class Outcome(NamedTuple):
     status: int  # DONE, REFUSED ...
     json: bytes = b""
+    truncated: bool = False  # the end of the input was not read
 
 
 class Batch(NamedTuple):

@@ -33,6 +33,7 @@ class ModelServer:
         self.model = model
         self._forward, model.forward = model.forward, self._metered
         self._tokens = self._padded_tokens = 0
+        self._cut_requests = model.cut_requests = set[Request]()
         self._deadline = float("inf")
 
     def _metered(self, task: str, feed: Arrays) -> Arrays:
@@ -75,6 +76,7 @@ class ModelServer:
     def answer(self, batch: Batch) -> tuple[Figures, list[Outcome]]:
         """The figures and the outcomes of a batch, in the order of its inputs."""
         self._tokens = self._padded_tokens = 0
+        self._cut_requests.clear()
         self._deadline, self.model.batch_size = batch.deadline, batch.rows
         start = time.monotonic()
         outcomes: dict[int, Outcome] = {}
@@ -95,7 +97,10 @@ class ModelServer:
             return []
         try:
             results = self._results(kind, requests)
-            return [Outcome(DONE, _json(_cut(result, k))) for result, (_, k) in zip(results, requests, strict=True)]
+            return [
+                Outcome(DONE, _json(_cut(result, top_k)), request in self._cut_requests)
+                for result, (request, top_k) in zip(results, requests, strict=True)
+            ]
         except Late:
             return [Outcome(LATE)] * len(requests)
         except Exception as error:
@@ -129,6 +134,7 @@ def _json(value: Any) -> bytes:
 
 
 def main(connection: Connection, settings: ModelSettings) -> None:
+    # keep_few_kernels()
     try:
         server = ModelServer(load_from_settings(settings))
         print(server.model.opened.describe(), file=sys.stderr, flush=True)  # the step in use, which may be an older one

@@ -20,6 +20,7 @@ from bert.serving.settings import Limits
 from data.text.columns import joined_parts, value_of
 
 _MOST_KEYS = 16
+_TRUNCATED: Any = Annotated[int, Field(description="inputs longer than the model reads: their ends were left out")]
 _MOST_TOP_K = 100
 _INPUT_TYPE: Any = (Literal["passage", "query"], "passage")  # whose prefix a text gets
 _EXAMPLES = {
@@ -129,7 +130,7 @@ def request_schemas(description: Description, kind: str, limits: Limits) -> tupl
     task = "encoder" if kind == ENCODE else "regression" if description.is_regression else description.task
     task = "several labels" if description.gives_labels and kind == PREDICT else task
     result = _RESULTS[task]
-    return request, create_model(f"{name}Answer", results=(list[result], ...))  # type: ignore[valid-type]
+    return request, create_model(f"{name}Answer", results=(list[result], ...), truncated=(_TRUNCATED, ...))  # type: ignore[valid-type]
 
 
 def embeddings_schema(description: Description, encode: type[BaseModel]) -> type[BaseModel]:

@@ -1,5 +1,6 @@
 """The training loop: updates of a program on batches, with logs, guards, evaluations and checkpoints in between."""
 
+import math
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -172,7 +173,8 @@ class Trainer:
             micro_batches = self._feeding.with_batch_vectors(batch.micro_batches, self._draw_dropout)
             for micro_step, micro_batch in enumerate(micro_batches):
                 self._draw_dropout(micro_step, micro_batch.feed)
-                self._feeding.run(micro_batch.feed)
+                arrays = self._feeding.arrays(micro_batch.feed)
+                device.executor.run(self._program.main, feed=arrays, scope=device.scope)
                 self._throughput.add_micro_batch(micro_batch)
             self._throughput.interval.updates += 1
         self._step, self._epoch = self._step + 1, batch.epoch
@@ -191,7 +193,8 @@ class Trainer:
         batch_size = self._batch_schedule.batch_size(self._step - 1)
         metrics, loss_sum, micro_steps = collect(self._program, self._device, self._throughput, batch_size)
         self._metrics = metrics
-        self._stop_on_any_rank.measured(metrics["step_cost"])
+        if math.isfinite(metrics["step_cost"]):
+            self._stop_on_any_rank.measured(metrics["step_cost"])
         if (epochs := self._task.epochs(self._step)) is not None:
             metrics["epochs"] = epochs
         self._log.train(self._step, self._epoch, metrics, self._seconds_left())

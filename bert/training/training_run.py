@@ -78,7 +78,7 @@ def _train(
 ) -> int:
     config = task.config
     program, device = build(config, task.objective, group)
-    start = progress_at_start(config, task.fingerprint, group)
+    start = progress_at_start(config, task.fingerprint, group, task.num_examples)
     progress = load_start(config, program, device, start, task.texts)
     state, metric = progress.carried, task.best_metric
     log.first_step = progress.step
@@ -99,7 +99,7 @@ def _train(
     checkpoints = Checkpoints(config, program, device, start, writer, task, kept, resumed)
     evaluate = evaluation.evaluate if task.evaluates and not config.run.benchmark else None
     with Watchdog(config.run.watchdog_seconds, config.stage_dir(), group.rank):
-        last = _last_step(config, progress.step)
+        last = last_step_of_leg(config, progress.step)
         trainer = Trainer(program, device, task, log, stop, progress, last, checkpoints, evaluate)
         packing = program.objective.packing()
         with memory_errors(config, group):
@@ -209,8 +209,16 @@ def _open_log(task: Task, messages: Messages, stack: contextlib.ExitStack) -> Lo
     return log
 
 
-def _last_step(config: TrainingConfig, step: int) -> int:
+def last_step_of_leg(config: TrainingConfig, step: int) -> int:
+    """The last step of a leg that begins after `step`. Refuses a benchmark that would measure nothing."""
     run = config.run
     if run.benchmark:
-        return step + run.benchmark_warmup_steps + run.benchmark_steps
+        config.check_benchmark(step)
+        last = step + run.benchmark_warmup_steps + run.benchmark_steps
+        if last > run.max_steps:
+            measured = run.max_steps - step - run.benchmark_warmup_steps
+            logger.warning(
+                f"the benchmark measures {measured} of {run.benchmark_steps} updates: max_steps={run.max_steps}"
+            )
+        return last
     return min(run.max_steps, step + run.steps_this_run) if run.steps_this_run else run.max_steps

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from bert.config.entry_point import EntryPoint, Rule
 from bert.config.flags import flag_name
-from bert.config.settings_base import MayDiffer
+from bert.config.settings_base import MayDiffer, ReadWith
 from bert.conversion.model_description import Usage, VectorForm, read_usage, unread_vector_steps
 from bert.finetuning.config import (
     SMALL,
@@ -41,12 +41,20 @@ _TEXT, _PAIRS = ("--text", ["text"]), ("--pairs or --eval", ["train_file", "eval
 
 class VectorDataSettings(TaskDataSettings):
     text: Path | None = Field(None, description="own text: its titles and paragraphs are pairs")
-    text_field: str | None = Field(None, description="of --text: the texts' column or field in tables and JSON")
+    text_field: Annotated[str | None, ReadWith("text")] = Field(
+        None, description="of --text: the texts' column or field in tables and JSON"
+    )
     train_file: Path | None = Field(None, description="table of queries and passages")
     eval_file: Path | None = Field(None, description="pairs to measure on; none: a part is held out")
-    query_column: str | None = Field(None, description="column of the queries; inferred if not named")
-    passage_column: str | None = Field(None, description="column of the passages; inferred if not named")
-    held_out_fraction: float = Field(0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval")
+    query_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
+        None, description="column of the queries; inferred if not named"
+    )
+    passage_column: Annotated[str | None, ReadWith("train_file", "eval_file")] = Field(
+        None, description="column of the passages; inferred if not named"
+    )
+    held_out_fraction: Annotated[float, ReadWith("eval_file", values=(None,))] = Field(
+        0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval"
+    )
     repeated_share: float = Field(
         1.0,
         gt=0,
@@ -135,7 +143,7 @@ ENTRY = EntryPoint(
     task=_TASK,
     recipes={},
     inquiries=inquiries(_TASK),
-    aliases={"train_file": ("--pairs",), "eval_file": ("--eval",), "from_pretrained_params": ("--model",)},
+    aliases={"train_file": ("--pairs",), "eval_file": ("--eval",)},
     rules=(Rule(implies=_implied),),
     usage="(--text FOLDER | --pairs FILE) --model WEIGHTS",
     description="Train vectors of texts for search, and measure how well they find.",

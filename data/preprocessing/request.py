@@ -12,7 +12,7 @@ from pydantic import Field
 from bert.config.flags import Flag
 from bert.config.plain_commands import Language
 from bert.config.setting_errors import SettingsWithRules, explain
-from bert.samples.masking import MASKED_SHARE
+from bert.samples.settings import MASKED_SHARE
 from bert.tokenization.segmentation import SEGMENTERS
 from bert.tokenization.vocabulary import Vocabulary
 from data.preprocessing.settings import (

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from bert.config.setting_errors import refuse_mistakes
-from bert.samples.masking import MASKED_SHARE, check_predictions
+from bert.samples.settings import MASKED_SHARE, check_predictions
 from bert.tokenization.normalization import Normalization
 from bert.tokenization.segmentation import CUTTING, version_of
 from data.text.code_pages import check_language

@@ -59,6 +59,11 @@ class TextColumn:
         self.guess: str | None = None
         self.unused: list[str] = []
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the user named it."""
+        return not self._may_guess
+
     def among(self, columns: Container[Any]) -> str | None:
         """The first of the names that is a column."""
         return next((name for name in self.names if has_column(columns, name)), None)

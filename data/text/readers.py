@@ -15,11 +15,14 @@ from data.text.file_formats import OFFICE_KINDS, SOURCE_TEXT, Input
 from data.text.findings import Findings
 from data.text.html_text import text_of_html
 from data.text.mail import read_mails
+from data.text.notebooks import notebook_text, subtitle_text
+from data.text.notices import DocumentNotices
 from data.text.office_and_pdf import office_text
 from data.text.size_limits import no_bomb
 from data.text.tables import KINDS, open_table
 
 SEPARATORS = ("file", "line", "blank-line")
+_MARKUP = ("code", "log", "ipynb", "html", "epub")  # in which tags of HTML may be what is written about
 _LEVELS = "trace|debug|info|notice|warn|warning|error|err|crit|critical|fatal|severe|alert|emerg|panic"
 _STAMPS = re.compile(  # dates, times and levels that begin a line of a log
     r"\A\s*(?:[\[(<]?(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d?[-/.](?:\d\d?|[A-Z][a-z]{2})[-/.]\d{2,4}|[IWEF]\d{4}(?= \d\d:)"
@@ -74,9 +77,11 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     """
     folders = reading.folders()
     group = "/".join(source.name.split("/")[:-1][: folders or None])
+    noticed = DocumentNotices(findings.notices, source.kind in _MARKUP, source.kind not in KINDS)
     for piece in _pieces(source, reading, findings):
         if ZERO_WIDTH_SPACE in piece.text:  # it separates the words of some scripts
             piece = replace(piece, text=piece.text.replace(ZERO_WIDTH_SPACE, " "))
+        noticed.add(piece.id, piece.text, piece.ends)
         yield piece if folders is None else replace(piece, group=group or None)
 
 
@@ -89,7 +94,10 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
         return _row_pieces(source, table.rows, form, findings)
     if source.kind in OFFICE_KINDS:
         text = office_text(
-            source.path, source.kind, lambda problem: findings.problem(f"{shown(source.path)}: {problem}")
+            source.path,
+            source.kind,
+            findings.counts,
+            lambda problem: findings.problem(f"{shown(source.path)}: {problem}"),
         )
         return _txt_pieces(source, no_bomb(source.path, bounded(source, text, Exception), len), "file")
     if source.kind in ("mbox", "eml"):
@@ -104,6 +112,9 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
         chunks = (_STAMPS.sub("", text) + "\n" * ends for text, ends in lines(chunks))
     if source.kind == "html":
         return _txt_pieces(source, bounded(source, text_of_html(chunks), TimeoutError), "file")
+    if source.kind in ("ipynb", "srt"):
+        text = notebook_text(chunks, findings.counts) if source.kind == "ipynb" else subtitle_text(chunks)
+        return _txt_pieces(source, text, "file")
     return _txt_pieces(source, chunks, reading.separator)
 
 

@@ -26,9 +26,9 @@ from data.text.file_formats import Input, table_input
 from data.text.findings import Findings
 from data.text.header_check import REPEATED_NAMES, repeats_names
 from data.text.json_rows import document_rows, json_rows, nested_rows, with_text
-from data.text.office_and_pdf import xlsx_rows
 from data.text.size_limits import no_bomb, require_no_bomb
 from data.text.text_check import NotTextError
+from data.text.workbooks import xlsx_rows
 
 if TYPE_CHECKING:  # loaded where a parquet file is read
     import pyarrow as pa
@@ -82,6 +82,7 @@ def table_of_text(chunks: Iterable[str], kind: str, form: TableForm, findings: F
         rows = document_rows(chunks, form) if kind == "json" else json_rows(whole_lines(chunks), form)
         return Table(with_text(_without_repeated_names(rows, findings.counts), form), findings=findings)
     table = DelimitedTable(whole_lines(chunks), kind, form, findings.counts)
+    findings.repeated_names |= table.repeated_names
     return Table(table.rows(), table.names, table.delimiter, findings)
 
 

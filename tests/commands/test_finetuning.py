@@ -64,7 +64,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line_before_any_work(
 def test_questions_about_a_quickstart_start_and_write_nothing(name, question, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "bert.launching.process_runner.start_process", lambda *_, **__: pytest.fail("started a process")
+        "bert.launching.start_training.start_process", lambda *_, **__: pytest.fail("started a process")
     )
     assert main([name, question, "--output-dir", "out", "--num-gpus", "2", "--device", "cpu"]) == 0
     shown = capfd.readouterr().out
@@ -111,6 +111,9 @@ def test_the_results_are_a_table_and_the_best_weights_come_first(words):
     config = derive(found, benchmark=True)
     throughput = ["training,", "sequences/s", "7.2"]
     assert lines(config) == [[], throughput, [], ["Summary:", f"{folder}/benchmark/summary.json"]]
+    (folder / "benchmark/summary.json").write_text(json.dumps({"training_sequences_per_second": None}))
+    nothing = ["nothing", "was", "measured"]
+    assert lines(config) == [[], [], nothing, ["Summary:", f"{folder}/benchmark/summary.json"]]
     model = config.checkpoint_dir()
     (model / "7").mkdir(parents=True)
     assert f"run_predict.py {model}" in " ".join(lines(found)[-1]).replace("\\ ", "")

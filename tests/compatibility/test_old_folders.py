@@ -11,7 +11,8 @@ from bert import REPOSITORY
 from bert.checkpoints.directories import write_checkpoint
 from bert.commands.__main__ import main
 from bert.commands.pretrain import job_of, parse_launch_arguments
-from bert.jobs import execution, training
+from bert.jobs import job as execution
+from bert.jobs import training
 from bert.jobs.making import Make, Products
 from bert.jobs.record import JobRecord
 from bert.own_text import constants, corpus, start
@@ -110,6 +111,6 @@ def test_the_quickstart_continues_with_its_settings(tmp_path, monkeypatch):
     for phase in (1, 2):
         write_checkpoint(tmp_path / f"results/quickstart/bert-quickstart/phase{phase}", 3, lambda checkpoint: None)
     words = ["--device", "cpu", "--num-processes", "2"]
-    job_of(parse_launch_arguments(words)).check()
+    job_of(parse_launch_arguments(words)).check(here=False)
     with pytest.raises(ValueError, match="learning_rate=0.5 differs from .* of the run in results/quickstart"):
-        job_of(parse_launch_arguments([*words, "--learning-rate", "0.5"])).check()
+        job_of(parse_launch_arguments([*words, "--learning-rate", "0.5"])).check(here=False)

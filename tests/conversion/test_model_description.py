@@ -18,7 +18,7 @@ from bert.conversion.model_description import (
     tokenizer_warnings,
     usage_texts,
 )
-from bert.conversion.raw_tensors import ConversionError
+from bert.conversion.untrusted_files import ConversionError
 from bert.tokenization.normalization import Normalization
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2}

@@ -83,8 +83,8 @@ def test_run_predict_and_the_server_give_those_of_numpy(source, tmp_path):
     server = ModelServer(load_from_settings(ModelSettings(model=str(source), device="cpu", cpu_threads=1)))
     batch = Batch(PREDICT, time.monotonic() + 600, len(TEXTS), [((text,), 5) for text in TEXTS])
     _, outcomes = server.answer(batch)
-    assert {mark for mark, _ in outcomes} == {DONE}
-    answers = probabilities([json.loads(text) for _, text in outcomes])
+    assert {mark for mark, *_ in outcomes} == {DONE}
+    answers = probabilities([json.loads(text) for _, text, _ in outcomes])
     np.testing.assert_allclose(answers, by_hand(parameters_of(source)), atol=2e-6)
 
 

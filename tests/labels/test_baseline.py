@@ -276,6 +276,9 @@ def test_records_of_parts_are_pooled_over_their_lines_and_groups():
     ):
         parts[0]["learned_from"], parts[1]["learned_from"] = first, second
         assert f"characters alone{shown} on 4 lines" in baseline.pooled(parts, limits=QUICK)["verdict"]
+    for model, end in (((0, 0), " Keep it."), ((0, 1), " So.")):
+        hinted = {**record_of({"words alone": [0, 1]}, None, model=model), "hint": " Keep it."}
+        assert baseline.pooled([hinted], limits=QUICK)["verdict"].endswith(end)
     with pytest.raises(ValueError, match="no line has a character; check the column of texts"):
         baseline.pooled([record_of({}, None)], limits=QUICK)
 

@@ -65,7 +65,7 @@ def update(number: int, *, group=tiny.ONE_RANK, dropout: bool = False, precision
     for micro_step, batch in enumerate(feeding.with_batch_vectors(batches, draw)):
         session.write(TRAINING_METRICS, np.zeros(4))
         draw(micro_step, batch.feed)
-        feeding.run(batch.feed)
+        device.executor.run(session.program.main, feed=feeding.arrays(batch.feed), scope=device.scope)
         losses.append(session.read(TRAINING_METRICS)[1])
     moments = {key.split("/")[0]: value for key, value in session.optimizer_state().items() if "/moment1" in key}
     return Update(

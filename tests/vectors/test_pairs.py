@@ -44,6 +44,15 @@ def test_headings_questions_and_paragraphs_make_pairs(text, pairs):
     assert document_pairs(text) == pairs
 
 
+def test_a_second_column_of_a_name_is_named(tmp_path):
+    table = tmp_path / "pairs.csv"
+    table.write_text("query,passage,query\n" + "".join(f"how {n},read page {n},other {n}\n" for n in range(5)))
+    notes = []
+    pairs = list(table_pairs(table, None, None, DETECTED, notes))
+    assert [pair["query"] for pair in pairs] == [f"how {n}" for n in range(5)]
+    assert f"{table}: column 3 is a second 'query' and is left out; rename it to use it" in notes
+
+
 def test_the_field_of_nested_texts_is_named(tmp_path):
     (tmp_path / "tickets.jsonl").write_text(json.dumps({"fields": {"text": f"{BODY} {MORE}"}}) + "\n")
     (pair,) = text_pairs(tmp_path, DETECTED, [], "fields.text")

@@ -154,7 +154,6 @@ def test_utf16_without_a_mark_is_detected_in_every_script():
         b"\x00".join([b"One line of text."] * 30),
         b"A\x01 text of many words. " * 9,
         CHINESE.encode() * 30 + b"\x00\x01\x02",
-        b"\x1b$B" + b"$3$l" * 30 + b"\x1b(B end. ",
         b"river her small.\r\n\x1a",
         b"a \x0e x",
     ],

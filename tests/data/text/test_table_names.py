@@ -101,7 +101,7 @@ def test_a_workbook_names_the_row_and_the_sheet(tmp_path):
     assert [row.values["text"] for row in rows[:3]] == TEXTS
     assert rows[3].problem.startswith("sheet 'S1' has the names of its columns in row 3")
     file = workbook(tmp_path / "a.xlsx", [["id", None], [1, "x"]], [["n", "m"], [1, 2]])
-    with pytest.raises(NoColumnError, match=r"^sheet 'S0' has no column 'text', only \['id', 'column 2'\]"):
+    with pytest.raises(NoColumnError, match=r"^sheet 'S1' has no column 'text', only \['n', 'm'\]"):
         read(file, guessed(), "xlsx")
 
 
