@@ -18,6 +18,7 @@ from bert.command_errors import command
 from bert.config.flags import Flag
 from bert.config.plain_commands import read_flags
 from bert.files import only_writer
+from bert.reporting.progress import announce
 from data.text.import_settings import ImportSettings
 
 
@@ -30,6 +31,7 @@ class ImportRequest(ImportSettings):
 
 def main(argv: list[str] | None = None) -> None:
     request = read_flags(ImportRequest, argv, description=__doc__)
+    announce("reading", request.input)
     from data.text.importing import import_files, print_report  # loads packages that --help does not need
 
     settings = ImportSettings(**{name: getattr(request, name) for name in ImportSettings.model_fields})

@@ -25,10 +25,11 @@ from bert.launching.arguments import POSITIONAL_PLAN, CommandLine, Launcher, rea
 from bert.launching.ranks import gpus_for, quickstart_processes
 from bert.launching.settings import LaunchPlan
 from bert.reporting.curves import curves_command
-from bert.reporting.progress import metric_form
+from bert.reporting.progress import announce, metric_form
 from bert.reporting.results import next_commands
 from bert.reporting.run_record import BASELINE_MODEL, SCORES_FILE
 
+_FILES = ("text", "train_file", "eval_file", "predict_file")  # settings that name what a command reads
 ALL_MODES = ("do_train", "do_eval", "do_predict")
 Row = tuple[str, str, str]  # title, key of summary.json, format
 _THROUGHPUT: list[Row] = [
@@ -66,6 +67,7 @@ def recipe_settings(recipes: Mapping[str, Any], name: str) -> ArgumentSettings:
 def planned_of(task: FineTuningLauncher, words: Sequence[str]) -> Planned:
     """What a command line of a task stands for; raises ValueError with a line for each mistake."""
     line = read_command_line(task, words)
+    announce("reading", (Path(str(line.training[name])).expanduser() for name in _FILES if name in line.training))
     mistakes, flags = Mistakes(line.mistakes), dict(line.launch)
     questions = take_questions(flags, task.entry)
     with mistakes.noted():

@@ -20,7 +20,7 @@ from bert.inference.predict_settings import PredictRequest
 from bert.inference.rows import InputRow, RowForm, Rows, kind_of, table_form
 from bert.inference.settings import refuse_address
 from bert.printable import printable
-from bert.reporting.progress import progress
+from bert.reporting.progress import announce, progress
 from data.text.tables import user_table
 
 if TYPE_CHECKING:  # Paddle takes a second to load
@@ -69,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(request: PredictRequest) -> int:
     """Load the model and use it; returns the exit code."""
+    if sys.stderr.isatty():  # an error in a log stays one line
+        announce("loading", [request.model])
     from bert.inference.heads import load_from_settings  # loads Paddle
     from bert.inference.nearest import NearestSentences
     from bert.inference.terminal import result_lines, talk

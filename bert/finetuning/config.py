@@ -214,11 +214,13 @@ def modes_of_files(values: Mapping[str, Any], held_out: bool = False) -> dict[st
 USUAL_SETTINGS = ("batch_size", "epochs", "learning_rate", "max_seq_length")
 
 
-def settings_of_the_run(values: Mapping[str, Any], stage: str) -> dict[str, Any]:
-    """The usual settings of a run in the output folder, which goes on as it began; empty without one."""
+def settings_of_the_run(
+    values: Mapping[str, Any], stage: str, names: Collection[str] = USUAL_SETTINGS
+) -> dict[str, Any]:
+    """Some settings of a run in the output folder, which goes on as it began; empty without one."""
     file = Path(str(values.get("output_dir", RunSettings.model_fields["output_dir"].default))).expanduser()
     before = read_yaml(file / f"{stage}.yaml") if (file / f"{stage}.yaml").is_file() else {}
-    return {name: before[name] for name in USUAL_SETTINGS if name in before}
+    return {name: before[name] for name in names if name in before}
 
 
 SMALL = 256  # units of a model that wants other rates than published ones

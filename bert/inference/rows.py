@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 from bert.config.setting_errors import suggest
 from bert.inference.records import Record, joined
 from bert.printable import printable
-from data.text.columns import PAIR_NAMES, TEXT_NAMES, TableForm, fitting
+from data.text.columns import PAIR_NAMES, TEXT_NAMES, TableForm, fitting, joined_parts, value_of
 from data.text.compression import COMPRESSIONS, read_chunks
 from data.text.encodings import DETECTED, Decoding, code_page_of, detect
 from data.text.header_check import NoHeaderError
@@ -133,10 +133,12 @@ class Rows:
             return
         if "data" in row and any("question" in names for names in keys):
             raise ValueError(f"{name} has no column 'question'; SQuAD's form is for run_squad.py --predict-file")
+        missing = next((part for name in keys[0] for part in joined_parts(name) if part not in row), keys[0][0])
         hint = suggest(
-            keys[0][0], map(str, row), "--text-column names the right one, and --no-header reads a table without names"
+            missing, map(str, row), "--text-column names the right one, and --no-header reads a table without names"
         )
-        raise ValueError(f"{name} has no column {' and '.join(map(repr, keys[0]))}, only {list(row)[:20]}; {hint}")
+        wanted = " and ".join(repr(part) for name in keys[0] for part in joined_parts(name) or (name,))
+        raise ValueError(f"{name} has no column {wanted}, only {list(row)[:20]}; {hint}")
 
     def _lines(self, path: Path | None) -> Iterator[_RawRow | None]:
         parser = _LineParser(kind_of(path, self._form.kind)[0], self._form)
@@ -296,8 +298,9 @@ def texts_of(raw: RawRequest, keys: Keys) -> tuple[Any, ...]:
         return (raw,) if isinstance(raw, str) else tuple(raw)
     names = fitting(keys, raw)
     if names is None:
-        raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {' and '.join(keys[0])}")
-    return tuple(raw[name] for name in names)
+        wanted = " and ".join(part for name in keys[0] for part in joined_parts(name) or (name,))
+        raise ValueError(f"the object has the keys {', '.join(raw) or 'none'}; it must have {wanted}")
+    return tuple(value_of(raw, name) for name in names)
 
 
 def table_form(keys: Keys, header: bool = True) -> TableForm:

@@ -17,6 +17,7 @@ from bert.inference.rows import SINGLE_KEYS, Keys, RawRequest, Request, RowForm,
 from bert.labels.features import cut_features
 from bert.model.head_specs import HEADS
 from bert.tokenization.library import LibraryTokenizer, text_tokenizer
+from data.text.columns import joined_parts
 from data.text.encodings import Decoding
 
 Result = dict[str, Any]
@@ -94,8 +95,13 @@ class TrainedModel:
         return texts
 
     def text_keys(self) -> Keys:
-        """The names that the texts of a request can have; first those of the training data."""
-        return [names for names in (tuple(self.opened.usage.text_columns), *self.keys) if names]
+        """The names that the texts of a request can have; first those of the training data.
+
+        A part of what the training joined is not its text, also if the part has a usual name.
+        """
+        trained_on = tuple(self.opened.usage.text_columns)
+        parts = {part.lower() for name in trained_on for part in joined_parts(name)}
+        return [*([trained_on] if trained_on else []), *(names for names in self.keys if parts.isdisjoint(names))]
 
     def check(self, texts: Request) -> None:
         """Raise ValueError if this head cannot take the texts."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bert.labels.schema import POSITION, LabelSchema, listed
 from bert.labels.table import Split, shown
 from bert.printable import printable
-from data.text.columns import Column, Row, texts_inside
+from data.text.columns import Column, Row, is_blank, parts_of, texts_inside, value_of
 
 if TYPE_CHECKING:  # not for --help
     import numpy as np
@@ -33,10 +33,10 @@ def _fields(row: Row, columns: Sequence[Column]) -> tuple[list[str], str]:
         return [], row.problem.removeprefix("has ")
     fields: list[str] = []
     for column in columns:
-        if column not in row.values:
+        if missing := [part for part in parts_of(column, row.values) if part not in row.values]:
             keys = ", ".join(shown(str(key)) for key in row.values)[:200]
-            return [], f"no {column}; the row has {keys}"
-        value: Any = row.values[column]
+            return [], f"no {missing[0]}; the row has {keys}"
+        value: Any = value_of(row.values, column)
         if not isinstance(value, str | int | float):
             inside = next(
                 (f"; name what is in it, such as {path}" for text in texts_inside(value, str(column)) for path in text),
@@ -159,8 +159,8 @@ def _usable_rows(path: Path, split: Split, schema: LabelSchema, tally: _Tally) -
         tally.lines += 1
         if schema.separator and row.values and (names := listed(row.values.get(split.label))) is not None:
             row.values[split.label] = schema.separator.join(names)
-        if split.group is not None and row.values and row.values.get(split.group, "") is None:
-            row.values[split.group] = ""  # JSON's null
+        if split.group is not None and row.values and is_blank(row.values.get(split.group, "")):
+            row.values[split.group] = ""  # also JSON's null, and NaN of Parquet
         fields, problem = _fields(row, columns)
         if not problem and split.label is not None:
             label = fields[num_texts] = schema.spelled(fields[num_texts].strip())  # spaces do not make another class
@@ -187,7 +187,11 @@ def _examples(
     fields = [list(values) for values in zip(*rows, strict=True)]
     labels = fields[num_texts] if split.label is not None else None
     place = num_texts + (split.label is not None)
-    indices = fields[place] if split.index is not None else [str(first + number) for number in range(len(rows))]
+    indices = [str(first + number) for number in range(len(rows))]
+    if split.index is not None:  # an empty cell names no row
+        indices = [
+            value if value.strip() else f"row {number}" for value, number in zip(fields[place], indices, strict=True)
+        ]
     groups = None
     if split.group is not None:
         groups = [value if value.strip() else f"{ALONE}{first + row}" for row, value in enumerate(fields[-1])]

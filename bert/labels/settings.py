@@ -10,7 +10,14 @@ from bert import REPOSITORY
 from bert.config.flags import is_on
 from bert.config.settings_base import MayDiffer, OwnFilesOnly, ReadWith
 from bert.conversion.usage import Usage
-from bert.finetuning.config import SMALL, USUAL_SETTINGS, FineTuningConfig, TaskDataSettings, usual_settings
+from bert.finetuning.config import (
+    SMALL,
+    USUAL_SETTINGS,
+    FineTuningConfig,
+    TaskDataSettings,
+    settings_of_the_run,
+    usual_settings,
+)
 from bert.finetuning.text_files import decoding_of
 from bert.labels.columns import survey
 from bert.labels.examples import MAX_BAD_LINE_FRACTION
@@ -33,7 +40,8 @@ class LabelDataSettings(TaskDataSettings):
         None, description="custom: file to predict, with or without labels"
     )
     text_column: OwnFilesOnly[str] = Field(
-        "sentence", description="custom: column, or key, of the text; inferred if not named"
+        "sentence",
+        description="custom: column, or key, of the text, or several to join: subject+body; none: all columns of text",
     )
     text_pair_column: OwnFilesOnly[str | None] = Field(
         None, description="custom: column of the second text; none: single texts"
@@ -144,7 +152,11 @@ def inferred(values: Mapping[str, Any]) -> Settings:
     names = ("text_column", "text_pair_column", "label_column")
     if not file.is_file() or values.keys() >= ({"text_column", "label_column"} | (_OF_A_TRAINING if trains else set())):
         return {}
-    shown = survey(file, {name: values.get(name) for name in names}, decoding_of(values))
+    before = settings_of_the_run(values, "glue-custom", (*names, "train_file"))
+    if trains and Path(str(before.pop("train_file", ""))).expanduser().absolute() == file.absolute():
+        values = {**before, **values}  # a run goes on with its columns, also one of a version that joined none
+    others = [str(name) for key in ("index_column", "group_column") if (name := values.get(key)) is not None]
+    shown = survey(file, {name: values.get(name) for name in names}, decoding_of(values), others)
     columns = shown.columns
     if not trains:
         return columns

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from bert.files import read_json
+from bert.printable import printable
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -103,6 +104,16 @@ def progress(
         unit_scale=unit == "B",
         **place,
     )
+
+
+def announce(action: str, paths: Iterable[str | Path]) -> None:
+    """Print what is about to be read, before it is: `reading a.csv, 4.4 MB ...`. Goes to standard error."""
+    names = []
+    for path in map(Path, paths):
+        size = f", {megabytes(path.stat().st_size)}" if path.is_file() else ""
+        names.append(f"{printable(str(path))}{size}")
+    if names:
+        print(f"{action} {'; '.join(names)} ...", file=sys.stderr, flush=True)
 
 
 class RunProgress(threading.Thread):

@@ -24,6 +24,7 @@ from bert.finetuning.config import (
 from bert.finetuning.inquiries import inquiries
 from bert.finetuning.model_files import named_weights
 from bert.finetuning.text_files import implied_decoding
+from bert.vectors.repeated_parts import USUAL_SHARE
 from data.text.findings import Findings
 from data.text.inputs import list_inputs, total_bytes
 
@@ -54,6 +55,13 @@ class VectorDataSettings(TaskDataSettings):
     )
     held_out_fraction: Annotated[float, ReadWith("eval_file", values=(None,))] = Field(
         0.1, gt=0, le=0.5, description="of the pairs, to measure on without --eval"
+    )
+    repeated_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="take out parts, such as greetings and signatures, that stand in a larger share of the rows of a "
+        f"table; {USUAL_SHARE:g} unless given, 1: none",
     )
     compare: MayDiffer[Path | None] = Field(None, description="another model to measure on the same queries")
     pooling: Literal["mean", "cls"] = Field("mean", description="the vector: mean of all tokens' states, or of [CLS]")
@@ -118,8 +126,15 @@ def _implied(values: Mapping[str, Any]) -> dict[str, Any]:
         usual = usual_settings(total_bytes(files) // _BYTES_OF_A_PAIR, {**implied, **values})
         is_small = implied.get("model_type") == "modernbert" and int(implied["hidden_size"]) <= SMALL
         implied |= usual | _BATCH | (_SMALL_MODERN if is_small else {})
+        implied |= {"repeated_share": _repeated_share(values)}
         implied |= settings_of_the_run(values, "vectors") | implied_decoding({**implied, **values}, Usage())
     return implied
+
+
+def _repeated_share(values: Mapping[str, Any]) -> float:
+    """As in the run that goes on; one of a version that took nothing out has no such setting."""
+    before = settings_of_the_run(values, "vectors", ("output_dir", "repeated_share"))
+    return float(before.get("repeated_share", 1.0 if before else USUAL_SHARE))
 
 
 _TASK = "bert.vectors.task:VectorTask"

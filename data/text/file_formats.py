@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bert.files import shown
-from bert.interpreter import install_command
+from bert.interpreter import install_command, shell_command
 from data.text.compression import COMPRESSIONS, DamagedError, read_chunks
 from data.text.mail import is_mbox
 from data.text.text_check import NotTextError, base64_characters, is_mostly_base64
@@ -38,6 +38,7 @@ _SUFFIXES = {
 }
 OFFICE_KINDS = ("docx", "odt", "epub", "rtf", "pdf", "xlsx")
 FORMATS = tuple(_SUFFIXES)
+SOURCE_TEXT = "source text"  # a txt that an import wrote: a document a line, which begins with its id
 _FORMAT_OF = {suffix: kind for kind, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
 _REASONS = {
     "is an office document that is not read; save it as docx, xlsx, csv or text": ".doc .xls .ods .pages .numbers .wpd",
@@ -59,6 +60,7 @@ _REASONS = {
 _REASON_OF = {suffix: reason for reason, suffixes in _REASONS.items() for suffix in suffixes.split()}
 _BUILD_FILE = re.compile(r".*file", re.IGNORECASE)  # Makefile, Dockerfile, Jenkinsfile
 _PACKAGES = {"pdf": "pypdf", "rtf": "striprtf", "xlsx": "openpyxl"}  # of the extra `office`
+_DUMP = re.compile(rb"<mediawiki\b[^>]*>?")
 _HEAD_BYTES = 1 << 12
 _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.{0,999}?-->\s*)?(?:<!doctype\s+html|<html[\s>])", re.I | re.S
@@ -129,8 +131,19 @@ def _is_mail_index(path: Path) -> bool:
 def _reason_against_suffix(path: Path, bare: Path, compression: str) -> str:
     """Why a file whose suffix is of no format is not read; bare: its path without the suffix of a compression."""
     suffix = bare.suffix.lower()
+    if suffix == ".xml" and (dump := _DUMP.search(_head_of(path, compression))) is not None:
+        return _reason_against_dump(path, dump)
     remedy = "; if it is text, name it *.txt" if _may_be_prose(path, bare.name, compression) else ""
     return _REASON_OF.get(suffix, f"is of no format that is read ({suffix}){remedy}")
+
+
+def _reason_against_dump(path: Path, dump: re.Match[bytes]) -> str:
+    """Names the command that extracts the articles of a wiki's dump."""
+    found = re.search(rb"xml:lang=.([a-z][\w-]*)", dump[0])
+    language = found[1].decode() if found else "LANGUAGE"
+    flags = ["--language", language, "--local-dump", shown(path), "--output-dir", "FOLDER"]
+    importing = shell_command("data.download_wikipedia", *flags)
+    return f"is a dump of a wiki; extract its articles, and give FOLDER instead: {importing}"
 
 
 def _may_be_prose(path: Path, name: str, compression: str) -> bool:

@@ -1,14 +1,16 @@
 """What reading a corpus finds besides its text: bad rows, encodings, problems, and files that are left out."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert.files import shown
 from bert.printable import printable
-from data.text.columns import NoColumnError
+from data.text.columns import NoColumnError, joined_name
 from data.text.compression import DamagedError
 from data.text.file_formats import Input
+from data.text.header_check import REPEATED_NAMES, ROWS_OF_TYPES
 from data.text.notices import Notices
 from data.text.size_limits import TooMuchError
 from data.text.text_check import NotTextError, is_mostly_base64
@@ -49,6 +51,10 @@ class Findings:
             if not name.startswith(("utf-8 (valid)", "utf-8 (byte"))
         ]
 
+    def row_lines(self) -> list[str]:
+        """The numbers of rows that are none, such as names of columns that come again."""
+        return [f"{name}: {self.counts[name]:,}" for name in (REPEATED_NAMES, ROWS_OF_TYPES) if self.counts[name]]
+
     def noticed(self) -> list[str]:
         """What a user should know of the text itself, and what of the files was not read."""
         unread = [
@@ -85,10 +91,13 @@ class Findings:
             self.leave_out("dropped: mostly base64", document, "is mostly base64")
         return is_encoded
 
-    def guess(self, path: Path, column: str) -> None:
-        """Name a table whose text column was guessed."""
+    def guess(self, path: Path, column: str, unused: Sequence[str] = ()) -> None:
+        """Name a table whose text column was guessed, and its other columns of text."""
         if len(self.guessed) < _MAX_LEFT_OUT:
-            self.guessed.append(f"{shown(path)}: column {column!r}, the longest text")
+            joined = joined_name([*unused, column])
+            names = ", ".join(map(repr, unused))
+            more = f" ({names} not used: --text-column {joined} joins them)" if unused else ""
+            self.guessed.append(f"{shown(path)}: column {column!r}, the longest text{more}")
 
     def refuse(self, source: Input, error: NotTextError | DamagedError, documents: int) -> None:
         """Count and name a file of a folder that cannot be read; ValueError if the file itself was given.

@@ -17,7 +17,7 @@ from bert.reporting.progress import megabytes, progress
 from bert.samples.manifest import UNFINISHED_NAME
 from data.text.compression import DamagedError
 from data.text.deduplication import SeenDocuments
-from data.text.file_formats import Input
+from data.text.file_formats import SOURCE_TEXT, Input
 from data.text.findings import Findings
 from data.text.held_out_split import (
     LEAST_BYTES,
@@ -126,7 +126,8 @@ class _Import:
                 number = 0
                 try:
                     for piece in read_pieces(source, self._settings.reading(), self.findings):
-                        document = document or _Document(piece.id, mode, self._work, source.kind == "code")
+                        has_lines = source.kind in ("code", SOURCE_TEXT)
+                        document = document or _Document(piece.id, mode, self._work, has_lines)
                         document.add(piece.text)
                         if (read := read + len(piece.text)) > _ROOM_BYTES:
                             check_room(self._work)

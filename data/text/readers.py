@@ -12,7 +12,7 @@ from data.text.columns import Row, TableForm, TextColumn
 from data.text.compression import CHUNK_BYTES, read_chunks
 from data.text.contents import bounded, text_chunks
 from data.text.encodings import lines
-from data.text.file_formats import OFFICE_KINDS, Input
+from data.text.file_formats import OFFICE_KINDS, SOURCE_TEXT, Input
 from data.text.findings import Findings
 from data.text.html_text import text_of_html
 from data.text.mail import read_mails
@@ -130,6 +130,8 @@ def _pieces(source: Input, reading: Reading, findings: Findings) -> Iterator[Pie
         mails = read_mails(content, source.kind, reading.encoding, reading.language, findings.counts)
         form = TableForm((), text=TextColumn(None), optional="thread")
         return _row_pieces(source, bounded(source, mails, TimeoutError), form, findings)
+    if source.kind == SOURCE_TEXT:
+        return _source_pieces(text_chunks(source, findings, "auto", reading.language))
     chunks = text_chunks(source, findings, reading.encoding, reading.language)
     if source.kind == "log" and reading.strip_log_stamps:
         chunks = (_STAMPS.sub("", text) + "\n" * ends for text, ends in lines(chunks))
@@ -162,6 +164,26 @@ def _txt_pieces(source: Input, chunks: Iterator[str], separator: str) -> Iterato
         yield Piece(f"{source.name}:{begin}", "", True)
 
 
+def _source_pieces(chunks: Iterator[str]) -> Iterator[Piece]:
+    """The documents of source text: each line is one, and its first word its id."""
+    identifier, opening = "", ""  # of the document that is open; what was read of a line before its id is complete
+    for text, ends in lines(chunks):
+        if not identifier:
+            opening = (opening + text).lstrip()
+            words = opening.split(None, 1)
+            if not ends and len(words) < 2:
+                continue
+            opening = ""
+            if not words:
+                continue  # a blank line
+            identifier, text = words[0], "".join(words[1:])
+        yield Piece(identifier, text, ends)
+        if ends:
+            identifier = ""
+    if identifier or opening:
+        yield Piece(identifier or opening.strip(), "", True)
+
+
 def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: Findings) -> Iterator[Piece]:
     """The text of each row; bad rows are counted and named."""
     text_column, id_column = form.text, next(iter(form.columns or ()), None)
@@ -169,7 +191,7 @@ def _row_pieces(source: Input, rows: Iterable[Row], form: TableForm, findings: F
     is_noted = False
     for number, values, problem in rows:
         if text_column.guess is not None and not is_noted:
-            findings.guess(source.path, text_column.guess)
+            findings.guess(source.path, text_column.guess, text_column.unused)
             is_noted = True
         row = values or {}
         name, text = text_column.value(row)

@@ -107,6 +107,7 @@ class Survey:
             yield from _grouped("  ", findings.left_out)
             if share > _WARNED_SHARE:
                 yield f"warning: {share:.0%} of the bytes of these files are not used"
+        yield from findings.row_lines()
         yield from (wrapped(line, indent="  ") for line in findings.noticed())
         if rows := findings.counts["bad rows"]:
             yield f"rows left out{sample}: {rows:,}"

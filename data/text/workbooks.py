@@ -1,13 +1,15 @@
 """Reads the rows of Excel's workbooks, without hidden sheets, rows and columns."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 from xml.parsers import expat
 
 from data.text.archives import open_archive, refuse_entities
-from data.text.columns import Row, TableForm, row_size
+from data.text.columns import Row, TableForm, check_number_of_columns, first_items, numbered_names, row_size
+from data.text.header_check import REPEATED_NAMES, ROWS_OF_TYPES, are_types, refuse_names_below, repeats_names
 from data.text.json_rows import with_text
 from data.text.size_limits import no_bomb
 from data.text.text_check import NotTextError
@@ -47,17 +49,23 @@ def xlsx_rows(path: Path, form: TableForm, counts: Counter) -> Iterator[Row]:
         sheet.reset_dimensions()  # what a file says of its size is often wrong, and would cut it
         rows = enumerate(sheet.iter_rows(values_only=True), start=1)
         _, header = next(rows, (0, ()))
-        names = ["" if name is None else str(name).strip() for name in header]
+        head = first_items(rows, lambda _: 0)
+        texts = _texts(header)
+        names = numbered_names(texts)
         hidden_names = [names[place - 1] for place in sorted(hidden.columns) if place <= len(names)]
         left_out = set(hidden_names) - _named(form)
         counts["hidden columns, not read"] += len(left_out)
         objects = (
             Row(number_before + place, _cells(names, cells, left_out))
             for number_before in (number,)
-            for place, cells in rows
-            if any(cell is not None for cell in cells) and not _is_hidden(place, hidden, counts)
+            for place, cells in chain(head, rows)
+            if any(cell is not None for cell in cells)
+            and not _is_hidden(place, hidden, counts)
+            and not _is_no_row(place, cells, texts, counts)
         )
         try:
+            check_number_of_columns(len(texts))
+            refuse_names_below(texts, [(place, _texts(cells)) for place, cells in head], "row")
             if left_out and left_out.issuperset(filter(None, names)):
                 raise NotTextError("has no column that is shown")
             for row in with_text(no_bomb(path, objects, row_size), form):
@@ -67,11 +75,24 @@ def xlsx_rows(path: Path, form: TableForm, counts: Counter) -> Iterator[Row]:
             refusals += 1
             if left_out:
                 error.args = (f"{error}; its hidden columns {sorted(left_out)} are read if they are named",)
+            error.args = (f"sheet {sheet.title!r} {error}",)
             if refusals == len(sheets):
                 raise
-            yield Row(number + 1, None, f"sheet {sheet.title!r} {error}")
+            yield Row(number + 1, None, str(error))
         number += 1
     workbook.close()
+
+
+def _texts(cells: Sequence[object]) -> list[str]:
+    return ["" if cell is None else str(cell).strip() for cell in cells]
+
+
+def _is_no_row(place: int, cells: Sequence[object], names: Sequence[str], counts: Counter) -> bool:
+    """Whether cells are the names again, or below them their types; they are counted."""
+    is_types, is_repeated = place == 2 and are_types(cells), repeats_names([*cells], names)
+    counts[ROWS_OF_TYPES] += is_types
+    counts[REPEATED_NAMES] += is_repeated
+    return is_types or is_repeated
 
 
 def _named(form: TableForm) -> set[str]:

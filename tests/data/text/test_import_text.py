@@ -488,7 +488,8 @@ def test_an_interrupted_import_says_so_and_leaves_nothing(tmp_path, monkeypatch,
     with monkeypatch.context() as context, pytest.raises(SystemExit) as exit_info:
         context.setattr(target, name, interrupt)
         run(tmp_path / "out", *command)
-    assert exit_info.value.code == 130 and capsys.readouterr().err.startswith("interrupted; ")
+    told, interrupted = capsys.readouterr().err.splitlines()
+    assert exit_info.value.code == 130 and told.startswith("reading ") and interrupted.startswith("interrupted; ")
     assert not (tmp_path / "out").exists()
     run(tmp_path / "out", *command)
     assert len(documents(tmp_path / "out")) == 3

@@ -112,7 +112,9 @@ def test_scripts_without_spaces_are_cut_in_shards(source, tmp_path, capsys):
 
 def test_unknown_words_and_pairs_that_are_all_random_are_warned_of(source, tmp_path, capsys):
     (tmp_path / "vocab.txt").write_text(
-        "\n".join([*SPECIAL_TOKENS, *"im blühen viele schöne über dem die singen fluss frühling vögel .".split()]) + "\n", encoding="utf-8"
+        "\n".join([*SPECIAL_TOKENS, *"im blühen viele schöne über dem die singen fluss frühling vögel .".split()])
+        + "\n",
+        encoding="utf-8",
     )
     settings = shards(source("de"), tmp_path / "s", "--vocab-file", str(tmp_path / "vocab.txt"))
     assert (settings["lowercase"], settings["strip_accents"]) == (True, False)
