@@ -201,6 +201,13 @@ def test_hidden_sheets_rows_and_columns_are_left_out_and_counted(tmp_path):
         read(tmp_path / "b.xlsx")
 
 
+@needs_office
+def test_cells_right_of_the_named_columns_are_counted(tmp_path):
+    workbook(tmp_path / "a.xlsx", first=[["text"], ["One.", "a remark", " "], ["Two.", None, "another"], ["Three."]])
+    assert read(tmp_path / "a.xlsx", findings := Findings()) == ["One.", "Two.", "Three."]
+    assert findings.noticed() == ["not read: 2 cells right of the columns that have a name"]
+
+
 def workbook(path, **sheets) -> None:
     from openpyxl import Workbook
 
