@@ -52,6 +52,7 @@ _REASONS = {
     "holds contacts or dates, or variants of genes, and no prose": ".vcf .ics .vcs",
     "is TeX; convert it to text, e.g. with pandoc -t plain": ".tex .ltx .bib .texi",
     "is a mailbox of Outlook; export its mails as *.eml or *.mbox": ".pst .ost .msg .olm",
+    "is a mail of Apple Mail; export the mailbox as *.mbox": ".emlx",
     "is a list of translations; write its texts as csv": ".po .pot .xliff .xlf .tmx .resx .strings",
     "are subtitles of another form; convert them to *.srt": ".ass .ssa .sub .sbv .ttml .dfxp .smi .lrc",
     "is a database; export its table as csv": ".db .sqlite .sqlite3 .mdb .accdb .dbf",

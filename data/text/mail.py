@@ -82,6 +82,9 @@ def read_mails(chunks: Iterable[bytes], kind: str, encoding: str, language: str,
             if content is None:
                 raise ValueError(f"has more than {_MOST_CHARACTERS >> 20} MB")
             mail = message_from_bytes(content.encode("latin-1"))
+            for part in mail.walk():
+                if isinstance(part.get_param("charset"), tuple):  # in RFC 2231's form, by which Python decodes nothing
+                    part.set_param("charset", part.get_content_charset() or "")
             text = _mail_text(mail, reader)
             ids = " ".join(str(mail[name] or "") for name in ("References", "In-Reply-To", "Message-ID"))
             thread = re.search(r"<[^<>\s]+>", ids)

@@ -27,6 +27,8 @@ _MADE_EQUAL = "documents with letters in two code points, ligatures or soft hyph
 # What tells a terminal of colours, of its title and of the place of the cursor; and one that has begun.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,999}(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-Z\\^-~])")
 _ESCAPE_BEGUN = re.compile(r"\x1b(?:\[[0-?]{0,99}[ -/]{0,99}|\][^\x07\x1b]{0,999}\x1b?|[ -/]{0,99})\Z")
+_SOFT_HYPHEN = "\u00ad"
+_HYPHENED = re.compile("(?<=[^\\W\\d_])\u00ad[ \t]*\r?\n[ \t]*(?=[^\\W\\d_])")  # where a line ends inside of a word
 SEPARATORS = ("file", "line", "blank-line")
 _MARKUP = ("code", "log", "ipynb", "html", "epub")  # in which tags of HTML may be what is written about
 _LEVELS = "trace|debug|info|notice|warn|warning|error|err|crit|critical|fatal|severe|alert|emerg|panic"
@@ -87,7 +89,7 @@ def read_pieces(source: Input, reading: Reading, findings: Findings) -> Iterator
     is_changed = False  # the document
     pieces = _without_escapes(_pieces(source, reading, findings), findings.counts)
     for piece in _with_whole_letters(pieces):
-        text = normal_form(piece.text)
+        text = normal_form(_HYPHENED.sub("", piece.text) if _SOFT_HYPHEN in piece.text else piece.text)
         is_changed |= text != piece.text
         if piece.ends and is_changed:
             findings.counts[_MADE_EQUAL] += 1

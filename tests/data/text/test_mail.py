@@ -429,3 +429,11 @@ def test_a_mail_without_a_suffix_is_read_as_one_and_an_unfinished_one_not(tmp_pa
         *["Drucker – Büro Er druckt nicht. From here on."] * 3,
         "From: the beginning Subject: a letter No mail.",
     ]
+
+
+def test_a_charset_with_a_language_is_read():
+    """As RFC 2231 allows; the mail was no mail that can be read."""
+    head = "Subject: s\nContent-Type: text/plain; charset*=us-ascii'en'windows-1251\n\n"
+    content = head.encode() + "Привет, мир".encode("cp1251")
+    (row,) = read_mails([content], "eml", "auto", "en", Counter())
+    assert row.values is not None and row.values["text"] == "s\nПривет, мир"
