@@ -7,7 +7,7 @@ make that of other libraries ten times slower. `without_forms` turns them into l
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
@@ -82,6 +82,14 @@ def equalizing(*, lowercase: bool) -> "list[Normalizer]":
 
     ligatures = [Replace(ligature, _letters(ligature)) for ligature in _LATIN_LIGATURES]
     return [*ligatures, NFC(), *([Replace(Regex(_FINAL_SIGMA), "ς")] if lowercase else [])]
+
+
+@cache
+def word_pattern() -> str:
+    r"""Regular expression of a word with the marks on its letters, which \w lacks: vowels of Hindi, accents."""
+    codes = (*range(0x300, 0x3100), *range(0xA66F, 0xAC00), *range(0xFB1E, 0xFE30))  # where the BMP has marks
+    marks = "".join(chr(code) for code in codes if category(chr(code))[0] == "M")
+    return rf"\w[\w{marks}\u200c\u200d]*"
 
 
 def struck(text: np.ndarray) -> np.ndarray:
