@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
-if TYPE_CHECKING:  # both are loaded where a text is tokenised; `--help` needs neither
+if TYPE_CHECKING:  # both are loaded where a text is tokenised
     import numpy as np
     from tokenizers.normalizers import Normalizer
 
@@ -52,7 +52,7 @@ def without_forms(text: str) -> str:
 
 def may_have_forms(text: "np.ndarray") -> bool:
     """Whether `without_forms` may change a text: UTF-8, uint8 [n]."""
-    return _MAY_BE_RULELESS.search(text) is not None
+    return _MAY_BE_RULELESS.search(text.data) is not None
 
 
 def written_characters(text: str) -> "np.ndarray":

@@ -29,7 +29,7 @@ from data.text.inputs import list_inputs, total_bytes
 
 logger = logging.getLogger(__name__)
 
-USUAL_SHARE = 0.05  # of the rows of a table; a part of the text that stands in more of them says nothing about one
+USUAL_SHARE = 0.05  # of the rows; a part of more of them says nothing about one
 _BYTES_OF_A_PAIR = 3_000  # of text, about
 # With --hours the time decides the end: the rate is stable until its last share; the epochs are the most.
 TIMED = {"lr_schedule": "wsd", "epochs": 100.0, "warmup_proportion": 0.01}
