@@ -38,6 +38,9 @@ class LinearClassifier(Classifier):
         self.num_truncated += sum(len(" ".join(texts)) > self._model.characters for texts in requests)
         return self._model.logits(self._model.read(requests), self.decision.several)
 
+    def longest_text(self) -> str:
+        return f"{self._model.characters:,} characters"
+
 
 def is_linear(source: str | Path) -> bool:
     """Whether a source is the folder of a kept baseline."""

@@ -169,6 +169,20 @@ class TrainedModel:
             f"this model has {HEADS[self.opened.task].noun}; {method} needs {HEADS[task].noun} ({self.opened.path})"
         )
 
+    def longest_text(self) -> str:
+        """How much of a text is read, such as "128 tokens"."""
+        return f"{self.max_seq_length} tokens"
+
+    def cut_texts(self, read: int = 0, truncated: int = 0) -> str:
+        """A line that says how many texts were longer; "" if none was.
+
+        Args:
+            read, truncated: `num_read` and `num_truncated` from which on texts count.
+        """
+        cut = self.num_truncated - truncated
+        texts = f"{cut:,} of {self.num_read - read:,} texts were longer than {self.longest_text()}"
+        return f"{texts}: their ends were not read" if cut else ""
+
     # -- for the heads
 
     def table(self, requests: Sequence[Request]) -> FeatureTable:
