@@ -18,8 +18,8 @@ from tests.benchmarks import planner_check
 from tests.benchmarks.planner_check import FITTED, GOAL, ROWS
 from tests.benchmarks.published_throughput import GAIN_OF_BINS, HOURS_ON_32_NODES, TENSORFLOW
 
-README = REPOSITORY / "bert/planning/README.md"
-MEASUREMENTS = README.with_name("MEASUREMENTS.md")
+README = REPOSITORY / "docs/howto/plan.md"
+MEASUREMENTS = REPOSITORY / "tests/research/planning.md"
 PREDICTED = [row for row in ROWS if row not in FITTED.values() and row.table is not TENSORFLOW]
 # The tasks of Paddle and PyTorch in which the planner misses rows by more than 10%: (program, precision, task).
 MISSED = {
