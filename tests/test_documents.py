@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 
 from bert import REPOSITORY
+from docs import drawings
 from tests.documents import document
 from tests.support.documents import COMMANDS, FENCE, FOLDERS, TEXTS, commands
+from tests.test_layers import ORDER
 
 
 def test_each_command_is_typed_by_one_test():
@@ -175,3 +177,26 @@ def test_no_command_of_the_afternoon_needs_more_than_three_flags():
 def test_every_documented_visualdl_command_is_without_telemetry():
     lines = [line for text in TEXTS.values() for line in text.splitlines() if "visualdl" in line and "--logdir" in line]
     assert lines and all("--disable-telemetry" in line for line in lines), lines
+
+
+# Pictures
+
+
+def test_the_drawings_are_those_of_the_script():
+    """`python docs/drawings.py` makes them again."""
+    for name, draw in drawings.DRAWINGS.items():
+        assert (REPOSITORY / "docs/pictures" / name).read_text(encoding="utf-8") == draw(), name
+
+
+def test_the_drawing_of_the_layers_has_every_room_in_its_order():
+    position = {name.replace(".", "/"): number for number, name in enumerate(ORDER)}
+    position |= {"program.py": position["program"], "run_*.py": position["entry points"]}
+    layers = [
+        [position.get(room, position.get(room.removesuffix(".py"))) for room in rooms]
+        for _, _, rooms in drawings.LAYERS
+    ]
+    shown = {number for layer in layers for number in layer}
+    packages = {name for name in position if (REPOSITORY / name / "__init__.py").is_file() and name != "bert"}
+    assert {name for name in packages if position[name] not in shown} == set()
+    for upper, lower in zip(layers, layers[1:], strict=False):
+        assert min(upper) > max(lower), "imports point down"
